@@ -218,12 +218,18 @@ func (e arrow) meets(a area) bool {
 // pictured draws a stage.
 func pictured(t *testing.T, tr *trace.Trace, stage int, o dot.Options) *picture {
 	t.Helper()
+	return pictureOf(t, drawingOf(t, tr, stage, o))
+}
+
+// drawingOf is the drawing of a stage in the DOT language.
+func drawingOf(t *testing.T, tr *trace.Trace, stage int, o dot.Options) []byte {
+	t.Helper()
 	o.Format = dot.FormatDOT
 	var b bytes.Buffer
 	if err := dot.Stage(&b, tr, stage, o); err != nil {
 		t.Fatal(err)
 	}
-	return pictureOf(t, b.Bytes())
+	return b.Bytes()
 }
 
 // planned compiles a graph for a drawing.
@@ -302,9 +308,10 @@ func checkStages(t *testing.T, tr *trace.Trace) {
 	t.Helper()
 	var last string
 	for i, s := range tr.Stages {
-		p := pictured(t, tr, i, dot.Options{Title: "one"})
-		if text := strings.ReplaceAll(p.text, s.Name, ""); text != last {
+		src := drawingOf(t, tr, i, dot.Options{Title: "one"})
+		if text := strings.ReplaceAll(string(src), s.Name, ""); text != last {
 			t.Run(s.Name, func(t *testing.T) {
+				p := pictureOf(t, src)
 				p.bounded(t)
 				p.check(t)
 			})

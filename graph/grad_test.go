@@ -130,29 +130,58 @@ func compareWithDifferences(t *testing.T, g *graph.Graph, in map[string]*graph.T
 	if err := forward.Tidy(); err != nil {
 		t.Fatal(err)
 	}
+	cost := func() float64 { return evalRef(t, forward, in)["cost"].Float(0) }
+	r := rand.New(rand.NewPCG(7, 8))
 	for _, name := range wrt {
-		x := in[name]
+		x, dx := in[name], got["d"+name]
+		var open []int
 		for i := range x.Type.Shape.Elems() {
-			v := x.Float(i)
-			if v == 0 && slices.Contains(closed, name) {
-				if d := got["d"+name].Float(i); d != 0 {
-					t.Errorf("d%s[%d] is %.9g where it is closed", name, i, d)
-				}
-				continue
+			if x.Float(i) != 0 || !slices.Contains(closed, name) {
+				open = append(open, i)
+			} else if d := dx.Float(i); d != 0 {
+				t.Errorf("d%s[%d] is %.9g where it is closed", name, i, d)
 			}
-			h := 1e-5 * max(1, math.Abs(v))
-			x.SetFloat(i, v+h)
-			up := evalRef(t, forward, in)["cost"].Float(0)
-			x.SetFloat(i, v-h)
-			down := evalRef(t, forward, in)["cost"].Float(0)
-			x.SetFloat(i, v)
-			want, d := (up-down)/(2*h), got["d"+name].Float(i)
-			if !(math.Abs(d-want) <= 1e-6*(1+math.Abs(want)+math.Abs(up))) {
-				t.Errorf("d%s[%d] is %.9g, by differences %.9g", name, i, d, want)
+		}
+		var moves [][]int // of elements that change together
+		r.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
+		for i := range open[:min(len(open), mostDifferences)] {
+			moves = append(moves, open[i:i+1])
+		}
+		if len(open) > mostDifferences {
+			moves = append(moves, open, open)
+		}
+		was := x.Clone()
+		for _, at := range moves {
+			const h = 1e-5
+			step := make([]float64, len(at))
+			d, sum := 0.0, 0.0 // along the move, and of its parts without their signs
+			for k, i := range at {
+				step[k] = max(1, math.Abs(was.Float(i))) / math.Sqrt(float64(len(at)))
+				if r.IntN(2) == 0 {
+					step[k] = -step[k]
+				}
+				part := step[k] * dx.Float(i)
+				d, sum = d+part, sum+math.Abs(part)
+			}
+			move := func(by float64) float64 {
+				for k, i := range at {
+					x.SetFloat(i, was.Float(i)+by*step[k])
+				}
+				return cost()
+			}
+			up := move(h)
+			want := (up - move(-h)) / (2 * h)
+			move(0)
+			if !(math.Abs(d-want) <= 1e-6*(1+sum+math.Abs(want)+math.Abs(up))) {
+				t.Errorf("along %d elements of %s, from %d, the derivative is %.9g, by differences %.9g", len(at), name, at[0], d, want)
 			}
 		}
 	}
 }
+
+// mostDifferences is how many elements of an operand are compared one by one. If there are more, they are compared along
+// random directions, too.
+const mostDifferences = 6
 
 // TestGradients compares the gradients of every operation, and the gradients of those, with finite differences.
 func TestGradients(t *testing.T) {

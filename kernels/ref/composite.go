@@ -37,7 +37,7 @@ func Decomposed(op graph.Op, args []Value) ([]Value, error) {
 	if info == nil || info.Decompose == nil {
 		return nil, fmt.Errorf("%s has no decomposition", op.OpName())
 	}
-	b := graph.NewBuilder(op.OpName())
+	b := graph.Extend(graph.New(op.OpName())) // which looks up no callers
 	in := make([]*graph.Node, len(args))
 	for i, a := range args {
 		in[i] = b.Input(fmt.Sprintf("x%d", i), a.Type)
