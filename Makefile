@@ -139,8 +139,8 @@ gate-update: build ## keeps this machine's ratios in testdata/bench/cpu.json
 	$(GATE) --rounds 15 --seconds 2 --update
 
 race: ## the race detector on concurrent code
-	$(GO) test -race -short -timeout 30m ./kernels/cpu/pool ./kernels/cpu/gemm ./kernels/cpu/conv ./kernels/cpu/moe ./graph/loader ./lowering/cpu .
-	$(GO) test -race -short -timeout 30m ./lowering/cuda ./lowering/cuda/pool ./lowering/cuda/driver/...
+	$(GO) test -race -short -timeout 30m . ./lowering/cpu ./kernels/cpu/pool ./kernels/cpu/gemm ./kernels/cpu/conv ./kernels/cpu/moe ./graph/loader \
+		./lowering/cuda ./lowering/cuda/pool ./lowering/cuda/driver/...
 
 # Every fuzzer, as package:name:executions. Runs end by the number of executions. A run that ends by the clock sometimes
 # fails with "context deadline exceeded" on a busy machine.
@@ -150,14 +150,14 @@ FUZZERS = graph:FuzzParse:20000 graph/safetensors:FuzzRead:20000 graph/npy:FuzzR
 fuzz: FUZZ = 1
 fuzz: export GODEBUG = fuzzseed=1
 fuzz: FUZZ_FLAGS = -parallel 1
+fuzz: FUZZ_JOBS = 2
 fuzz: ## a short run of every fuzzer, whose inputs follow from a seed
 fuzz-long: FUZZ ?= 300
+fuzz-long: FUZZ_JOBS = 1
 fuzz-long: ## FUZZ times as many inputs on all cores, 300 unless it is given
 fuzz fuzz-long:
-	for f in $(FUZZERS); do \
-		set -- $$(echo $$f | tr : ' '); \
-		$(GO) test -short -run '^$$' -fuzz "^$$2$$" -fuzztime $$(($$3 * $(FUZZ)))x -fuzzminimizetime 100x $(FUZZ_FLAGS) ./$$1 || exit 1; \
-	done
+	printf '%s\n' $(FUZZERS) | tr : ' ' | xargs -P $(FUZZ_JOBS) -L 1 sh -c '$(GO) test -short -run "^$$" -fuzz "^$$1$$" \
+		-fuzztime $$(($$2 * $(FUZZ)))x -fuzzminimizetime 100x $(FUZZ_FLAGS) ./$$0 || exit 255'
 
 HOSTILE ?= 10m
 

@@ -48,7 +48,8 @@ func normedBlock(b *graph.Builder, l graph.ImageLayout, d graph.DType) (cost *gr
 	}
 	first := layer("a", b.CastTo(d, x), nil)
 	y := layer("c", layer("b", first, nil), first)
-	pool := graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(3, 3), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(1, 1, 1, 1), Layout: l}
+	pool := graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(3, 3), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(1, 1, 1, 1),
+		Layout: l}
 	p := b.Add(pool, wide(y))
 	return b.Reduce(graph.Mean, b.Unary(graph.Tanh, p), false, 0, 1, 2, 3), wrt
 }

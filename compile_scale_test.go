@@ -122,6 +122,7 @@ func shapeOf(t testing.TB, name string, n int) (*graph.Graph, []fusec.CompileOpt
 
 // TestCompileIsLinear compares what compiling allocates for each node of a graph and of one eight times as large.
 func TestCompileIsLinear(t *testing.T) {
+	long(t)
 	for _, name := range compileShapes {
 		perNode := func(n int) float64 {
 			g, opts := shapeOf(t, name, n)

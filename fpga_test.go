@@ -151,6 +151,7 @@ func TestDigitsOnTheSimulator(t *testing.T) {
 
 // The saved models run on the overlay, and say by how much they depart.
 func TestModelsOnTheOverlay(t *testing.T) {
+	long(t)
 	for _, m := range []struct {
 		name string
 		host int     // launches on the processor

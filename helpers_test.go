@@ -159,3 +159,11 @@ func agrees(t testing.TB, n *gorgonia.Node, want ref.Value) {
 		t.Errorf("%v: %v", n, err)
 	}
 }
+
+// long skips a test of one goroutine that takes long with the race detector, which runs the short tests.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes long, and runs in one goroutine")
+	}
+}

@@ -260,6 +260,7 @@ func languageStep(t *testing.T, layers int) *trace.Trace {
 
 // The JSON of all stages of a step of 12 layers takes at most 3 MB.
 func TestJSONOfDeepStep(t *testing.T) {
+	long(t)
 	src, err := json.Marshal(tracejson.New(languageStep(t, 12), tracejson.All(tracejson.About{}, false)))
 	if err != nil || len(src) > 3e6 {
 		t.Errorf("%d bytes, want at most 3e6; %v", len(src), err)
@@ -322,6 +323,7 @@ func checkStages(t *testing.T, tr *trace.Trace) {
 
 // TestPictures lays out drawings of every saved model at every stage, and of training steps.
 func TestPictures(t *testing.T) {
+	long(t)
 	files, err := filepath.Glob(filepath.Join(models, "*.graph"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d models, %v", len(files), err)
@@ -373,6 +375,7 @@ func TestPictures(t *testing.T) {
 
 // TestPictureOfDeepStep draws a step of 12 layers, and one of 48, which looks the same.
 func TestPictureOfDeepStep(t *testing.T) {
+	long(t)
 	var drawn []string
 	for _, layers := range []int{3, 12, 48} {
 		tr := languageStep(t, layers)

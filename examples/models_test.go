@@ -1,6 +1,7 @@
 package examples
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -154,7 +155,10 @@ func TestFusions(t *testing.T) {
 }
 
 // probes is how many elements of each learnable are checked.
-const probes = 5
+const probes = 2
+
+// directions is how many random directions, along which all learnables change, are checked.
+const directions = 3
 
 // TestGradients compares the gradients of each model with central differences of its cost, as the reference computes it
 // in float64 from the imported graph.
@@ -179,10 +183,23 @@ func TestGradients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := value.Float(0), cost("", 0, 0); !(math.Abs(got-want) <= tol) {
+			if got, want := value.Float(0), cost(nil); !(math.Abs(got-want) <= tol) {
 				t.Errorf("the cost is %v, want %v", got, want)
 			}
 			r := rand.New(rand.NewPCG(3, 4))
+			compare := func(what string, got float64, move []change) {
+				back := make([]change, len(move))
+				for k, c := range move {
+					back[k] = change{c.name, c.i, -c.by}
+				}
+				if want := (cost(move) - cost(back)) / (2 * h); !(math.Abs(got-want) <= tol*max(1, math.Abs(want))) {
+					t.Errorf("the gradient of %s is %v; the difference quotient is %v", what, got, want)
+				}
+			}
+			along, moves, all := make([]float64, directions), make([][]change, directions), 0
+			for _, n := range m.Learnables {
+				all += n.Shape().TotalSize()
+			}
 			for _, n := range m.Learnables {
 				grad, err := n.Grad()
 				if err != nil {
@@ -194,18 +211,34 @@ func TestGradients(t *testing.T) {
 				}
 				for range probes {
 					i := r.IntN(g.Type.Shape.Elems())
-					want := (cost(n.Name(), i, h) - cost(n.Name(), i, -h)) / (2 * h)
-					if !(math.Abs(g.Float(i)-want) <= tol*max(1, math.Abs(want))) {
-						t.Errorf("the gradient of %s, element %d, is %v; the difference quotient is %v", n.Name(), i, g.Float(i), want)
+					compare(fmt.Sprintf("%s, element %d,", n.Name(), i), g.Float(i), []change{{n.Name(), i, h}})
+				}
+				for k := range moves {
+					for i := range g.Type.Shape.Elems() {
+						part := float64(1-2*r.IntN(2)) / math.Sqrt(float64(all))
+						along[k] += part * g.Float(i)
+						moves[k] = append(moves[k], change{n.Name(), i, part * h})
 					}
+				}
+			}
+			for k, move := range moves {
+				if m.Learnables[0].Dtype() == tensor.Float64 { // float32 rounds such small steps
+					compare(fmt.Sprintf("all, along direction %d,", k), along[k], move)
 				}
 			}
 		})
 	}
 }
 
-// reference gives a model's cost in float64 when an element of a learnable is changed.
-func reference(t testing.TB, m *train.Model) func(name string, i int, by float64) float64 {
+// change is a change of an element of a learnable.
+type change struct {
+	name string
+	i    int
+	by   float64
+}
+
+// reference gives a model's cost in float64 when elements of learnables are changed.
+func reference(t testing.TB, m *train.Model) func([]change) float64 {
 	t.Helper()
 	im, err := fgorgonia.Import(m.Graph, fgorgonia.Options{})
 	if err != nil {
@@ -228,14 +261,19 @@ func reference(t testing.TB, m *train.Model) func(name string, i int, by float64
 		names[n.Name()] = im.Node(n).Name
 	}
 	cost := im.Node(m.Cost)
-	return func(name string, i int, by float64) float64 {
+	return func(changes []change) float64 {
 		t.Helper()
-		if by != 0 {
-			x := in[names[name]]
-			was := x.Float(i)
-			x.SetFloat(i, was+by)
-			defer x.SetFloat(i, was)
+		was := make([]float64, len(changes))
+		for k, c := range changes {
+			x := in[names[c.name]]
+			was[k] = x.Float(c.i)
+			x.SetFloat(c.i, was[k]+c.by)
 		}
+		defer func() {
+			for k, c := range changes {
+				in[names[c.name]].SetFloat(c.i, was[k])
+			}
+		}()
 		values, err := ref.Nodes(im.Graph, in, false)
 		if err != nil {
 			t.Fatal(err)

@@ -118,8 +118,9 @@ func TestUsage(t *testing.T) {
 		{"explain " + clitest.Bare + " --precision fp16", `unknown precision "fp16"; choose f32, tf32, bf16 or f16; did you mean f16?`},
 		{"explain " + clitest.Bare + " --precision bfloat16", "did you mean bf16?"},
 		{"explain " + clitest.Bare + " --precision Float32", "did you mean f32?"},
-		{"bench matmull", `unknown benchmark "matmull"; choose model.graph, all, gpu, group, matmul, attention, moe, loader or report; did ` +
-			`you mean matmul?`},
+		{"bench matmull",
+			`unknown benchmark "matmull"; choose model.graph, all, gpu, group, matmul, attention, moe, loader or report; did ` +
+				`you mean matmul?`},
 		{"dump " + clitest.Bare + " -o x.txtt", "-o x.txtt: no format has the extension .txtt; choose dot, svg"},
 		{"dump " + clitest.Bare + " -o x.json --format svg", "-o x.json and --format svg contradict each other"},
 		{"dump " + clitest.Bare + " --all --output x.svg", "-o names their folder"},

@@ -15,6 +15,7 @@ import (
 // commands lists the subcommands in the order of the help.
 func commands() []*cli.Command {
 	return []*cli.Command{inspect.Dump, inspect.Explain, inspect.Plan, inspect.Report, inspect.Lock, inspect.Check, runner.Command,
-		compileCommand, convertCommand, quantising.Command, demo.Command, training.Command, training.Generate, launching.Command, bench.Command,
+		compileCommand, convertCommand, quantising.Command, demo.Command, training.Command, training.Generate, launching.Command,
+		bench.Command,
 		bench.Tune, hardware.Command, doctorCommand, versionCommand, cli.CompletionCommand, cli.ManCommand, cli.HelpCommand}
 }

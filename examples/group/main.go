@@ -5,7 +5,8 @@
 //	fusec launch --devices 2 -- bin/group --target cuda
 //
 // Started alone it has one participant. It stores a checkpoint after each step, from which the next start goes on, also on
-// another number of participants. On target cuda each process has a GPU. --zero splits the optimiser's moments (1) and the parameters, too (3).
+// another number of participants. On target cuda each process has a GPU. --zero splits the optimiser's moments (1) and the
+// parameters, too (3).
 package main
 
 import (

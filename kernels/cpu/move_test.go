@@ -181,10 +181,18 @@ func operandsOf(t *testing.T, c cases.Case, r *rand.Rand) []*graph.Tensor {
 
 var allTypes = graph.DTypes()
 
+// movedTypes are types that are moved. In short tests they are one of each size.
+func movedTypes() []graph.DType {
+	if testing.Short() {
+		return []graph.DType{graph.Bool, graph.BF16, graph.F32, graph.I64}
+	}
+	return allTypes
+}
+
 func TestMovement(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 3))
 	start := func(i int) *graph.Tensor { return graph.Scalar(graph.I64, float64(i)) }
-	for _, d := range allTypes {
+	for _, d := range movedTypes() {
 		x := func(dims ...int) *graph.Tensor { return drawTensor(r, d, -9, 9, dims...) }
 		for _, s := range [][]int{{1, 1, 1}, {7, 1, 3}, {3, 5, 1}, {3, 17, 40}, {2, 150, 130}, {1, 33000, 2}, {0, 3, 2}, {2, 3, 0}} {
 			for axis := range 3 {

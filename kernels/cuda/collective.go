@@ -101,7 +101,8 @@ var swapEntries = func() string {
 	var b strings.Builder
 	b.WriteString("struct Params { u8 *to; const u8 *from; i64 outer, inner, row; };\n")
 	for w := 1; w <= 16; w *= 2 {
-		fmt.Fprintf(&b, "KERNEL(swap_%d, %d, 1) { swap_axes<%d>(p.to, p.from, p.outer, p.inner, p.row, i64(blockIdx.x) * %d + threadIdx.x); }\n",
+		fmt.Fprintf(&b,
+			"KERNEL(swap_%d, %d, 1) { swap_axes<%d>(p.to, p.from, p.outer, p.inner, p.row, i64(blockIdx.x) * %d + threadIdx.x); }\n",
 			w, blockThreads, w, blockThreads)
 	}
 	return b.String()
@@ -177,7 +178,9 @@ func (c *exchanger) reduce(op graph.Collective, f graph.ReduceFn, elems int, pac
 	c.text += fmt.Sprintf(`namespace combining {
 struct Params { %[1]s *to; const %[1]s *from; i64 values, n; };
 struct Join { template <class T> static DEVICE T of(T x, T y) { return op::%[2]v(x, y); } };
-KERNEL(combine_all, %[3]d, 1) { combine<%[1]s, %[4]s, Join, %[5]d>(p.to, p.from, p.values, p.n, i64(blockIdx.x) * %[3]d + threadIdx.x); }
+KERNEL(combine_all, %[3]d, 1) {
+  combine<%[1]s, %[4]s, Join, %[5]d>(p.to, p.from, p.values, p.n, i64(blockIdx.x) * %[3]d + threadIdx.x);
+}
 }  // namespace
 `, ctype(c.d), f.Info().Join, blockThreads, lane(c.d), divisor)
 	c.k.Steps = append(c.k.Steps, Step{Entry: "combine_all", Block: blockThreads, Grid: [3]int{ceilDiv(elems, blockThreads), 1, 1},

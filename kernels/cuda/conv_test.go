@@ -369,7 +369,8 @@ func TestConvFlatFilterGrad(t *testing.T) {
 			Groups: c.groups, KH: c.kernel[0], KW: c.kernel[1], Layout: graph.NHWC}
 		conv := graph.Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: c.groups, Layout: graph.NHWC}
 		x := graph.TypeOf(c.d, c.n, c.height, c.width, c.channels)
-		y, err := graph.InfoOf(conv).Infer(conv, []graph.Type{x, graph.TypeOf(c.d, c.kernel[0], c.kernel[1], c.channels/c.groups, c.columns)})
+		y, err := graph.InfoOf(conv).Infer(conv,
+			[]graph.Type{x, graph.TypeOf(c.d, c.kernel[0], c.kernel[1], c.channels/c.groups, c.columns)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -382,8 +383,8 @@ func TestConvFlatFilterGrad(t *testing.T) {
 		}
 		check.Compare = within(check.Config.Precision)
 		if c.d.Is16() {
-			p := cuda.Product{Math: map[graph.DType]string{graph.BF16: "bf16", graph.F16: "f16"}[c.d], Batch: c.groups, M: c.columns / c.groups,
-				N: c.kernel[0] * c.kernel[1] * c.channels / c.groups, K: dy.Shape.Elems() / c.columns}
+			p := cuda.Product{Math: map[graph.DType]string{graph.BF16: "bf16", graph.F16: "f16"}[c.d], Batch: c.groups,
+				M: c.columns / c.groups, N: c.kernel[0] * c.kernel[1] * c.channels / c.groups, K: dy.Shape.Elems() / c.columns}
 			check.Config.Tuning = &cuda.Tuning{Chip: cuda.H200.Name, Ways: map[cuda.Product]string{
 				p: fmt.Sprintf("hopper tile 64x192 stages 5 cluster 1x1 splits %d pingpong", 3-c.groups)}}
 		}

@@ -360,7 +360,8 @@ func (m *matmul) relayout(c *cut, f *hopperFactor, size batches, name string, at
 	m.printf("  const int b0 = blockIdx.z %% %d, b1 = blockIdx.z / %d;\n", inner, inner)
 	m.printf("  relayout<%d, %d, %d, %d, %d, %s>(%s + i64(blockIdx.z) * %d, %s + %d + i64(b0) * %d + i64(b1) * %d);\n}\n\n",
 		rows, cols, f.pitch, outer, side, what, to, f.pitch*rows, from, f.offset, f.stride[0], f.stride[1])
-	c.before = append(c.before, Step{Entry: entry, Grid: [3]int{ceilDiv(cols, relayoutTile), ceilDiv(rows, relayoutTile), n}, Block: 256})
+	c.before = append(c.before, Step{Entry: entry, Grid: [3]int{ceilDiv(cols, relayoutTile), ceilDiv(rows, relayoutTile), n},
+		Block: 256})
 	c.scratch = at + int64(n)*int64(rows)*int64(f.pitch)*int64(f.dtype.Size())
 }
 

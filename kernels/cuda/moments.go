@@ -125,7 +125,8 @@ func (r *rows) defineMoments(b *printer, i int, kind valueKind, name, typ string
 
 // gatherMoments writes the combination of the parts of partial number k, of mean i.
 func (r *rows) gatherMoments(b *printer, k, i, n int, shape, typ string) {
-	r.u.printf("  const Moment<%s> m%d = gather_parts<Moments, %s>(p.partial%d, %d, index, live, reinterpret_cast<Moment<%s> *>(shared));\n",
+	r.u.printf("  const Moment<%s> m%d = gather_parts<Moments, %s>(p.partial%d, %d, index, live, reinterpret_cast<Moment<%s> "+
+		"*>(shared));\n",
 		typ, k, shape, k, n, typ)
 	r.defineMoments(b, i, scalar, fmt.Sprintf("m%d", k), typ)
 }

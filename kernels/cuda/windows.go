@@ -79,7 +79,8 @@ func pools(op graph.Pool, u *unit, entry string, x, y graph.Shape) *Kernel {
 	if n == 0 {
 		return &Kernel{}
 	}
-	if sy, sx := op.Stride.At(0), op.Stride.At(1); len(u.args) > 1 && op.Fn == graph.MaxPool && op.Layout == graph.NHWC && sy*sx <= mostBlock {
+	if sy, sx := op.Stride.At(0), op.Stride.At(1); len(u.args) > 1 && op.Fn == graph.MaxPool && op.Layout == graph.NHWC &&
+		sy*sx <= mostBlock {
 		n = x.At(0) * ceilDiv(x.At(1), sy) * ceilDiv(x.At(2), sx) * x.At(3)
 		u.elements(entry, indexType(n), n/w, "", fmt.Sprintf("max_pool_grad_block<Problem, %d>(%s, %se);", w, u.to(0), operands))
 		return u.kernel(0, []Step{u.elementStep(entry, n/w)}, "windows")

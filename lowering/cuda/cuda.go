@@ -109,7 +109,8 @@ func On(gpu driver.GPU, compiler driver.Compiler) Option {
 
 // New makes a device. Without [On] it only plans. Options that are nil are ignored.
 func New(opts ...Option) *Device {
-	d := &Device{bucket: DefaultBucket, exchangeBlocks: DefaultExchangeBlocks, cfg: kernels.Config{Chip: kernels.H200}, host: cpu.New(), compile: kernels.Compile, made: map[made]generated{}}
+	d := &Device{bucket: DefaultBucket, exchangeBlocks: DefaultExchangeBlocks, cfg: kernels.Config{Chip: kernels.H200},
+		host: cpu.New(), compile: kernels.Compile, made: map[made]generated{}}
 	for _, o := range opts {
 		if o != nil {
 			o(d)

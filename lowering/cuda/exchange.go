@@ -103,7 +103,8 @@ func overlap(p *lowering.Program, a, b []lowering.View) bool {
 				return true
 			}
 			x, y := &p.Buffers[v.Buffer], &p.Buffers[w.Buffer]
-			if x.Role == lowering.Temp && y.Role == lowering.Temp && x.Offset < y.Offset+y.Type.Bytes() && y.Offset < x.Offset+x.Type.Bytes() {
+			if x.Role == lowering.Temp && y.Role == lowering.Temp && x.Offset < y.Offset+y.Type.Bytes() &&
+				y.Offset < x.Offset+x.Type.Bytes() {
 				return true
 			}
 		}

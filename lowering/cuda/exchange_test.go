@@ -131,15 +131,18 @@ func TestCollectives(t *testing.T) {
 			}
 			of := graph.Group{Over: mesh.Names(over), Parts: mesh.Parts(over)}
 			ops := []graph.Op{graph.AllGather{Axis: 0, Group: of}, graph.AllGather{Axis: 1, Group: of},
-				graph.AllToAll{Split: 1, Join: 1, Group: of}, graph.AllToAll{Split: 0, Join: 2, Group: of}, graph.AllToAll{Split: 2, Join: 0, Group: of},
-				graph.Part{Axis: 0, Group: of}, graph.Part{Axis: 2, Group: of}, graph.Permute{Shift: 1, Group: of}, graph.Permute{Shift: -4, Group: of},
+				graph.AllToAll{Split: 1, Join: 1, Group: of}, graph.AllToAll{Split: 0, Join: 2, Group: of},
+				graph.AllToAll{Split: 2, Join: 0, Group: of},
+				graph.Part{Axis: 0, Group: of}, graph.Part{Axis: 2, Group: of}, graph.Permute{Shift: 1, Group: of},
+				graph.Permute{Shift: -4, Group: of},
 				graph.BroadcastFrom{Root: of.Parts - 1, Group: of}, graph.AllReduce{Fn: graph.MaxOf, Group: graph.Group{Over: of.Over}}}
 			for _, f := range []graph.ReduceFn{graph.Sum, graph.Mean, graph.MaxOf, graph.MinOf} {
-				ops = append(ops, graph.AllReduce{Fn: f, Group: of}, graph.ReduceScatter{Fn: f, Axis: 0, Group: of}, graph.ReduceScatter{Fn: f, Axis: 1, Group: of})
+				ops = append(ops, graph.AllReduce{Fn: f, Group: of}, graph.ReduceScatter{Fn: f, Axis: 0, Group: of},
+					graph.ReduceScatter{Fn: f, Axis: 1, Group: of})
 			}
 			b := graph.NewBuilder("")
-			for k, typ := range []graph.Type{graph.TypeOf(graph.F32, 6, 12, 6), graph.TypeOf(graph.I16, 6, 6, 18), graph.TypeOf(graph.U8, 6, 6, 6),
-				graph.TypeOf(graph.F32, 0, 6, 6)} {
+			for k, typ := range []graph.Type{graph.TypeOf(graph.F32, 6, 12, 6), graph.TypeOf(graph.I16, 6, 6, 18),
+				graph.TypeOf(graph.U8, 6, 6, 6), graph.TypeOf(graph.F32, 0, 6, 6)} {
 				x := b.Input(fmt.Sprint("x", k), typ)
 				for i, op := range ops {
 					if typ.DType.IsInt() && strings.Contains(fmt.Sprintf("%+v", op), "Fn:mean") {

@@ -37,7 +37,8 @@ func repeatNormed(g *graph.Graph) error {
 		if along[x] {
 			x, v = v, x
 		}
-		normed[n] = along[v] && v.Type.Shape == n.Type.Shape && x.Type.Shape == n.Type.Shape && !along[x] && (op.Fn == graph.Sub || normed[x])
+		normed[n] = along[v] && v.Type.Shape == n.Type.Shape && x.Type.Shape == n.Type.Shape && !along[x] &&
+			(op.Fn == graph.Sub || normed[x])
 	}
 	b := graph.Extend(g)
 	made := false

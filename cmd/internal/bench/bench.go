@@ -161,14 +161,16 @@ busy machine as well. --update keeps the new ratios instead.
 			}
 			return nil
 		})
-		f.Func("bucket", "group: collective operations are put together to exchanges of `SIZE`, such as 4MiB", func(s string) (err error) {
-			b.bucket, err = cli.ParseBytes(s)
-			return err
-		})
-		f.Func("exchange-blocks", "group: an exchange takes `N` blocks of threads; 0 leaves the number to NCCL", func(s string) (err error) {
-			b.exchangeBlocks, err = cli.WholeNumber(s, 0)
-			return err
-		})
+		f.Func("bucket", "group: collective operations are put together to exchanges of `SIZE`, such as 4MiB",
+			func(s string) (err error) {
+				b.bucket, err = cli.ParseBytes(s)
+				return err
+			})
+		f.Func("exchange-blocks", "group: an exchange takes `N` blocks of threads; 0 leaves the number to NCCL",
+			func(s string) (err error) {
+				b.exchangeBlocks, err = cli.WholeNumber(s, 0)
+				return err
+			})
 		f.BoolVar(&b.small, "small", false, "gpu: workloads of a few numbers, which try all paths")
 		f.BoolVar(&b.protocol, "peer-protocol", false, "speak the protocol of the program peers")
 		return b.run

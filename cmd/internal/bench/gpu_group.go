@@ -58,7 +58,8 @@ func groupWorks(n int, small bool) []*groupWork {
 	for _, c := range cases {
 		all := c
 		all.batch *= n
-		w := &groupWork{name: "data parallel " + c.work(fusec.BF16).name, alone: c.work(fusec.BF16), all: all.work(fusec.BF16), weak: true}
+		w := &groupWork{name: "data parallel " + c.work(fusec.BF16).name, alone: c.work(fusec.BF16), all: all.work(fusec.BF16),
+			weak: true}
 		list = append(list, w)
 	}
 	return append(list, layer.work())

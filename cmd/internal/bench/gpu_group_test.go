@@ -42,7 +42,8 @@ func TestBenchGroup(t *testing.T) {
 	}
 	for _, text := range lines {
 		var l groupLine
-		if err := json.Unmarshal([]byte(text), &l); err != nil || l.Participants != n || !(l.AloneMS > 0 && l.MS > 0 && l.Scaling > 0) || l.Sent == 0 {
+		if err := json.Unmarshal([]byte(text), &l); err != nil || l.Participants != n || !(l.AloneMS > 0 && l.MS > 0 && l.Scaling > 0) ||
+			l.Sent == 0 {
 			t.Errorf("%v: %s", err, text)
 		}
 	}

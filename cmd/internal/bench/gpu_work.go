@@ -56,7 +56,8 @@ type gpuGroup struct {
 }
 
 var gpuGroups = []gpuGroup{
-	{"memory_bound", memoryWorks}, {"linear", linearWorks}, {"shapes", shapeWorks}, {"attention", attentionWorks}, {"moe", mixtureWorks},
+	{"memory_bound", memoryWorks}, {"linear", linearWorks}, {"shapes", shapeWorks}, {"attention", attentionWorks},
+	{"moe", mixtureWorks},
 	{"conv", convWorks}, {"decode", decodeWorks}, {"training", trainingWorks},
 }
 

@@ -69,6 +69,7 @@ func TestLaunchEnds(t *testing.T) {
 	if d := time.Since(start); d > grace {
 		t.Errorf("the others ended after %v", d)
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "launch", "--devices", "2", "--", "/no/such/program"), cli.ExitFailure, "participant 0", "no such file")
+	clitest.Bad(t, clitest.FusecRun(t, "launch", "--devices", "2", "--", "/no/such/program"), cli.ExitFailure, "participant 0",
+		"no such file")
 	clitest.Bad(t, clitest.FusecRun(t, "launch", "--devices", "2"), cli.ExitUsage, "a program to start is missing")
 }

@@ -63,7 +63,8 @@ func Open(address, token string, rank, size int, patience time.Duration) (group.
 		return t, nil
 	}
 	if token == "" && !local(address) {
-		return nil, fmt.Errorf("participants at %s would take any caller for one of theirs: set %s to the same secret for all", address, Token)
+		return nil, fmt.Errorf("participants at %s would take any caller for one of theirs: set %s to the same secret for all", address,
+			Token)
 	}
 	deadline := time.Now().Add(patience)
 	var err error

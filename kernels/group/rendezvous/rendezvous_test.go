@@ -105,7 +105,8 @@ func TestAbort(t *testing.T) {
 		time.Sleep(600 * time.Millisecond)
 		return nil
 	})
-	if err := errs[0]; err == nil || !strings.Contains(err.Error(), "participant 1 is lost: it has not come to a collective operation within 300ms") {
+	if err := errs[0]; err == nil ||
+		!strings.Contains(err.Error(), "participant 1 is lost: it has not come to a collective operation within 300ms") {
 		t.Errorf("of one that does not come: %v", err)
 	}
 	errs = together(t, 2, 10*time.Second, func(g *group.Group) error {
@@ -170,7 +171,8 @@ func TestStrangers(t *testing.T) {
 			_, _ = io.WriteString(c, "fusec group 1\n"+strings.Repeat("n", 16)+strings.Repeat("p", 32))
 		}
 	}()
-	if _, err := rendezvous.Open(l.Addr().String(), "secret", 1, 2, time.Second); err == nil || !strings.Contains(err.Error(), "token") {
+	if _, err := rendezvous.Open(l.Addr().String(), "secret", 1, 2, time.Second); err == nil ||
+		!strings.Contains(err.Error(), "token") {
 		t.Errorf("of a stranger: %v", err)
 	}
 }
@@ -183,10 +185,11 @@ func TestRefused(t *testing.T) {
 		{nil, "no launcher has started this process"},
 		{map[string]string{"RANK": "1", "WORLD_SIZE": "2"}, "set MASTER_ADDR and MASTER_PORT"},
 		{map[string]string{"RANK": "5", "WORLD_SIZE": "2"}, "rank \"5\" of \"2\""},
-		{map[string]string{"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "1"}, "set FUSEC_TOKEN to the same secret"},
+		{map[string]string{"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "1"},
+			"set FUSEC_TOKEN to the same secret"},
 	} {
-		for _, name := range []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FUSEC_TOKEN", "OMPI_COMM_WORLD_RANK",
-			"PMI_RANK", "SLURM_PROCID"} {
+		for _, name := range []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FUSEC_TOKEN",
+			"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"} {
 			t.Setenv(name, c.env[name])
 		}
 		if _, _, err := rendezvous.Join(time.Second); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -194,10 +197,12 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	at := free(t)
-	if _, err := rendezvous.Open(at, "", 0, 2, 100*time.Millisecond); err == nil || !strings.Contains(err.Error(), "participant 1 is lost: it has not come") {
+	if _, err := rendezvous.Open(at, "", 0, 2, 100*time.Millisecond); err == nil ||
+		!strings.Contains(err.Error(), "participant 1 is lost: it has not come") {
 		t.Errorf("of one that does not come: %v", err)
 	}
-	if _, err := rendezvous.Open(at, "", 1, 2, 100*time.Millisecond); err == nil || !strings.Contains(err.Error(), "participant 0 is lost: it has not answered") {
+	if _, err := rendezvous.Open(at, "", 1, 2, 100*time.Millisecond); err == nil ||
+		!strings.Contains(err.Error(), "participant 0 is lost: it has not answered") {
 		t.Errorf("of a first that does not listen: %v", err)
 	}
 	if _, err := rendezvous.Open(at, "", 2, 2, 0); err == nil {
