@@ -50,7 +50,7 @@ type hopperPlan struct {
 type hopperFactor struct {
 	factor
 	rows   int    // along m (n)
-	pitch  int    // if it is first copied to rows of that many elements along k, else 0
+	pitch  int    // if it is first copied to rows of that many elements along its inner axis, else 0
 	stride [2]int // along the axes of batches, in elements; 0: all have the same matrix
 	kInner bool
 }
@@ -111,8 +111,14 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 		if f.reuse < least {
 			return nil, "the copy engine cannot read " + f.name + " as it lies"
 		}
-		f.pitch = roundUp(m.k, 16/f.dtype.Size())
-		f.kInner = true
+		if f.dtype.Size() > 2 {
+			f.kInner = true
+		}
+		inner := f.rows
+		if f.kInner {
+			inner = m.k
+		}
+		f.pitch = roundUp(inner, 16/f.dtype.Size())
 	}
 	if h.tile, h.time, ok = m.hopperTile(h.kind); !ok {
 		return nil, "it is too small"

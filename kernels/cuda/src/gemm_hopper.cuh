@@ -338,29 +338,44 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
 // which is 0 for an infinity.
 enum Copied { ALL, NEAREST, REST };
 
+// copied is the part of an element that relayout copies.
+template <Copied WHAT, class T> DEVICE T copied(T v) {
+  if constexpr (WHAT == NEAREST) v = round_tf32(v);
+  if constexpr (WHAT == REST) {
+    const float cut = bits_to_float(float_to_bits(v) & 0xffffe000u);
+    v = v == cut ? 0.0f : v - cut;
+  }
+  return v;
+}
+
 // relayout copies the matrices of a batch to rows of PITCH along k, which the copy engine can read. A block of 256 threads
-// takes 64 rows of 64. It writes words of 4 bytes; what follows a row's end in its last word is 0.
+// takes 64 rows of 64. It writes words of 4 bytes; what follows a row's end in its last word is 0. Rows that lie across in memory
+// are turned in shared memory.
 template <int ROWS, int K, int PITCH, i64 ROW_STRIDE, i64 K_STRIDE, Copied WHAT, class T>
 DEVICE void relayout(T *to, const T *from) {
   constexpr int TILE = 64, W = 4 / int(sizeof(T));
-  __shared__ __align__(4) T turn[TILE][TILE + W];
   const int row = blockIdx.y * TILE, k = blockIdx.x * TILE;
+  __shared__ __align__(4) T turn[K_STRIDE == 1 ? 1 : TILE][TILE + W];
+  if constexpr (K_STRIDE != 1) {
 #pragma unroll
-  for (int i = threadIdx.x; i < TILE * TILE; i += 256) {
-    const int r = K_STRIDE == 1 ? i / TILE : i % TILE, c = K_STRIDE == 1 ? i % TILE : i / TILE;
-    const bool there = row + r < ROWS && k + c < K;
-    turn[r][c] = there ? from[(row + r) * ROW_STRIDE + (k + c) * K_STRIDE] : convert<T>(0.0f);
+    for (int i = threadIdx.x; i < TILE * TILE; i += 256) {
+      const int r = i % TILE, c = i / TILE;
+      const bool there = row + r < ROWS && k + c < K;
+      turn[r][c] = there ? from[(row + r) * ROW_STRIDE + (k + c) * K_STRIDE] : convert<T>(0.0f);
+    }
+    __syncthreads();
   }
-  __syncthreads();
 #pragma unroll
   for (int i = threadIdx.x; i < TILE * TILE / W; i += 256) {
     const int r = i / (TILE / W), c = i % (TILE / W) * W;
     if (row + r >= ROWS || k + c >= K) continue;
-    auto v = load<T, W, 1, 4>(&turn[r][c]);
-    if constexpr (WHAT == NEAREST) v[0] = round_tf32(v[0]);
-    if constexpr (WHAT == REST) {
-      const float cut = bits_to_float(float_to_bits(v[0]) & 0xffffe000u);
-      v[0] = v[0] == cut ? 0.0f : v[0] - cut;
+    Vec<T, W> v;
+#pragma unroll
+    for (int w = 0; w < W; w++) {
+      T x = convert<T>(0.0f);
+      if constexpr (K_STRIDE != 1) x = turn[r][c + w];
+      else if (k + c + w < K) x = from[(row + r) * ROW_STRIDE + k + c + w];
+      v[w] = copied<WHAT>(x);
     }
     store<1, 4>(to + i64(row + r) * PITCH + k + c, v);
   }
