@@ -15,9 +15,10 @@ const pageTokens = 16
 
 // BatchOptions are the options of a [Batch].
 type BatchOptions struct {
-	Slots   int // sequences that run at the same time
-	Tokens  int // that a sequence may have; 0 for the context that the model is made for
-	Pages   int // of 16 tokens, for all sequences; 0 for as many as all slots may fill
+	Slots   int         // sequences that run at the same time
+	Tokens  int         // that a sequence may have; 0 for the context that the model is made for
+	Pages   int         // of 16 tokens, for all sequences; 0 for as many as all slots may fill
+	Cache   graph.DType // as in [Options]
 	Compile []fusec.CompileOption
 }
 
@@ -61,6 +62,9 @@ func NewBatch(c *Checkpoint, o BatchOptions) (*Batch, error) {
 	if o.Tokens == 0 {
 		o.Tokens = c.Config.Context
 	}
+	if o.Cache == graph.Invalid {
+		o.Cache = graph.F32
+	}
 	if o.Slots < 1 || o.Tokens < 1 || o.Slots > 1<<16 || o.Tokens > 1<<30 {
 		return nil, fmt.Errorf("%d slots for sequences of %d tokens", o.Slots, o.Tokens)
 	}
@@ -75,7 +79,7 @@ func NewBatch(c *Checkpoint, o BatchOptions) (*Batch, error) {
 	if o.Pages < block/pageTokens || o.Pages > math.MaxInt32 {
 		return nil, fmt.Errorf("%d pages: want at least %d", o.Pages, block/pageTokens)
 	}
-	if err := c.Config.checkCache((o.Pages + 1) * pageTokens); err != nil {
+	if err := c.Config.checkCache((o.Pages+1)*pageTokens, o.Cache); err != nil {
 		return nil, err
 	}
 	b := &Batch{c: c, limit: o.Tokens, block: block, slots: make([]*Sequence, o.Slots), scratch: int64(o.Pages)}
@@ -96,7 +100,7 @@ func NewBatch(c *Checkpoint, o BatchOptions) (*Batch, error) {
 // compile makes the program for so many sequences with so many tokens each, which attend to up to each pages.
 func (b *Batch) compile(sequences, tokens, each int, o BatchOptions) (*pagedRun, error) {
 	writes := sequences * max(tokens/pageTokens, 1)
-	g, err := b.c.pagedGraph(sequences, tokens, each, writes, o.Pages+1)
+	g, err := b.c.pagedGraph(sequences, tokens, each, writes, o.Pages+1, o.Cache)
 	if err != nil {
 		return nil, err
 	}
@@ -314,8 +318,8 @@ type paged struct {
 }
 
 // pagedGraph is the program of a [Batch]: [Checkpoint.Graph] for several sequences, or for a block of one.
-func (c *Checkpoint) pagedGraph(sequences, tokens, each, writes, pages int) (*graph.Graph, error) {
-	d := c.decoder(sequences * tokens)
+func (c *Checkpoint) pagedGraph(sequences, tokens, each, writes, pages int, cache graph.DType) (*graph.Graph, error) {
+	d := c.decoder(sequences*tokens, cache)
 	index := func(name string, dims ...int) *graph.Node { return d.b.Input(name, graph.TypeOf(graph.I64, dims...)) }
 	p := &paged{sequences: sequences, pages: pages, positions: index("positions", sequences*tokens),
 		lengths: index("lengths", sequences), table: index("table", sequences, each)}
@@ -381,8 +385,8 @@ func (p *paged) attention(d *decoder, name string, layer int, q, k, v *graph.Nod
 		op.Window = d.Windows[layer]
 	}
 	each := d.tokens / p.sequences
-	q = b.Transpose(b.Reshape(q, p.sequences, each, d.Heads, d.HeadDim), 0, 2, 1, 3)
-	y := b.Transpose(b.Add(op, q, k, v, p.lengths, p.table), 0, 2, 1, 3)
+	q = b.CastTo(d.cache, b.Transpose(b.Reshape(q, p.sequences, each, d.Heads, d.HeadDim), 0, 2, 1, 3))
+	y := b.Transpose(b.CastTo(graph.F32, b.Add(op, q, k, v, p.lengths, p.table)), 0, 2, 1, 3)
 	return b.Reshape(y, d.tokens, d.Heads*d.HeadDim)
 }
 
@@ -393,7 +397,8 @@ func (p *paged) stored(d *decoder, name string, x *graph.Node) *graph.Node {
 		return x
 	}
 	heads := x.Type.Shape.At(1)
-	pool := b.State(name, graph.TypeOf(graph.F32, p.pages, heads, pageTokens, d.HeadDim))
+	x = b.CastTo(d.cache, x)
+	pool := b.State(name, graph.TypeOf(d.cache, p.pages, heads, pageTokens, d.HeadDim))
 	y := pool
 	for i, page := range p.write {
 		var update *graph.Node

@@ -85,9 +85,12 @@ func (c *Config) check() error {
 	return nil
 }
 
-// checkCache returns an error if the keys and values of so many tokens do not fit into memory.
-func (c *Config) checkCache(tokens int) error {
-	need := 2 * float64(c.Layers) * float64(c.KVHeads) * float64(c.HeadDim) * float64(tokens) * float64(graph.F32.Size())
+// checkCache returns an error if the keys and values of so many tokens do not fit into memory, or cannot be of the type.
+func (c *Config) checkCache(tokens int, cache graph.DType) error {
+	if cache != graph.F32 && !cache.Is16() {
+		return fmt.Errorf("caches of %v: want f32, bf16 or f16", cache)
+	}
+	need := 2 * float64(c.Layers) * float64(c.KVHeads) * float64(c.HeadDim) * float64(tokens) * float64(cache.Size())
 	if need > 1<<62 {
 		return fmt.Errorf("the keys and values of %d tokens take %.3g bytes", tokens, need)
 	}

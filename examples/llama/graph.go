@@ -18,6 +18,7 @@ type decoder struct {
 	params   map[string]*graph.Node // that the graph has
 	tokens   int                    // of a run
 	capacity int                    // tokens that the caches hold
+	cache    graph.DType            // of their elements
 
 	position, length *graph.Node // of the first token; of all tokens after the run
 	places           *graph.Node // the position of each token, where positions are learnt
@@ -29,20 +30,25 @@ type decoder struct {
 // Graph is the program that runs so many tokens of a sequence whose caches hold capacity. Its inputs are tokens [tokens],
 // the position of the first, the length of the sequence after the run, and the row whose logits to give. Its output, logits
 // [1, vocabulary], is for the token after that row. Models with learnt positions also get places [tokens], the positions of
-// the tokens.
+// the tokens. The caches are of f32.
 func (c *Checkpoint) Graph(tokens, capacity int) (*graph.Graph, error) {
+	return c.decoding(tokens, capacity, graph.F32)
+}
+
+// decoding is Graph with caches of a type.
+func (c *Checkpoint) decoding(tokens, capacity int, cache graph.DType) (*graph.Graph, error) {
 	if tokens < 1 || capacity < tokens {
 		return nil, fmt.Errorf("runs of %d tokens with caches of %d", tokens, capacity)
 	}
-	d := c.decoder(tokens)
+	d := c.decoder(tokens, cache)
 	d.capacity = capacity
 	return d.graph()
 }
 
-// decoder begins the graph for a run of so many tokens.
-func (c *Checkpoint) decoder(tokens int) *decoder {
+// decoder begins the graph for a run of so many tokens, with caches of a type.
+func (c *Checkpoint) decoder(tokens int, cache graph.DType) *decoder {
 	return &decoder{Config: c.Config, b: graph.NewBuilder(c.Config.Family), weights: c.Weights, params: map[string]*graph.Node{},
-		tokens: tokens}
+		tokens: tokens, cache: cache}
 }
 
 // graph builds the model, and checks that it has all weights of the checkpoint.
@@ -236,12 +242,12 @@ func (d *decoder) attention(name string, layer int, q, k, v *graph.Node) *graph.
 		return d.paged.attention(d, name, layer, q, k, v)
 	}
 	b := d.b
-	k, v = d.cached(name+".keys", k), d.cached(name+".values", v)
+	q, k, v = b.CastTo(d.cache, q), d.cached(name+".keys", k), d.cached(name+".values", v)
 	op := graph.Attention{Scale: 1 / math.Sqrt(float64(d.HeadDim)), Causal: true, HasLengths: true, Tail: true}
 	if d.Windows != nil {
 		op.Window = d.Windows[layer]
 	}
-	y := b.Add(op, q, k, v, d.length)
+	y := b.CastTo(graph.F32, b.Add(op, q, k, v, d.length))
 	if d.tokens > 1 {
 		y = b.Transpose(y, 1, 0, 2)
 	}
@@ -254,8 +260,8 @@ func (d *decoder) cached(name string, rows *graph.Node) *graph.Node {
 	if b.Err() != nil {
 		return rows
 	}
-	cache := b.State(name, graph.Type{DType: rows.Type.DType, Shape: rows.Type.Shape.With(1, d.capacity)})
-	y := b.Add(graph.UpdateSlice{Axis: 1}, cache, rows, d.position)
+	cache := b.State(name, graph.Type{DType: d.cache, Shape: rows.Type.Shape.With(1, d.capacity)})
+	y := b.Add(graph.UpdateSlice{Axis: 1}, cache, b.CastTo(d.cache, rows), d.position)
 	b.Update(cache, y)
 	return y
 }

@@ -10,6 +10,11 @@ import (
 	"testing"
 
 	"fusec"
+	"fusec/graph"
+	"fusec/graph/precision"
+	"fusec/lowering"
+	"fusec/lowering/cuda"
+	"fusec/passes"
 )
 
 // expectation is what transformers computes for a checkpoint; testdata/make.py writes it.
@@ -93,8 +98,10 @@ func TestTransformers(t *testing.T) {
 						compareTexts(t, c, &want)
 					}
 					for _, block := range []int{16, 1} {
-						compareLogits(t, c, &want, block)
+						compareLogits(t, c, &want, Options{Block: block}, 1e-4)
 					}
+					compareLogits(t, c, &want, Options{Block: 16, Cache: graph.BF16}, 3e-2)
+					compareLogits(t, c, &want, Options{Block: 1, Cache: graph.F16}, 4e-3)
 				})
 			}
 		})
@@ -121,10 +128,16 @@ func compareTexts(t *testing.T, c *Checkpoint, want *expectation) {
 	}
 }
 
-func compareLogits(t *testing.T, c *Checkpoint, want *expectation, block int) {
+// compareLogits compares logits, which may be so far from those of transformers, as a part of the largest, and the tokens that
+// are picked.
+func compareLogits(t *testing.T, c *Checkpoint, want *expectation, o Options, bound float64) {
 	t.Helper()
-	m := modelOf(t, c, Options{Capacity: len(want.Prompt) + len(want.Greedy), Block: block,
-		Compile: []fusec.CompileOption{fusec.WithWorkers(2)}})
+	o.Capacity, o.Compile = len(want.Prompt)+len(want.Greedy), []fusec.CompileOption{fusec.WithWorkers(2)}
+	if o.Cache.Is16() { // which the CPU does not attend to
+		o.Compile = append(o.Compile, fusec.WithTarget("ref"))
+	}
+	block := o.Block
+	m := modelOf(t, c, o)
 	near := func(what string, logits, want []float32) {
 		t.Helper()
 		most, apart := 1.0, 0.0
@@ -132,8 +145,8 @@ func compareLogits(t *testing.T, c *Checkpoint, want *expectation, block int) {
 			most = max(most, math.Abs(float64(w)))
 			apart = max(apart, math.Abs(float64(logits[i]-w)))
 		}
-		if len(logits) != len(want) || !(apart <= 1e-4*most) {
-			t.Errorf("blocks of %d, logits of %s: %g apart, of up to %g", block, what, apart, most)
+		if len(logits) != len(want) || !(apart <= bound*most) {
+			t.Errorf("blocks of %d, caches of %v, logits of %s: %g apart, of up to %g", block, m.cache, what, apart, most)
 		}
 	}
 	for place, row := range want.Logits {
@@ -161,7 +174,7 @@ func compareLogits(t *testing.T, c *Checkpoint, want *expectation, block int) {
 		if row := want.Next[strconv.Itoa(i)]; row != nil {
 			near("token "+strconv.Itoa(i), logits, row)
 		}
-		if got := slices.Index(logits, slices.Max(logits)); got != token {
+		if got := slices.Index(logits, slices.Max(logits)); got != token && m.cache == graph.F32 {
 			t.Errorf("blocks of %d: token %d is %d, want %d", block, i, got, token)
 		}
 		logits, err = m.Append([]int{token})
@@ -171,5 +184,60 @@ func compareLogits(t *testing.T, c *Checkpoint, want *expectation, block int) {
 	}
 	if _, err := m.Append([]int{0}); err == nil {
 		t.Error("a sequence that is full takes a token")
+	}
+}
+
+// TestGPUTraffic plans decoding steps for a GPU: nothing runs on the processor, attention reads the caches as they are, and only
+// new keys and values are written to them.
+func TestGPUTraffic(t *testing.T) {
+	for _, dir := range checkpoints(t) {
+		c := opened(t, dir)
+		for _, cache := range []graph.DType{graph.F32, graph.BF16} {
+			step, err := c.decoding(1, 64, cache)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages, err := c.pagedGraph(2, 1, 4, 2, 9, cache)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range []*graph.Graph{step, pages} {
+				planned(t, c, g, cache)
+			}
+		}
+	}
+}
+
+// planned checks the plan of a decoding step.
+func planned(t *testing.T, c *Checkpoint, g *graph.Graph, cache graph.DType) {
+	t.Helper()
+	config := passes.Config{Target: cuda.New(), Frozen: true}
+	if cache == graph.BF16 {
+		config.Precision = precision.BF16
+	}
+	final, _, err := passes.Run(g, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := lowering.Lower(final, "cuda", lowering.Frozen())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Target.(*cuda.Device).Place(p)
+	for i, l := range p.Launches {
+		if l.Device != "" {
+			t.Errorf("launch %d, %v, runs on %s: %s", i+1, l.Op, l.Device, l.Reason)
+		}
+		state := func(v lowering.View) bool { return p.Buffers[v.Buffer].Role == lowering.State }
+		switch l.Kind() {
+		case "attention":
+			if !state(l.Args[1]) || !state(l.Args[2]) {
+				t.Errorf("caches of %v: attention reads copies of them\n%v", cache, p)
+			}
+		case "update_slice":
+			if !state(l.Results[0]) && p.Buffers[l.Results[0].Buffer].Type.Shape.At(0) > 1 {
+				t.Errorf("caches of %v: launch %d makes another value of a cache\n%v", cache, i+1, p)
+			}
+		}
 	}
 }

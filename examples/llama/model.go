@@ -12,7 +12,9 @@ import (
 type Options struct {
 	Capacity int // tokens that a sequence may have, its prompt included; 0 for the context that the model is made for
 	Block    int // tokens of a prompt that one run takes; 0 for 64
-	Compile  []fusec.CompileOption
+	// Cache is the type of the keys and values that are kept: F32, the default, or, on CUDA, BF16 or F16.
+	Cache   graph.DType
+	Compile []fusec.CompileOption
 }
 
 // Model runs a language model on one sequence of tokens. One goroutine uses it at a time. A run takes a block of a prompt, or
@@ -21,6 +23,7 @@ type Model struct {
 	Config   *Config
 	c        *Checkpoint
 	capacity int // of the caches: whole blocks
+	cache    graph.DType
 	limit    int // tokens of a sequence
 	block    int
 	opts     []fusec.CompileOption
@@ -32,7 +35,10 @@ type Model struct {
 
 // New compiles the decoding step of a checkpoint. The checkpoint stays open as long as the model is used.
 func New(c *Checkpoint, o Options) (*Model, error) {
-	m := &Model{Config: c.Config, c: c, limit: o.Capacity, block: o.Block, opts: o.Compile}
+	m := &Model{Config: c.Config, c: c, limit: o.Capacity, block: o.Block, cache: o.Cache, opts: o.Compile}
+	if m.cache == graph.Invalid {
+		m.cache = graph.F32
+	}
 	if m.limit == 0 {
 		m.limit = c.Config.Context
 	}
@@ -46,7 +52,7 @@ func New(c *Checkpoint, o Options) (*Model, error) {
 		return nil, fmt.Errorf("a sequence of %d tokens: the model has positions for %d", m.limit, c.Config.Context)
 	}
 	m.capacity = (m.limit + m.block - 1) / m.block * m.block
-	if err := c.Config.checkCache(m.capacity); err != nil {
+	if err := c.Config.checkCache(m.capacity, m.cache); err != nil {
 		return nil, err
 	}
 	var err error
@@ -68,7 +74,7 @@ type run struct {
 
 // compile makes the program for runs of n tokens.
 func (m *Model) compile(n int) (*run, error) {
-	g, err := m.c.Graph(n, m.capacity)
+	g, err := m.c.decoding(n, m.capacity, m.cache)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
 	"fusec/examples/llama"
+	"fusec/graph"
 	"fusec/graph/report"
 )
 
@@ -61,7 +62,7 @@ func (g *generator) runCheckpoint(e *cli.Env, path string) (err error) {
 	if g.threads > 0 {
 		opts = append(opts, fusec.WithWorkers(g.threads))
 	}
-	m, err := llama.New(c, llama.Options{Capacity: room, Block: blockOf(len(prompt)), Compile: opts})
+	m, err := llama.New(c, llama.Options{Capacity: room, Block: blockOf(len(prompt)), Cache: g.cache(), Compile: opts})
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -91,6 +92,18 @@ func (g *generator) runCheckpoint(e *cli.Env, path string) (err error) {
 			len(out.Tokens), cli.Digits(out.Rate))
 	}
 	return nil
+}
+
+// cache is the type of the keys and values that are kept: on CUDA that of the precision.
+func (g *generator) cache() graph.DType {
+	switch {
+	case !strings.HasPrefix(g.target, "cuda"):
+	case g.precision == fusec.BF16:
+		return graph.BF16
+	case g.precision == fusec.F16:
+		return graph.F16
+	}
+	return graph.F32
 }
 
 // mostBlock is how many tokens of a prompt a run takes at most.

@@ -66,9 +66,11 @@ func TestGenerateCheckpoint(t *testing.T) {
 		t.Errorf("the reference writes %q, the CPU %q", ref, greedy)
 	}
 	clitest.Emulated(t)
-	if cuda := clitest.Good(t, append(args, "--temperature", "0", "--target", "cuda", "--max-tokens",
-		"2")...); !strings.HasPrefix(greedy, strings.TrimSuffix(cuda, "\n")) {
-		t.Errorf("CUDA writes %q, the CPU %q", cuda, greedy)
+	for _, precision := range []string{"f32", "bf16"} {
+		cuda := clitest.Good(t, append(args, "--temperature", "0", "--target", "cuda", "--precision", precision, "--max-tokens", "2")...)
+		if !strings.HasPrefix(greedy, strings.TrimSuffix(cuda, "\n")) {
+			t.Errorf("CUDA in %s writes %q, the CPU %q", precision, cuda, greedy)
+		}
 	}
 	clitest.Bad(t, clitest.FusecRun(t, "generate", t.TempDir()), cli.ExitFailure, "config.json")
 	clitest.Bad(t, clitest.FusecRun(t, "generate", path, "--top-p", "0"), cli.ExitUsage, "--top-p 0")
