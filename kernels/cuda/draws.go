@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"strings"
 
 	"fusec/graph"
 )
@@ -26,8 +27,15 @@ func compileRandom(op graph.Random, args, results []Operand) *Kernel {
 	return u.kernel(0, []Step{u.elementStep("random", blocks)}, "draws")
 }
 
-// compileRoPE turns pairs by a table of angles, which the first step computes in f64.
-func compileRoPE(op graph.RoPE, args, results []Operand) *Kernel {
+// ropePairs is up to how many pairs each thread computes the angle of its pair, on chips that are fast in f64.
+var ropePairs = 1 << 16
+
+// ropeTable is up to how many pairs of a row have their frequencies in a table.
+const ropeTable = 1 << 10
+
+// compileRoPE turns pairs by angles that are computed in f64: each by the thread that turns it, or, if there are many, by a step
+// before that.
+func compileRoPE(op graph.RoPE, args, results []Operand, cfg Config) (*Kernel, error) {
 	u := newUnit(args, results)
 	l := args[0].Layout
 	s := l.Shape
@@ -35,17 +43,29 @@ func compileRoPE(op graph.RoPE, args, results []Operand) *Kernel {
 	n, d := s.At(last-1), s.At(last)
 	pairs := s.Elems() / 2
 	if pairs == 0 {
-		return &Kernel{}
+		return &Kernel{}, nil
 	}
 	typ := lane(args[0].DType)
-	angles := u.scratch(typ, "angles", 0)
 	second, step := op.Pairs(d)
 	divisors, stride := "nullptr", 0
 	if len(args) > 2 {
 		divisors, stride = u.at(2), args[2].Layout.Stride[0]
 	}
-	u.elements("angles", "i64", n*d/2, "", fmt.Sprintf("rope_angle(%s, e, %d, %s, *(%s), %v, %s, %d);",
-		angles, d, literal(graph.F64, op.Base, nil), u.at(1), op.Inverse, divisors, stride))
+	frequency := func(j string) string {
+		return fmt.Sprintf("op::pow(%s, -2.0 * (%s) / %d)", literal(graph.F64, op.Base, nil), j, d)
+	}
+	if d/2 <= ropeTable {
+		table := make([]string, d/2)
+		for j := range table {
+			table[j] = literal(graph.F64, op.Angle(1, j, d, 1), nil)
+		}
+		u.printf("__device__ const double frequencies[] = {%s};\n\n", strings.Join(table, ", "))
+		frequency = func(j string) string { return fmt.Sprintf("frequencies[%s]", j) }
+	}
+	angle := func(to, j, position string) string {
+		return fmt.Sprintf("rope_angle(%s, %s, int(%s), *(%s) + %s, %v, %s, %d);", to, frequency(j), j, u.at(1), position,
+			op.Inverse, divisors, stride)
+	}
 	var runs []run
 	at := fmt.Sprint(l.Offset)
 	for i := range last {
@@ -55,10 +75,21 @@ func compileRoPE(op graph.RoPE, args, results []Operand) *Kernel {
 	runs = append(runs, run{d / 2, last, fmt.Sprint("c", last)})
 	at += fmt.Sprintf(" + i64(c%d) * %d", last, l.Stride[last]*step)
 	row := fmt.Sprintf("i64(e / %d) * %d + c%d * %d", d/2, d, last, step)
-	angle := fmt.Sprintf("%s + (i64(c%d) * %d + c%d) * 2", angles, last-1, d/2, last)
-	turn := fmt.Sprintf("rope_turn(%s + %s, %d, %s + %s, %d, %s);", u.arg(0), at, second*l.Stride[last], u.to(0), row, second, angle)
 	index := indexType(pairs)
-	u.elements("turn", index, pairs, split("e", index, runs, false, ""), turn)
+	coordinates := split("e", index, runs, false, "")
+	turn := fmt.Sprintf("rope_turn(%s + %s, %d, %s + %s, %d, ", u.arg(0), at, second*l.Stride[last], u.to(0), row, second)
+	most := ropePairs
+	if cfg.Chip.Arch%10 != 0 { // the architectures of workstations have few units for f64
+		most /= 8
+	}
+	if pairs <= most {
+		u.elements("turn", index, pairs, coordinates, typ+" angle[2];",
+			angle("angle", fmt.Sprintf("c%d", last), fmt.Sprintf("c%d", last-1)), turn+"angle);")
+		return u.kernel(0, []Step{u.elementStep("turn", pairs)}, "draws"), nil
+	}
+	angles := u.scratch(typ, "angles", 0)
+	u.elements("angles", "i64", n*d/2, "", angle(angles+" + 2 * e", fmt.Sprintf("e %% %d", d/2), fmt.Sprintf("e / %d", d/2)))
+	u.elements("turn", index, pairs, coordinates, fmt.Sprintf("%s%s + (i64(c%d) * %d + c%d) * 2);", turn, angles, last-1, d/2, last))
 	steps := []Step{u.elementStep("angles", n*d/2), u.elementStep("turn", pairs)}
-	return u.kernel(int64(n*d*args[0].DType.Size()), steps, "draws")
+	return u.kernel(int64(n*d*args[0].DType.Size()), steps, "draws"), nil
 }

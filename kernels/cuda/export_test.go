@@ -17,3 +17,9 @@ func SetDecodeLong(tiles int) (was int) {
 	was, decodeLong = decodeLong, tiles
 	return was
 }
+
+// SetRoPEPairs changes up to how many pairs each thread of a RoPE computes its angle, and returns what it was.
+func SetRoPEPairs(pairs int) (was int) {
+	was, ropePairs = ropePairs, pairs
+	return was
+}

@@ -294,15 +294,21 @@ func TestDropoutLayouts(t *testing.T) {
 	l.run(t)
 }
 
-// TestRoPE reads heads through strides.
+// TestRoPE reads heads through strides, with angles that each thread computes and with those of a step before.
 func TestRoPE(t *testing.T) {
-	l := newList(38)
-	for i := range 6 {
-		x := l.tensor(everyType[i%2], l.pick(2), l.pick(3), l.pick(9), 2*l.pick(9))
-		c := l.add(graph.RoPE{Base: 10000, Interleaved: i%3 == 0, Inverse: i%5 == 0}, x, number(l.r.IntN(100000)))
-		c.ArgLayouts = []graph.Layout{cudatest.Layout(l.r, x.Type.Shape, false)}
+	for _, pairs := range []int{1 << 16, 0} {
+		defer kernels.SetRoPEPairs(kernels.SetRoPEPairs(pairs))
+		l := newList(38)
+		for i := range 6 {
+			x := l.tensor(everyType[i%2], l.pick(2), l.pick(3), l.pick(9), 2*l.pick(9))
+			if i == 5 {
+				x = l.tensor(graph.F32, 2, 3, 2050) // more frequencies than there is a table for
+			}
+			c := l.add(graph.RoPE{Base: 10000, Interleaved: i%3 == 0, Inverse: i%5 == 0}, x, number(l.r.IntN(100000)))
+			c.ArgLayouts = []graph.Layout{cudatest.Layout(l.r, x.Type.Shape, false)}
+		}
+		l.run(t)
 	}
-	l.run(t)
 }
 
 // TestReports finds what kernels cannot do.

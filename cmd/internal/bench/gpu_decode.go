@@ -14,6 +14,7 @@ type decodeCase struct {
 	heads, kvHeads, head int // heads of queries, of keys and values, and the size of each
 	width, hidden        int
 	layers               int // 0 for attention alone
+	page                 int // tokens of a page, if the caches are in pages; for attention alone
 }
 
 // decodeWorks have the sizes of Llama 3 8B. The rate is the bytes of the caches and the weights over the time.
@@ -22,7 +23,7 @@ func decodeWorks(small bool) []*gpuWork {
 	contexts, batches, layers := []int{1024, 16384}, []int{1, 32}, 2
 	if small {
 		c = decodeCase{heads: 4, kvHeads: 2, head: 16, width: 32, hidden: 48}
-		contexts, batches = []int{150}, []int{1, 3}
+		contexts, batches = []int{150}, []int{3}
 	}
 	var list []*gpuWork
 	for _, c.layers = range []int{0, layers} {
@@ -30,6 +31,11 @@ func decodeWorks(small bool) []*gpuWork {
 			for _, c.context = range contexts {
 				list = append(list, c.work())
 			}
+		}
+		if c.layers == 0 {
+			paged := c
+			paged.context, paged.page = contexts[len(contexts)-1]/16*16, 16
+			list = append(list, paged.work())
 		}
 	}
 	return list
@@ -48,11 +54,25 @@ type decodeWeight struct {
 
 // cache is the type of a layer's keys, and of its values.
 func (c decodeCase) cache() graph.Type {
+	if c.page > 0 {
+		return graph.TypeOf(graph.BF16, c.batch*c.context/c.page, c.kvHeads, c.page, c.head)
+	}
 	return graph.TypeOf(graph.BF16, c.batch, c.kvHeads, c.context, c.head)
 }
 
+// pageOf is the number of a page of a sequence in the pool: the pages of all are mixed.
+func (c decodeCase) pageOf(sequence, page int) int { return page*c.batch + sequence }
+
+// row is where the key or value of a token begins in a cache.
+func (c decodeCase) row(sequence, head, token int) int {
+	if c.page > 0 {
+		return ((c.pageOf(sequence, token/c.page)*c.kvHeads+head)*c.page + token%c.page) * c.head
+	}
+	return ((sequence*c.kvHeads+head)*c.context + token) * c.head
+}
+
 func (c decodeCase) op() graph.Attention {
-	return graph.Attention{Scale: 1 / math.Sqrt(float64(c.head)), Causal: true, HasLengths: true, Tail: true}
+	return graph.Attention{Scale: 1 / math.Sqrt(float64(c.head)), Causal: true, HasLengths: true, Tail: true, Page: c.page}
 }
 
 func (c decodeCase) work() *gpuWork {
@@ -65,6 +85,15 @@ func (c decodeCase) work() *gpuWork {
 	if c.layers == 0 {
 		w.name, w.work = fmt.Sprintf("decode attention bf16 b%d c%d", c.batch, c.context), caches
 		w.build, w.check = c.buildAttention, c.checkAttention
+		if c.page > 0 {
+			w.name += " paged"
+			w.fill["table"] = func(t *graph.Tensor) {
+				for i := range t.Type.Shape.Elems() {
+					pages := c.context / c.page
+					t.SetFloat(i, float64(c.pageOf(i/pages, i%pages)))
+				}
+			}
+		}
 		return w
 	}
 	w.name = fmt.Sprintf("decode %d layers bf16 b%d c%d", c.layers, c.batch, c.context)
@@ -96,8 +125,11 @@ func (c decodeCase) lengths(b *graph.Builder) *graph.Node {
 // buildAttention is the attention of one layer. The caches do not change, so that they are parameters.
 func (c decodeCase) buildAttention(b *graph.Builder) {
 	q := b.Input("q", graph.TypeOf(graph.BF16, c.batch, c.heads, 1, c.head))
-	y := b.Add(c.op(), q, b.Param("k", c.cache()), b.Param("v", c.cache()), c.lengths(b))
-	b.Output("out", b.CastTo(graph.BF16, y))
+	args := []*graph.Node{q, b.Param("k", c.cache()), b.Param("v", c.cache()), c.lengths(b)}
+	if c.page > 0 {
+		args = append(args, b.Input("table", graph.TypeOf(graph.I64, c.batch, c.context/c.page)))
+	}
+	b.Output("out", b.CastTo(graph.BF16, b.Add(c.op(), args...)))
 }
 
 // buildLayers are layers of a decoder, with rotary positions and gates of SiLU.
@@ -110,7 +142,7 @@ func (c decodeCase) buildLayers(b *graph.Builder) {
 			weight[m.name] = b.Param(layerName(i, m.name), graph.TypeOf(graph.BF16, m.rows, m.cols))
 		}
 		product := func(x *graph.Node, name string) *graph.Node {
-			return b.MatMul(b.CastTo(graph.BF16, x), weight[name], false, true)
+			return b.MatMul(x, b.CastTo(graph.F32, weight[name]), false, true)
 		}
 		norm := func(x *graph.Node, name string) *graph.Node {
 			return b.Add(graph.RMSNorm{Eps: rmsEps}, x, b.Param(layerName(i, name), graph.TypeOf(graph.F32, c.width)))
@@ -128,7 +160,7 @@ func (c decodeCase) buildLayers(b *graph.Builder) {
 		}
 		q, k, v := rotated(heads("q", c.heads)), rotated(heads("k", c.kvHeads)), heads("v", c.kvHeads)
 		y := b.Add(c.op(), b.CastTo(graph.BF16, q), cached("keys", k), cached("values", v), lengths)
-		x = b.Binary(graph.Add, x, product(b.Reshape(y, c.batch, c.heads*c.head), "o"))
+		x = b.Binary(graph.Add, x, product(b.CastTo(graph.F32, b.Reshape(y, c.batch, c.heads*c.head)), "o"))
 		n = norm(x, "norm2")
 		h := b.Binary(graph.Mul, b.Unary(graph.Silu, product(n, "gate")), product(n, "up"))
 		x = b.Binary(graph.Add, x, product(h, "down"))
@@ -142,12 +174,12 @@ const ropeBase = 500000
 // attend computes the attention of a head's query to the keys and values of a sequence in float64, and the sums of the terms'
 // absolute values.
 func (c decodeCase) attend(q []float64, k, v *graph.Tensor, sequence, head int) (y, terms []float64) {
-	first := (sequence*c.kvHeads + head/(c.heads/c.kvHeads)) * c.context * c.head
+	head /= c.heads / c.kvHeads
 	p := make([]float64, c.context)
 	top := math.Inf(-1)
 	for j := range p {
 		for i, u := range q {
-			p[j] += u * k.Float(first+j*c.head+i)
+			p[j] += u * k.Float(c.row(sequence, head, j)+i)
 		}
 		p[j] *= c.op().Scale
 		top = max(top, p[j])
@@ -160,7 +192,7 @@ func (c decodeCase) attend(q []float64, k, v *graph.Tensor, sequence, head int) 
 	y, terms = make([]float64, c.head), make([]float64, c.head)
 	for j := range p {
 		for i := range y {
-			t := p[j] / sum * v.Float(first+j*c.head+i)
+			t := p[j] / sum * v.Float(c.row(sequence, head, j)+i)
 			y[i] += t
 			terms[i] += math.Abs(t)
 		}
@@ -259,7 +291,7 @@ func (c decodeCase) layer(v *gpuValues, layer, sequence int, x []float64) error 
 	store := func(name string, x []float64) *graph.Tensor {
 		cache := value(name)
 		for i, u := range x {
-			cache.SetFloat(((sequence*c.kvHeads+i/c.head+1)*c.context-1)*c.head+i%c.head, u)
+			cache.SetFloat(c.row(sequence, i/c.head, c.context-1)+i%c.head, u)
 		}
 		return cache
 	}

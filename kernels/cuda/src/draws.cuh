@@ -34,17 +34,14 @@ DEVICE Vec<double, 4> bernoulli_block(uint4 w, double, double, u32 threshold, bo
   return r;
 }
 
-// rope_angle puts the cosine and sine of pair e % (d/2) at position start + e / (d/2) into a table. Divisors are stride apart,
-// or null for ones.
+// rope_angle gives the cosine and sine of pair j at a position. Divisors are stride apart, or null for ones.
 template <class T>
-DEVICE void rope_angle(T *table, i64 e, int d, double base, i64 start, bool inverse, const double *divisors, int stride) {
-  const int j = int(e % (d / 2));
-  double frequency = op::pow(base, -2.0 * j / d);
+DEVICE void rope_angle(T *to, double frequency, int j, i64 position, bool inverse, const double *divisors, int stride) {
   if (divisors) frequency /= divisors[j * stride];
-  const double angle = double(start + e / (d / 2)) * frequency;
+  const double angle = double(position) * frequency;
   const double s = op::sin(angle);
-  table[2 * e] = T(op::cos(angle));
-  table[2 * e + 1] = T(inverse ? -s : s);
+  to[0] = T(op::cos(angle));
+  to[1] = T(inverse ? -s : s);
 }
 
 // rope_turn rotates the pair at x and second elements after it.
