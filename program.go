@@ -396,8 +396,8 @@ func (p *Program) lend(name string, t *graph.Tensor) error {
 // ShareState gives p the present state of another program of the same target: of each state that both have, by name, with
 // the same type. Afterwards both have one memory for it, and the two are run in turn: a program calls ShareState, with the one
 // that ran last, whenever it takes its turn, so that two programs, say one for a prompt and one for the tokens after it, work
-// on one cache of keys and values. On the CPU this copies nothing. On a device it copies the states to the host and back. A
-// state of p that the other does not have, or has with another type, is an error.
+// on one cache of keys and values. On the CPU this copies nothing; a GPU copies the states in its memory. A state of p that the
+// other does not have, or has with another type, is an error.
 func (p *Program) ShareState(from *Program) error {
 	for name, i := range p.named {
 		if p.program.Buffers[i].Role != lowering.State {
@@ -407,10 +407,16 @@ func (p *Program) ShareState(from *Program) error {
 		if !ok || from.own[j] == nil || from.own[j].Type != p.program.Buffers[i].Type {
 			return fmt.Errorf("the other program has no state %q of type %v", name, p.program.Buffers[i].Type)
 		}
-		if err := from.sync(name); err != nil {
+		if err := p.lend(name, from.own[j]); err != nil {
 			return err
 		}
-		if err := p.lend(name, from.own[j]); err != nil {
+		if taken, err := p.exe.TakeState(i, from.exe, j); taken || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := from.sync(name); err != nil {
 			return err
 		}
 	}

@@ -98,6 +98,9 @@ type Executable interface {
 	// to the host, and returns the time of each by the device's clock. It requires a Run before. It returns
 	// [ErrNoClock] if the device has no clock.
 	Measure(n int) ([]time.Duration, error)
+	// TakeState gives a State the value that another executable has of the same State, in its buffer of, and to whose tensor it
+	// is bound: without a way over the tensor. It reports false if it cannot, or the tensor has the value.
+	TakeState(buffer int, from Executable, of int) (bool, error)
 	// Inspect describes the device and the program's use of it; nil for devices without separate memory.
 	Inspect() (*Inspection, error)
 	// Timeline describes the last measured run, if the device records more than Times.
@@ -127,6 +130,9 @@ func (ExecutableDefaults) Prefetch(int, *graph.Tensor) (bool, error) { return fa
 
 // BindOutput implements [Executable].
 func (ExecutableDefaults) BindOutput(int, *graph.Tensor) (bool, error) { return false, nil }
+
+// TakeState implements [Executable].
+func (ExecutableDefaults) TakeState(int, Executable, int) (bool, error) { return false, nil }
 
 // Measure implements [Executable].
 func (ExecutableDefaults) Measure(int) ([]time.Duration, error) { return nil, ErrNoClock }

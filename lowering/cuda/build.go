@@ -24,7 +24,7 @@ const statusBytes = int64(unsafe.Sizeof(kernels.Status{}))
 // newExecutable compiles the kernels of a program that has been placed, and allocates its memory.
 func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error) {
 	e := &executable{p: p, gpu: d.gpu, each: d.each, from: p.PreparedFrom(), originals: p.Originals(),
-		changed: map[int]bool{}, ahead: map[int]bool{},
+		changed: map[int]bool{}, ahead: map[int]bool{}, given: map[int]given{},
 		buffers: make([]driver.Ptr, len(p.Buffers)), launches: make([]launch, len(p.Launches)),
 		staged:  make([]unsafe.Pointer, len(p.Buffers)),
 		tensors: make([]*graph.Tensor, len(p.Buffers)), stale: make([]bool, len(p.Buffers)),

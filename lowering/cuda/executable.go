@@ -12,6 +12,7 @@ import (
 	"fusec/kernels/group"
 	"fusec/lowering"
 	"fusec/lowering/cuda/driver"
+	"fusec/lowering/cuda/pool"
 	"fusec/lowering/host"
 )
 
@@ -55,6 +56,7 @@ type executable struct {
 	times    []time.Duration
 	watch    func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
 	next     *prefetcher // nil if no input was ever prefetched
+	given    map[int]given
 	begun    bool        // the run has passed its beginning
 	had      []had
 	started  bool   // a run has been started and not waited for
@@ -127,6 +129,7 @@ func (e *executable) Bind(buffer int, t *graph.Tensor) error {
 		e.prepared = false
 	}
 	delete(e.ahead, buffer)
+	delete(e.given, buffer)
 	if p := e.next.find(buffer); p != nil {
 		p.next = inTensor
 	}
@@ -645,6 +648,40 @@ func (e *executable) runOne(i int) error {
 	return nil
 }
 
+// A given State has its value in a buffer of another executable.
+type given struct {
+	to     *executable
+	buffer int
+}
+
+// TakeState implements lowering.Executable.
+func (e *executable) TakeState(buffer int, from lowering.Executable, of int) (bool, error) {
+	if o, ok := from.(*lowering.Owned); ok {
+		from = o.Executable
+	}
+	f, ok := from.(*executable)
+	if !ok || f == e || f.closed || e.closed || !f.ahead[of] || e.tensors[buffer] != f.tensors[of] || !pool.Same(e.gpu, f.gpu) {
+		return false, nil
+	}
+	for _, x := range []*executable{f, e} {
+		if x.lost != nil {
+			return false, x.lost
+		}
+		if err := x.Wait(); err != nil {
+			return false, err
+		}
+	}
+	if err := e.stream.Copy(e.buffers[buffer], f.buffers[of], e.p.Buffers[buffer].Type.Bytes()); err != nil {
+		return false, e.broken(err)
+	}
+	if err := e.stream.Sync(); err != nil {
+		return false, e.broken(err)
+	}
+	e.stale[buffer], e.ahead[buffer] = false, true
+	f.ahead[of], f.given[of] = false, given{e, buffer}
+	return true, nil
+}
+
 // finish waits for the run and converts its report to an error.
 func (e *executable) finish() error {
 	if err := e.sync(); err != nil {
@@ -710,6 +747,11 @@ func (e *executable) Sync(buffers ...int) error {
 		}
 	}
 	for _, i := range buffers {
+		if g, ok := e.given[i]; ok {
+			if err := g.to.Sync(g.buffer); err != nil {
+				return err
+			}
+		}
 		if !e.ahead[i] {
 			continue
 		}

@@ -78,6 +78,13 @@ func (s *Shared) Release() error {
 	return errors.Join(errs...)
 }
 
+// Same reports whether two users have one GPU, or one GPU is given twice.
+func Same(a, b driver.GPU) bool {
+	x, ok := a.(*share)
+	y, both := b.(*share)
+	return ok && both && x.gpu == y.gpu || a == b
+}
+
 // A share is a GPU for one user.
 type share struct {
 	*Pool
