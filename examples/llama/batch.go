@@ -52,7 +52,7 @@ type pagedRun struct {
 	p                                  *fusec.Program
 	tokens, positions, lengths, places []int64
 	table                              []int64
-	pages, rows                        []int64 // that are written; the row of each
+	starts                             []int64 // rows of the pool from which on keys and values are written
 	row                                []int64 // whose logits a block gives
 	logits                             []float32
 }
@@ -130,18 +130,13 @@ func (b *Batch) compile(sequences, tokens, each int, o BatchOptions) (*pagedRun,
 		"places": &r.places, "table": &r.table, "row": &r.row} {
 		input(to, name)
 	}
-	r.pages, r.rows = make([]int64, writes), make([]int64, writes)
+	r.starts = make([]int64, writes)
 	for i := range writes {
-		for name, to := range map[string][]int64{"page": r.pages[i:], "slot": r.rows[i:]} {
-			if g.Lookup(numbered(name, i)) == nil { // a block writes whole pages
-				continue
-			}
-			t, failed := graph.TensorOf(to[:1])
-			if failed == nil {
-				failed = p.Set(numbered(name, i), t)
-			}
-			err = errors.Join(err, failed)
+		t, failed := graph.TensorOf(r.starts[i : i+1])
+		if failed == nil {
+			failed = p.Set(startName(i), t)
 		}
+		err = errors.Join(err, failed)
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -149,7 +144,7 @@ func (b *Batch) compile(sequences, tokens, each int, o BatchOptions) (*pagedRun,
 	return r, nil
 }
 
-func numbered(name string, i int) string { return fmt.Sprintf("%s%d", name, i) }
+func startName(i int) string { return fmt.Sprintf("start%d", i) }
 
 // exec runs a program on the pools.
 func (b *Batch) exec(r *pagedRun) error {
@@ -222,7 +217,9 @@ func (b *Batch) takeBlock(s *Sequence, tokens []int) error {
 	for i := range r.places {
 		r.places[i] = min(r.positions[i], int64(b.c.Config.Context-1))
 	}
-	copy(r.pages, s.pages[s.done/pageTokens:])
+	for i := range r.starts { // a block writes whole pages
+		r.starts[i] = s.pages[s.done/pageTokens+i] * pageTokens
+	}
 	copy(r.table, s.pages)
 	r.lengths[0], r.row[0] = int64(s.done+b.block), int64(len(tokens)-1)
 	if err := b.exec(r); err != nil {
@@ -253,12 +250,12 @@ func (b *Batch) Step() error {
 	each := len(r.table) / len(b.slots)
 	for i, s := range b.slots {
 		if s == nil || !s.fed { // a slot that does nothing writes to a page that nobody reads
-			r.tokens[i], r.positions[i], r.lengths[i], r.pages[i], r.rows[i], r.table[i*each] = 0, 0, 1, b.scratch, 0, b.scratch
+			r.tokens[i], r.positions[i], r.lengths[i], r.starts[i], r.table[i*each] = 0, 0, 1, b.scratch*pageTokens, b.scratch
 			continue
 		}
 		some = true
 		r.positions[i], r.lengths[i] = int64(s.done), int64(s.done+1)
-		r.pages[i], r.rows[i] = s.pages[s.done/pageTokens], int64(s.done%pageTokens)
+		r.starts[i] = s.pages[s.done/pageTokens]*pageTokens + int64(s.done%pageTokens)
 		copy(r.table[i*each:][:each], s.pages)
 	}
 	if !some {
@@ -313,7 +310,7 @@ func (b *Batch) Close() error {
 type paged struct {
 	sequences, pages          int
 	positions, lengths, table *graph.Node
-	write, rows               []*graph.Node // pages that are written, and the row in each
+	starts                    []*graph.Node // rows of the pool from which on keys and values are written
 	sin, cos                  *graph.Node   // [tokens, 1, features of a head ÷ 2]
 }
 
@@ -324,10 +321,7 @@ func (c *Checkpoint) pagedGraph(sequences, tokens, each, writes, pages int, cach
 	p := &paged{sequences: sequences, pages: pages, positions: index("positions", sequences*tokens),
 		lengths: index("lengths", sequences), table: index("table", sequences, each)}
 	for i := range writes {
-		p.write = append(p.write, index(numbered("page", i)))
-		if tokens == 1 {
-			p.rows = append(p.rows, index(numbered("slot", i)))
-		}
+		p.starts = append(p.starts, index(startName(i)))
 	}
 	d.paged = p
 	return d.graph()
@@ -390,27 +384,21 @@ func (p *paged) attention(d *decoder, name string, layer int, q, k, v *graph.Nod
 	return b.Reshape(y, d.tokens, d.Heads*d.HeadDim)
 }
 
-// stored is a pool of pages [pages, heads, tokens of a page, features] with x [tokens, heads, features] written to it.
+// stored is a pool of pages [pages, heads, tokens of a page, features] with x [tokens, heads, features] written to it, as many
+// tokens from each start on. In memory the features of all heads of a token are side by side.
 func (p *paged) stored(d *decoder, name string, x *graph.Node) *graph.Node {
 	b := d.b
 	if b.Err() != nil {
 		return x
 	}
-	heads := x.Type.Shape.At(1)
 	x = b.CastTo(d.cache, x)
-	pool := b.State(name, graph.TypeOf(d.cache, p.pages, heads, pageTokens, d.HeadDim))
-	y := pool
-	for i, page := range p.write {
-		var update *graph.Node
-		if p.rows == nil {
-			update = b.Reshape(b.Transpose(b.Slice(x, 0, i*pageTokens, pageTokens, 1), 1, 0, 2), 1, heads, pageTokens, d.HeadDim)
-		} else {
-			row := b.Reshape(b.Slice(x, 0, i, 1, 1), 1, heads, 1, d.HeadDim)
-			old := b.Add(graph.Slice{Axis: 0, Size: 1, Step: 1}, y, page)
-			update = b.Add(graph.UpdateSlice{Axis: 2}, old, row, p.rows[i])
-		}
-		y = b.Add(graph.UpdateSlice{Axis: 0}, y, update, page)
+	heads, each := x.Type.Shape.At(1), d.tokens/len(p.starts)
+	pool := b.State(name, graph.TypeOf(d.cache, p.pages, pageTokens, heads, d.HeadDim))
+	y := b.Reshape(pool, p.pages*pageTokens, heads, d.HeadDim)
+	for i, start := range p.starts {
+		y = b.Add(graph.UpdateSlice{Axis: 0}, y, b.Slice(x, 0, i*each, each, 1), start)
 	}
+	y = b.Reshape(y, p.pages, pageTokens, heads, d.HeadDim)
 	b.Update(pool, y)
-	return y
+	return b.Transpose(y, 0, 2, 1, 3)
 }

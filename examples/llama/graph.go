@@ -134,7 +134,7 @@ func (d *decoder) inputs(embedding string) *graph.Node {
 
 // logits makes the logits after one row of x: of the last norm's result times the head, or the embedding if they are tied.
 func (d *decoder) logits(x *graph.Node, norm func(x *graph.Node) *graph.Node, embedding string) {
-	if d.tokens > 1 && (d.paged == nil || d.paged.rows == nil) {
+	if d.tokens > 1 && (d.paged == nil || d.tokens > d.paged.sequences) {
 		x = d.b.Add(graph.Slice{Size: 1, Step: 1}, x, d.b.Input("row", graph.TypeOf(graph.I64)))
 	}
 	head := headName
