@@ -57,7 +57,7 @@ type executable struct {
 	watch    func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
 	next     *prefetcher // nil if no input was ever prefetched
 	given    map[int]given
-	begun    bool        // the run has passed its beginning
+	begun    bool // the run has passed its beginning
 	had      []had
 	started  bool   // a run has been started and not waited for
 	timed    bool   // its launches are timed

@@ -55,7 +55,7 @@ type decodeWeight struct {
 // cache is the type of a layer's keys, and of its values.
 func (c decodeCase) cache() graph.Type {
 	if c.page > 0 {
-		return graph.TypeOf(graph.BF16, c.batch*c.context/c.page, c.kvHeads, c.page, c.head)
+		return graph.TypeOf(graph.BF16, c.batch*c.context/c.page, c.page, c.kvHeads, c.head)
 	}
 	return graph.TypeOf(graph.BF16, c.batch, c.kvHeads, c.context, c.head)
 }
@@ -66,7 +66,7 @@ func (c decodeCase) pageOf(sequence, page int) int { return page*c.batch + seque
 // row is where the key or value of a token begins in a cache.
 func (c decodeCase) row(sequence, head, token int) int {
 	if c.page > 0 {
-		return ((c.pageOf(sequence, token/c.page)*c.kvHeads+head)*c.page + token%c.page) * c.head
+		return ((c.pageOf(sequence, token/c.page)*c.page+token%c.page)*c.kvHeads + head) * c.head
 	}
 	return ((sequence*c.kvHeads+head)*c.context + token) * c.head
 }
@@ -126,7 +126,8 @@ func (c decodeCase) lengths(b *graph.Builder) *graph.Node {
 func (c decodeCase) buildAttention(b *graph.Builder) {
 	q := b.Input("q", graph.TypeOf(graph.BF16, c.batch, c.heads, 1, c.head))
 	args := []*graph.Node{q, b.Param("k", c.cache()), b.Param("v", c.cache()), c.lengths(b)}
-	if c.page > 0 {
+	if c.page > 0 { // in memory the features of all heads of a token are side by side
+		args[1], args[2] = b.Transpose(args[1], 0, 2, 1, 3), b.Transpose(args[2], 0, 2, 1, 3)
 		args = append(args, b.Input("table", graph.TypeOf(graph.I64, c.batch, c.context/c.page)))
 	}
 	b.Output("out", b.CastTo(graph.BF16, b.Add(c.op(), args...)))
