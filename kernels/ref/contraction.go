@@ -52,18 +52,37 @@ func products(op graph.Conv2D, x, w, y graph.Shape, f func(x, w, y int)) {
 	o, channels, kh, kw := l.FilterDims(w)
 	perGroup := o / op.Groups
 	images, _, oh, ow := l.ImageDims(y)
+	xn, xc, xh, xw := l.ImageDims(strides(x)) // steps in memory, not sizes
+	wo, wc, wh, ww := l.FilterDims(strides(w))
+	yn, yc, yh, yw := l.ImageDims(strides(y))
 	each(graph.ShapeOf(images, o, oh, ow), func(_ int, at []int) {
-		each(graph.ShapeOf(channels, kh, kw), func(_ int, tap []int) {
-			row := at[2]*op.Stride.At(0) + tap[1]*op.Dilation.At(0) - op.Pad.At(0)
-			col := at[3]*op.Stride.At(1) + tap[2]*op.Dilation.At(1) - op.Pad.At(1)
-			if row < 0 || row >= height || col < 0 || col >= width {
-				return
+		top, left := at[2]*op.Stride.At(0)-op.Pad.At(0), at[3]*op.Stride.At(1)-op.Pad.At(1)
+		to := at[0]*yn + at[1]*yc + at[2]*yh + at[3]*yw
+		first := at[1] / perGroup * channels
+		for c := range channels {
+			for i := range kh {
+				row := top + i*op.Dilation.At(0)
+				if row < 0 || row >= height {
+					continue
+				}
+				for j := range kw {
+					if col := left + j*op.Dilation.At(1); col >= 0 && col < width {
+						f(at[0]*xn+(first+c)*xc+row*xh+col*xw, at[1]*wo+c*wc+i*wh+j*ww, to)
+					}
+				}
 			}
-			channel := at[1]/perGroup*channels + tap[0]
-			f(offset(x, l.Image(at[0], channel, row, col).Slice()), offset(w, l.Filters(at[1], tap[0], tap[1], tap[2]).Slice()),
-				offset(y, l.Image(at[0], at[1], at[2], at[3]).Slice()))
-		})
+		}
 	})
+}
+
+// strides are the steps in memory along the axes of a row-major tensor.
+func strides(s graph.Shape) graph.Shape {
+	list, step := make([]int, s.Rank()), 1
+	for k := len(list) - 1; k >= 0; k-- {
+		list[k] = step
+		step *= s.At(k)
+	}
+	return graph.ShapeOf(list...)
 }
 
 func conv2D(op graph.Conv2D, x, w Value, t graph.Type) Value {
