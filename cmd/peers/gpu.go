@@ -19,7 +19,7 @@ import (
 )
 
 // gpuParts are the parts of the workloads on a GPU; each is measured with all contestants before the next.
-var gpuParts = []string{"memory_bound", "linear", "shapes", "attention", "moe", "conv", "decode", "training"}
+var gpuParts = []string{"memory_bound", "linear", "shapes", "attention", "moe", "conv", "decode", "layer", "training"}
 
 // gpuFigure is a line of JSON that a contestant on a GPU prints about a workload: a rate, or why there is none.
 type gpuFigure struct {

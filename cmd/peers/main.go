@@ -50,7 +50,7 @@ usage:
   peers setup [--dir DIR] [--only NAMES]     install the rivals in DIR (PyTorch takes 5 GB, the rest 1 GB)
   peers run   [flags]                        measure, and print a table
   peers gpu   [flags] [PART...]              measure on a GPU, and print a table: memory_bound, linear, shapes, attention, moe,
-                                             conv, decode, training or all of them
+                                             conv, decode, layer, training or all of them
   peers list                                 the workloads and the rivals
 
 flags of run:

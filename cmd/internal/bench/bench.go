@@ -63,8 +63,8 @@ attention, with registers, shared memory and occupancy of each variant, and the 
 fusec bench gpu times fusec on the workloads on which peers gpu times its rivals, under the same names: products, attention,
 mixtures of experts, what is bound by memory, and steps of training. Each result is compared first, on sampled rows, with what it
 should be. Times are medians by the GPU's clock with all values on the GPU; then those of the host's clock, with the
-copies of inputs and outputs. WORKLOAD is memory_bound, linear, shapes, attention, moe, conv, decode, training or a part of a
-workload's name.
+copies of inputs and outputs. WORKLOAD is memory_bound, linear, shapes, attention, moe, conv, decode, layer, training or a part of
+a workload's name.
 With --json there is a line of JSON for each.
 
 fusec bench group times the participants of a group, which a launcher starts, on a GPU each: steps of training in bf16, data

@@ -165,7 +165,7 @@ func (w *gpuWork) measure(target string) (line gpuLine, err error) {
 		return line, fmt.Errorf("the result is wrong: %w", err)
 	}
 	line.bytes = 2 * p.Memory().Scratch // written, and read
-	for _, l := range p.Lowered().Launches {
+	for _, l := range p.Lowered().Launches[p.Lowered().Prepared:] {
 		line.bytes += l.Bytes
 		line.Launches++
 		if l.Device != "" {

@@ -18,7 +18,8 @@ import (
 // TestBenchGPU runs workloads of each part, small: each is checked against what it should compute.
 func TestBenchGPU(t *testing.T) {
 	clitest.Emulated(t)
-	words := []string{"memory_bound", "linear bf16", "shapes", "attention bf16", "moe", "conv bf16", "decode", "training step bf16"}
+	words := []string{"memory_bound", "linear bf16", "shapes", "attention bf16", "moe", "conv bf16", "decode",
+		"copy", "layer bf16", "layer i4", "layer f8", "training step bf16"}
 	all, err := gpuWorks(words, true)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +74,7 @@ func TestWithoutGPU(t *testing.T) {
 // TestGPUChecks finds each result wrong when an element of it is.
 func TestGPUChecks(t *testing.T) {
 	clitest.Emulated(t)
-	list, err := gpuWorks([]string{"rmsnorm", "linear f32 9x16x24 +bias", "shapes", "causal bwd", "fwd", "conv f32 b2"}, true)
+	list, err := gpuWorks([]string{"rmsnorm", "linear f32 9x16x24 +bias", "shapes", "causal bwd", "fwd", "conv f32 b2", "copy", "layer bf16 1"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

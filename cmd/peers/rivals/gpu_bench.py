@@ -1,6 +1,6 @@
 """The rivals on a GPU: cuBLAS, cuDNN, FlashAttention and torch.compile, as PyTorch reaches them.
 
-    python3 gpu_bench.py [--only TEXT] [--rival TEXT] [memory_bound | linear | shapes | attention | moe | conv | decode | training]...
+    python3 gpu_bench.py [--only TEXT] [--rival TEXT] [memory_bound | linear | shapes | attention | moe | conv | decode | layer | training]...
 
 prints a line of JSON for each figure: the workload's name, as `fusec bench gpu` has it too, the rival, the median of
 single runs in milliseconds by CUDA events, and the rate. FLOPs are those of the products; those of causal attention count
@@ -283,6 +283,33 @@ def moe():
         figure(name, "loop over experts", lambda: loop, flops)
         figure(name, "grouped_mm", lambda: grouped, flops)
         figure(name, "grouped_mm compiled", lambda: torch.compile(grouped), flops)
+
+
+def layer():
+    """A decoder layer with the sizes of Llama 3 8B, without its attention, and a copy. Bytes are those of the weights."""
+    elems, dtype = 64 << 20, torch.bfloat16
+    x, to = normal(elems), torch.empty(elems, device=GPU)
+    figure("copy f32 256MiB", "device copy", lambda: lambda: to.copy_(x), 8 * elems, "GB/s")
+    width, hidden, kv = 4096, 14336, 1024
+    sizes = [(width, width), (width, kv), (width, kv), (width, width), (width, hidden), (width, hidden), (hidden, width)]
+    weights = [normal(k, n, dtype=dtype, scale=1 / math.sqrt(k)) for k, n in sizes]
+    forms = {"": weights, " [n,k]": [w.t().contiguous().t() for w in weights]}
+    size = sum(2.0 * k * n for k, n in sizes)
+    gain = torch.ones(width, device=GPU, dtype=dtype)
+    for tokens in [1, 16, 256]:
+        x = normal(tokens, width, dtype=dtype)
+        name = "layer bf16 1 token" if tokens == 1 else f"layer bf16 {tokens} tokens"
+        for form, (q, k, v, o, gate, up, down) in forms.items():
+
+            def forward():
+                n = F.rms_norm(x, (width,), gain)
+                r = x + (n @ q) @ o
+                keys, values = n @ k, n @ v
+                n = F.rms_norm(r, (width,), gain)
+                return r + (F.silu(n @ gate) * (n @ up)) @ down, keys, values
+
+            figure(name, "torch, CUDA graph" + form, lambda: captured(forward), size, "GB/s")
+            figure(name, "torch.compile, CUDA graph" + form, lambda: captured(torch.compile(forward)), size, "GB/s")
 
 
 class Layer(torch.nn.Module):
@@ -610,5 +637,5 @@ if __name__ == "__main__":
         only, parts = parts[1], parts[2:]
     if parts[:1] == ["--rival"]:
         rival, parts = parts[1], parts[2:]
-    for part in parts or ["memory_bound", "linear", "shapes", "attention", "moe", "conv", "decode", "training"]:
+    for part in parts or ["memory_bound", "linear", "shapes", "attention", "moe", "conv", "decode", "layer", "training"]:
         globals()[part]()
