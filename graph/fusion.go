@@ -144,7 +144,7 @@ func LaneOf(n *Node) DType {
 	switch n.Op.(type) {
 	case Cast:
 		readsInts = !n.Type.DType.Is16() // f32 would round twice
-	case Dropout:
+	case Dropout, PanelMatMul:
 		readsInts = true
 	}
 	for _, a := range n.Args {

@@ -218,6 +218,10 @@ func TestTypeRules(t *testing.T) {
 		{"pack_weights[trans=false to=f16] n\n%98 = matmul_panels[columns=-1] m %13", "! -1 columns"},
 		{"pack_weights[trans=false to=f16] n\n%98 = matmul_panels[columns=5] d %13", "! needs an operand of f32"},
 		{"matmul_panels[columns=5] m n", "! panels of f32"},
+		{"quantize[to=i8] n s\n%98 = pack_weights[trans=true deep=true] %13", "i8[1,1,32,8]"},
+		{"quantize[to=f8e4m3] n s\n%98 = pack_weights[trans=false deep=true] %13", "f8e4m3[1,1,32,8]"},
+		{"pack_weights[trans=false to=f16 deep=true] n", "f16[1,1,32,8]"},
+		{"pack_weights[trans=false deep=true] n", "! deep panels of f32: they are of i4, i8, f8e4m3, f8e5m2, bf16, f16"},
 
 		{"gather[axis=1] m ix", "f32[2,2,2]"},
 		{"gather[axis=0] m i", "f32[3]"},

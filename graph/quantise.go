@@ -215,19 +215,26 @@ const panelSteps = 8
 //	[⌈n/32⌉, ⌈k/8⌉·8, 32]        element (p, i, j) is row i of column 32p+j
 //	[⌈n/32⌉, ⌈k/8⌉, 32, 8]       of I4: element (p, i, j, l) is row 8i+l of column 32p+j
 //
+// With Deep, all elements have the second order, in which a GPU reads them: eight rows of a column stand side by side.
+//
 // To is BF16 or F16, of an operand of F32.
 type PackWeights struct {
 	Trans bool
 	To    DType `attr:"optional"`
+	Deep  bool  `attr:"optional"`
 }
 
 // PanelMatMul multiplies x [..., m, k] of F32 by weights [k, n] in panels, as [PackWeights] makes them of I4, I8, BF16 or F16.
 // Columns is n. The optional third operand has scales [⌈k/Block⌉, n] of F32, one for each block of Block rows of a column; the
 // weights are its products with what the panels hold. Block is a multiple of 8, or 0 for one scale for each column. The result
 // [..., m, n] is of F32, and so are the sums.
+//
+// With Deep the panels are in the order of that name, and x is of BF16 or F16. They may be of F8E4M3 and F8E5M2, too; if they are
+// of 16 bits, they have the type of x.
 type PanelMatMul struct {
 	Columns int
-	Block   int `attr:"optional"`
+	Block   int  `attr:"optional"`
+	Deep    bool `attr:"optional"`
 }
 
 // OpName implements Op.
@@ -263,13 +270,41 @@ func CheckPanels(d DType) error {
 	return fmt.Errorf("panels of %v: they are of %s", d, strings.Join(names, ", "))
 }
 
+// CheckDeep refuses element types that deep panels do not have.
+func CheckDeep(d DType) error {
+	if d != I8 && !d.IsStored() && !d.Is16() {
+		return fmt.Errorf("deep panels of %v: they are of i4, i8, f8e4m3, f8e5m2, bf16, f16", d)
+	}
+	return nil
+}
+
+// checkPanels is [CheckDeep] of deep panels, [CheckPanels] of others.
+func checkPanels(d DType, deep bool) error {
+	if deep {
+		return CheckDeep(d)
+	}
+	return CheckPanels(d)
+}
+
 // PanelShape is the shape of the panels of weights [k, n] of type d.
 func PanelShape(d DType, k, n int) Shape {
-	panels, steps := blocksOf(n, PanelColumns), blocksOf(k, panelSteps)
 	if d == I4 {
-		return ShapeOf(panels, steps, PanelColumns, panelSteps)
+		return DeepShape(k, n)
 	}
-	return ShapeOf(panels, steps*panelSteps, PanelColumns)
+	return ShapeOf(blocksOf(n, PanelColumns), blocksOf(k, panelSteps)*panelSteps, PanelColumns)
+}
+
+// DeepShape is the shape of the deep panels of weights [k, n].
+func DeepShape(k, n int) Shape {
+	return ShapeOf(blocksOf(n, PanelColumns), blocksOf(k, panelSteps), PanelColumns, panelSteps)
+}
+
+// panelShape is [DeepShape] of deep panels, [PanelShape] of others.
+func panelShape(d DType, deep bool, k, n int) Shape {
+	if deep {
+		return DeepShape(k, n)
+	}
+	return PanelShape(d, k, n)
 }
 
 func inferPackWeights(op Op, args []Type) ([]Type, error) {
@@ -284,35 +319,40 @@ func inferPackWeights(op Op, args []Type) ([]Type, error) {
 		}
 		d = p.To
 	}
-	if err := CheckPanels(d); err != nil {
+	if err := checkPanels(d, p.Deep); err != nil {
 		return nil, err
 	}
 	k, n := w.Shape.At(0), w.Shape.At(1)
 	if p.Trans {
 		k, n = n, k
 	}
-	return one(args, Type{d, PanelShape(d, k, n)})
+	return one(args, Type{d, panelShape(d, p.Deep, k, n)})
 }
 
 func inferPanelMatMul(op Op, args []Type) ([]Type, error) {
 	p, x, w := op.(PanelMatMul), args[0], args[1]
-	if x.DType != F32 || x.Shape.Rank() < 2 {
+	switch {
+	case p.Deep && (!x.DType.Is16() || x.Shape.Rank() < 2):
+		return nil, fmt.Errorf("deep panels need an operand of 16 bits of rank 2 or more, not %v", x)
+	case !p.Deep && x.DType != F32 || x.Shape.Rank() < 2:
 		return nil, fmt.Errorf("needs an operand of f32 of rank 2 or more, not %v", x)
 	}
-	if err := CheckPanels(w.DType); err != nil {
+	if err := checkPanels(w.DType, p.Deep); err != nil {
 		return nil, err
 	}
 	last := x.Shape.Rank() - 1
 	k := x.Shape.At(last)
 	switch {
+	case p.Deep && w.DType.Is16() && w.DType != x.DType:
+		return nil, fmt.Errorf("panels of %v for an operand of %v", w.DType, x.DType)
 	case p.Columns < 0 || p.Columns > MaxElems:
 		return nil, fmt.Errorf("%d columns", p.Columns)
 	case p.Block < 0 || p.Block%panelSteps != 0:
 		return nil, fmt.Errorf("blocks of %d: they have a multiple of %d rows", p.Block, panelSteps)
 	case p.Block > 0 && len(args) == 2:
 		return nil, fmt.Errorf("blocks of %d without scales", p.Block)
-	case w.Shape != PanelShape(w.DType, k, p.Columns):
-		return nil, fmt.Errorf("panels %v for weights [%d,%d]; wants %v", w.Shape, k, p.Columns, PanelShape(w.DType, k, p.Columns))
+	case w.Shape != panelShape(w.DType, p.Deep, k, p.Columns):
+		return nil, fmt.Errorf("panels %v for weights [%d,%d]; wants %v", w.Shape, k, p.Columns, panelShape(w.DType, p.Deep, k, p.Columns))
 	}
 	if len(args) > 2 && args[2] != TypeOf(F32, p.Blocks(k), p.Columns) {
 		return nil, fmt.Errorf("scales %v; wants %v", args[2], TypeOf(F32, p.Blocks(k), p.Columns))

@@ -122,7 +122,7 @@ func newPackWeights(op graph.PackWeights, args, results []Operand, env *Env) Ker
 		k, n = n, k
 	}
 	from, to := args[0].DType, results[0].DType
-	return &packWeights{panel.NewPacker(k, n, op.Trans, from, to, env.Pool), int(from.Span(int64(args[0].Layout.Offset))),
+	return &packWeights{panel.NewPacker(k, n, op.Trans, op.Deep, from, to, env.Pool), int(from.Span(int64(args[0].Layout.Offset))),
 		int(to.Span(int64(results[0].Layout.Offset)))}
 }
 
@@ -181,6 +181,9 @@ func (g *rowMajor) bytes() int64 {
 func newPanelMatMul(b *body.Program, results []Operand, env *Env) (Kernel, error) {
 	op := b.Anchor.Op.(graph.PanelMatMul)
 	x, w := b.Operands[0], b.Operands[1]
+	if op.Deep {
+		return nil, fmt.Errorf("the CPU has no products with deep panels, such as those of %s", b.Anchor.Where())
+	}
 	if !w.Layout.IsContiguous() {
 		return nil, fmt.Errorf("the panels of %s are not contiguous", b.Anchor.Where())
 	}

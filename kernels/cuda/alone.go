@@ -17,9 +17,6 @@ func init() {
 	for _, name := range []string{"quantize", "dequantize"} {
 		refused[name] = "its elements of i4 and f8 are unpacked on the host; those of other types are computed by simpler operations"
 	}
-	for _, name := range []string{"pack_weights", "matmul_panels"} {
-		refused[name] = "panels are the order of weights on the CPU"
-	}
 	refused["recurrence"], refused["recurrence_grad"] = "its steps are written out", "its steps are written out"
 	var err error
 	answers, err = graph.NewAnswers("CUDA", map[string]compileFunc{
@@ -31,7 +28,7 @@ func init() {
 
 		"unary": fused, "binary": fused, "select": fused, "dropout": fused,
 		"softmax": fused, "log_softmax": fused, "layer_norm": fused, "rms_norm": fused,
-		"matmul": fused, "conv2d": fused, "conv2d_transpose": fused,
+		"matmul": fused, "matmul_panels": fused, "pack_weights": checkedOp(compilePackWeights), "conv2d": fused, "conv2d_transpose": fused,
 		"attention": fused, "attention_grad": fused, "moe": fused, "moe_grad": fused,
 		"cast":   fusedUnless(func(op graph.Cast, x Operand) bool { return op.To == x.DType }),
 		"reduce": fusedUnless(func(op graph.Reduce, _ Operand) bool { return op.Axes.Len() == 0 }),

@@ -199,7 +199,7 @@ func (a *attentionProblem) forwardHopper() (*Kernel, bool) {
 		Params: u.fields,
 	}
 	zero := Step{Params: []Param{Scratch(0)}, Bytes: 4}
-	return &Kernel{Source: u.source("hopper", "attention_hopper"), Steps: []Step{zero, step}, Scratch: 4}, true
+	return &Kernel{Source: u.source("cluster", "hopper", "attention_hopper"), Steps: []Step{zero, step}, Scratch: 4}, true
 }
 
 // gradHopper is the gradient of attention on Hopper.
@@ -262,6 +262,6 @@ func (a *attentionProblem) gradHopper() (*Kernel, bool) {
 	for i := range kernel.Steps {
 		kernel.Steps[i].Params = u.fields
 	}
-	kernel.Source = u.source("hopper", "attention_hopper", "attention_grad_hopper")
+	kernel.Source = u.source("cluster", "hopper", "attention_hopper", "attention_grad_hopper")
 	return kernel, true
 }

@@ -34,8 +34,11 @@ type Step struct {
 	// Params are the fields of the function's one parameter, a struct, in order, each aligned to its size (a tensor map to
 	// 64 bytes). For a fill, Params[0] is where it begins.
 	Params []Param
-	Bytes  int64 // of a fill: how many
-	Value  byte  // of a fill: with what
+	// Early says that the function may begin before the steps before it have ended: it waits for them itself, with
+	// griddepcontrol.wait, before it reads what they write and before it writes.
+	Early bool
+	Bytes int64 // of a fill: how many
+	Value byte  // of a fill: with what
 	// Exchange is what is exchanged; nil of other steps.
 	Exchange *Exchange
 }

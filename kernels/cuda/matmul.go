@@ -24,6 +24,9 @@ func newMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, er
 	if err != nil {
 		return nil, err
 	}
+	if err := checkPanels(p, cfg); err != nil {
+		return nil, err
+	}
 	m := &matmul{unit: newUnit(args, results), product: newProduct(p), body: p, cfg: cfg}
 	return m, m.write()
 }
@@ -34,8 +37,10 @@ func (m *matmul) write() error {
 	if m.math() == "" {
 		limit = min(limit, simtColumns)
 	}
-	if _, across := m.hopperPlans(); across != nil {
-		limit = min(limit, acrossColumns)
+	if _, _, few := m.few(); !few {
+		if _, across := m.hopperPlans(); across != nil {
+			limit = min(limit, acrossColumns)
+		}
 	}
 	m.columns(limit)
 	return m.writeBody()
@@ -164,11 +169,15 @@ type cut struct {
 	sumBlocks int    // blocks of rows that column sums come from
 	before    []Step // that prepare operands
 	scratch   int64  // bytes that those use
+	early     bool   // it may begin before the step before it has ended; see [Step]
 	fast      bool   // functions of the body may be as inaccurate as the operands
 }
 
 // entry begins the function of that name.
 func (c *cut) entry(name string) string {
+	if c.cluster > 1 && c.blocks > 1 {
+		return fmt.Sprintf("FEW_KERNEL(%s, %d, %d, %d)", name, c.threads, c.blocks, c.cluster)
+	}
 	if c.cluster > 1 {
 		return fmt.Sprintf("CLUSTER_KERNEL(%s, %d, %d)", name, c.threads, c.cluster)
 	}
@@ -202,7 +211,9 @@ func (u *unit) finish(k *Kernel, fast bool, templates ...string) *Kernel {
 // steps chooses a tile and writes the entries of the product.
 func (m *matmul) steps() (*Kernel, cut) {
 	var c cut
-	if h, a := m.hopperPlans(); h != nil {
+	if f, t, ok := m.few(); ok {
+		c = m.fewCut(f, t)
+	} else if h, a := m.hopperPlans(); h != nil {
 		c = m.hopperCut(h)
 	} else if a != nil {
 		c = m.acrossCut(a)
@@ -247,7 +258,7 @@ func (m *matmul) steps() (*Kernel, cut) {
 	}
 	if tiles > 0 {
 		grid := [3]int{grid, 1, 1}
-		k.Steps = append(k.Steps, Step{Entry: "matmul" + m.tag, Grid: grid, Block: c.threads, Shared: c.shared})
+		k.Steps = append(k.Steps, Step{Entry: "matmul" + m.tag, Grid: grid, Block: c.threads, Shared: c.shared, Early: c.early})
 		if c.splits > 1 {
 			grid[0] = blocks * ceilDiv(m.n, 32*m.w)
 			k.Steps = append(k.Steps, Step{Entry: "finish" + m.tag, Grid: grid, Block: 256, Shared: 8 * 32 * m.w * 8})

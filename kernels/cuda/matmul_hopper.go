@@ -293,7 +293,7 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 	c := cut{bm: t.bm, bn: t.bn, splits: t.splits, threads: hopperThreads, shared: t.shared(), blocks: 1,
 		cluster: cluster, grid: cluster * min(m.cfg.Chip.SMs/cluster, spots), sumBlocks: m.batch * tilesM * t.cm * warps,
 		scratch: m.used, fast: m.cfg.Precision != F32, work: "Whole<Problem, Tile>{}",
-		source: []string{"hopper", "gemm_hopper"}}
+		source: []string{"cluster", "hopper", "gemm_hopper"}}
 	maps := [2]string{}
 	for i, f := range []*hopperFactor{&h.a, &h.b} {
 		if f.gathered() {
@@ -317,7 +317,7 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 	c.call = fmt.Sprintf("gemm_hopper<Problem, %%s, Tile>(%%s, %s, %s, %%s, %%s", maps[0], maps[1])
 	if m.a.gathered() {
 		c.call += ", " + m.pointer(m.a)
-		c.source = []string{"mma", "hopper", "gemm_hopper", "gemm_hopper_patches"}
+		c.source = []string{"mma", "cluster", "hopper", "gemm_hopper", "gemm_hopper_patches"}
 	}
 	c.call += ")"
 	return c

@@ -59,7 +59,7 @@ func (x *mixture) groupedHopper(name string, a factor, source string, b weightVi
 		p.name, title, title, title, mapA, mapB, x.tiles, x.capacity)
 	grid := min(x.cfg.Chip.SMs, x.tiles*ceilDiv(n, t.bn))
 	x.step(Step{Entry: name, Grid: [3]int{grid, 1, 1}, Block: hopperThreads, Shared: t.shared()}, true)
-	x.use([]string{"hopper", "gemm_hopper"})
+	x.use([]string{"cluster", "hopper", "gemm_hopper"})
 	x.fast = x.cfg.Precision != F32
 	return true, nil
 }

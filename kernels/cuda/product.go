@@ -30,6 +30,8 @@ type product struct {
 	wide int
 	// filled, if not 0, is how many rows of each space.At(2) of them are in the result; the others come from channels of zeros.
 	filled int
+	// panels, if set, are how operand b has its elements.
+	panels *panels
 	// convolves says that the product is a convolution or a gradient of one.
 	convolves bool
 }
@@ -81,7 +83,6 @@ const (
 // where the results' elements stand side by side along m, not n, or where n is 1: bodies work along the columns.
 func newProduct(b *body.Program) *product {
 	anchor := b.Anchor
-	op := anchor.Op.(graph.MatMul)
 	p := &product{name: "Problem", space: b.Space, acc: graph.F32}
 	if anchor.Type.DType == graph.F64 {
 		p.acc = graph.F64
@@ -89,11 +90,17 @@ func newProduct(b *body.Program) *product {
 	rank := p.space.Rank()
 	p.rows, p.column = []int{rank - 2}, rank-1
 	p.m, p.n = p.space.At(rank-2), p.space.At(rank-1)
-	p.a, p.k = newFactor(b.Operands[0], p.space, !op.TransA)
-	p.b, _ = newFactor(b.Operands[1], p.space, op.TransB)
-	if transposed(b) {
-		p.a, p.b, p.m, p.n = p.b, p.a, p.n, p.m
-		p.rows[0], p.column = p.column, p.rows[0]
+	switch op := anchor.Op.(type) {
+	case graph.PanelMatMul:
+		p.a, p.k = newFactor(b.Operands[0], p.space, true)
+		p.setPanels(op, b)
+	case graph.MatMul:
+		p.a, p.k = newFactor(b.Operands[0], p.space, !op.TransA)
+		p.b, _ = newFactor(b.Operands[1], p.space, op.TransB)
+		if transposed(b) {
+			p.a, p.b, p.m, p.n = p.b, p.a, p.n, p.m
+			p.rows[0], p.column = p.column, p.rows[0]
+		}
 	}
 	p.mergeRows()
 	p.batch = 1
@@ -251,6 +258,9 @@ func allOnes(s graph.Shape, axes []int) bool {
 func (p *product) write(u *unit) {
 	aInner, aVec := p.pieces(p.a, p.m)
 	bInner, bVec := p.pieces(p.b, p.n)
+	if p.panels != nil {
+		bInner, bVec = true, 1
+	}
 	u.printf("struct %s {\n  typedef %s A;\n  typedef %s B;\n  typedef %s Acc;\n", p.name,
 		ctype(p.a.dtype), ctype(p.b.dtype), lane(p.acc))
 	u.printf("  static constexpr int BATCH = %d, M = %d, N = %d, K = %d, W = %d, A_VEC = %d, B_VEC = %d;\n",
@@ -262,6 +272,9 @@ func (p *product) write(u *unit) {
 		if f.patches != nil {
 			f.patches.write(u)
 		}
+	}
+	if p.panels != nil {
+		p.panels.write(u)
 	}
 	u.printf("  DEVICE static i64 a_at(int batch) { return %s; }\n", p.place(p.a))
 	u.printf("  DEVICE static i64 b_at(int batch) { return %s; }\n};\n\n", p.place(p.b))

@@ -47,6 +47,8 @@ func ctype(d graph.DType) string {
 		return "float"
 	case graph.F64:
 		return "double"
+	case graph.I4, graph.F8E4M3, graph.F8E5M2:
+		return "u8" // their bytes
 	}
 	return d.String()
 }

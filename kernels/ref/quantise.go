@@ -85,7 +85,7 @@ func packWeights(op graph.PackWeights, w Value, t graph.Type, bound bool) Value 
 		if op.Trans {
 			row, col = col, row
 		}
-		to := panelIndex(t.DType, k, row, col)
+		to := panelIndex(op.Deep || t.DType == graph.I4, k, row, col)
 		if v.F == nil {
 			v.I[to] = w.I[i]
 		} else {
@@ -101,14 +101,14 @@ func packWeights(op graph.PackWeights, w Value, t graph.Type, bound bool) Value 
 	return v
 }
 
-// panelIndex is where the element of a row and a column of weights with k rows stands in panels of type d.
-func panelIndex(d graph.DType, k, row, col int) int {
-	s := graph.PanelShape(d, k, 1)
+// panelIndex is where the element of a row and a column of weights with k rows stands in panels.
+func panelIndex(deep bool, k, row, col int) int {
+	steps := graph.DeepShape(k, 1).At(1)
 	panel, lane := col/graph.PanelColumns, col%graph.PanelColumns
-	if d == graph.I4 {
-		return ((panel*s.At(1)+row/8)*graph.PanelColumns+lane)*8 + row%8
+	if deep {
+		return ((panel*steps+row/8)*graph.PanelColumns+lane)*8 + row%8
 	}
-	return (panel*s.At(1)+row)*graph.PanelColumns + lane
+	return (panel*8*steps+row)*graph.PanelColumns + lane
 }
 
 // panelMatMul takes the weights out of their panels, and multiplies.
@@ -124,7 +124,7 @@ func panelMatMul(op graph.PanelMatMul, args []Value, t graph.Type, bound bool) V
 	}
 	for i := range w.F {
 		row, col := i/op.Columns, i%op.Columns
-		from := panelIndex(panels.Type.DType, k, row, col)
+		from := panelIndex(op.Deep || panels.Type.DType == graph.I4, k, row, col)
 		w.F[i], w.Mag[i] = panels.float(from), panels.off(from)/w.Type.DType.Tolerance()
 		if panels.F == nil && panels.mag(from) != 0 {
 			w.Mag[i] = unsure

@@ -418,6 +418,9 @@ func (l *launch) resolve(k *kernels.Kernel, m driver.Module) error {
 			if s.function, err = m.Function(s.Entry); err != nil {
 				return err
 			}
+			if f, ok := s.function.(driver.EarlyFunction); ok && s.Early {
+				f.StartEarly()
+			}
 		}
 		l.steps = append(l.steps, s)
 	}

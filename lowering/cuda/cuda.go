@@ -145,9 +145,13 @@ var links = estimate.Links{Rate: 313e9, Latency: 19 * time.Microsecond}
 // Place implements lowering.Device: it sends what has no kernel on the GPU to the processor.
 func (d *Device) Place(p *lowering.Program) {
 	beside := beside(p)
+	var fixed map[int]bool // none in the prepared part
 	for i := range p.Launches {
+		if i == p.Prepared {
+			fixed = fixedBuffers(p)
+		}
 		l := &p.Launches[i]
-		k, err := d.kernel(p, l, beside[i])
+		k, err := d.kernel(p, l, beside[i], fixed)
 		if err != nil {
 			l.Device, l.Reason = d.host.Name(), err.Error()
 			continue
@@ -157,10 +161,13 @@ func (d *Device) Place(p *lowering.Program) {
 	estimate.Exchanges(p, links)
 }
 
-// kernel is the kernel of a launch, which may run beside exchanges.
-func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, beside bool) (*kernels.Kernel, error) {
+// kernel is the kernel of a launch, which may run beside exchanges; nothing writes the fixed buffers before it in a run.
+func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, beside bool, fixed map[int]bool) (*kernels.Kernel, error) {
 	args, results := l.Operands()
 	cfg := d.cfg
+	for i, v := range l.Args {
+		args[i].Frozen = fixed[v.Buffer] && !beside
+	}
 	if beside {
 		cfg.Chip.SMs = max(cfg.Chip.SMs-d.exchangeBlocks, 1)
 	}
@@ -176,12 +183,39 @@ func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, beside bool) (*
 	return d.generate(l.Op, args, results, cfg)
 }
 
+// fixedBuffers are those that no launch of a run writes: of constants, of frozen parameters and of what the prepared part makes.
+func fixedBuffers(p *lowering.Program) map[int]bool {
+	fixed := map[int]bool{}
+	for i, b := range p.Buffers {
+		if b.Role == lowering.Const || b.Role == lowering.Param && p.Frozen {
+			fixed[i] = true
+		}
+	}
+	for i := range p.Launches {
+		for _, v := range p.Launches[i].Results {
+			if i < p.Prepared {
+				fixed[v.Buffer] = true
+			} else {
+				delete(fixed, v.Buffer)
+			}
+		}
+	}
+	for _, u := range p.Updates {
+		delete(fixed, u.Target)
+	}
+	return fixed
+}
+
 // Kernels lists the kernel of every launch, nil for those that run on the processor.
 func (d *Device) Kernels(p *lowering.Program) []*kernels.Kernel {
 	list := make([]*kernels.Kernel, len(p.Launches))
 	beside := beside(p)
+	var fixed map[int]bool // none in the prepared part
 	for i := range p.Launches {
-		if k, err := d.kernel(p, &p.Launches[i], beside[i]); err == nil {
+		if i == p.Prepared {
+			fixed = fixedBuffers(p)
+		}
+		if k, err := d.kernel(p, &p.Launches[i], beside[i], fixed); err == nil {
 			list[i] = k
 		}
 	}

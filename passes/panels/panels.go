@@ -28,17 +28,26 @@ type Packer interface {
 	PacksWeights(weights graph.Type, d graph.DType) error
 }
 
+// A Streamer is a target that multiplies few rows of 16 bits by weights in deep panels.
+type Streamer interface {
+	// StreamsWeights gives the element type that a product's operand of some rows is rounded to where it reads weights in deep
+	// panels of elements of type d. The error carries the reason why it does not; block is the number of rows that share a scale,
+	// 0 for all.
+	StreamsWeights(rows int, weights graph.Type, d graph.DType, block int) (operand graph.DType, err error)
+}
+
 // pattern is the name of the rewrite.
 const pattern = "panels"
 
 // Run is the pass pack-quantised. Without frozen parameters it changes nothing.
 func Run(c *rewrite.Context) error {
 	target, ok := c.Target.(Packer)
-	if !ok && c.Target != nil || !c.Frozen {
+	streamer, streams := c.Target.(Streamer)
+	if !ok && !streams && c.Target != nil || !c.Frozen {
 		return nil
 	}
 	g := c.Graph
-	p := packer{c: c, b: graph.Extend(g), frozen: graph.Frozen(g, true), packed: map[packing]*graph.Node{}}
+	p := packer{streamer: streamer, c: c, b: graph.Extend(g), frozen: graph.Frozen(g, true), packed: map[packing]*graph.Node{}}
 	with := map[*graph.Node]*graph.Node{}
 	for _, n := range append([]*graph.Node(nil), g.Nodes...) {
 		w, trans, ok := p.weights(n)
@@ -50,8 +59,10 @@ func Run(c *rewrite.Context) error {
 			continue
 		}
 		as := signed(w.Args[0].Type.DType)
-		err := graph.CheckPanels(as)
-		if err == nil && target != nil {
+		var err error
+		if streamer != nil {
+			err = graph.CheckDeep(as)
+		} else if err = graph.CheckPanels(as); err == nil && target != nil {
 			err = target.PacksWeights(w.Args[0].Type, as)
 		}
 		var y *graph.Node
@@ -64,7 +75,11 @@ func Run(c *rewrite.Context) error {
 		}
 		y.Name = n.Name
 		with[n] = y
-		c.Match(pattern, trace.Reassociated, "", y, n, w)
+		change := trace.Reassociated
+		if streamer != nil { // the other operand is rounded
+			change = trace.Approximate(p.operand.Epsilon())
+		}
+		c.Match(pattern, change, "", y, n, w)
 	}
 	return p.finish(with)
 }
@@ -105,11 +120,56 @@ func Halve(c *rewrite.Context, to graph.DType, least int) error {
 	return p.finish(with)
 }
 
+// Stream packs frozen weights of f32 in deep panels of the 16-bit type to, where the target reads those for products of few rows.
+// Weights of less than least elements stay as they are.
+func Stream(c *rewrite.Context, to graph.DType, least int) error {
+	streamer, ok := c.Target.(Streamer)
+	if !ok || to == graph.Invalid || !c.Frozen {
+		return nil
+	}
+	g := c.Graph
+	p := packer{streamer: streamer, operand: to, c: c, b: graph.Extend(g), frozen: graph.Frozen(g, true), packed: map[packing]*graph.Node{}}
+	with := map[*graph.Node]*graph.Node{}
+	for _, n := range append([]*graph.Node(nil), g.Nodes...) {
+		w, trans, ok := p.weights(n)
+		if !ok || w.Type.DType != graph.F32 || w.Type.Shape.Elems() < max(least, leastStream) {
+			continue
+		}
+		cols := n.Type.Shape.At(n.Type.Shape.Rank() - 1)
+		if as, err := streamer.StreamsWeights(n.Type.Shape.Elems()/cols, w.Type, to, 0); err != nil || as != to {
+			continue // its operands are rounded where they lie
+		}
+		p.b.From(n)
+		y := p.b.Add(graph.PanelMatMul{Columns: cols, Deep: true}, p.rounded(n.Args[0]), p.pack(w, trans, to))
+		y.Name = n.Name
+		with[n] = y
+		c.Match(pattern, trace.Approximate(to.Epsilon()), "", y, n)
+	}
+	return p.finish(with)
+}
+
+// leastStream is the number of elements of the smallest weights that are worth an order of their own.
+const leastStream = 1 << 17
+
+// rounded is x in the type that the streamer reads, one value for all products.
+func (p *packer) rounded(x *graph.Node) *graph.Node {
+	if p.casts == nil {
+		p.casts = map[*graph.Node]*graph.Node{}
+	}
+	if p.casts[x] == nil {
+		p.casts[x] = p.b.CastTo(p.operand, x)
+	}
+	return p.casts[x]
+}
+
 type packer struct {
-	c      *rewrite.Context
-	b      *graph.Builder
-	frozen graph.PerNode[bool]
-	packed map[packing]*graph.Node
+	c        *rewrite.Context
+	b        *graph.Builder
+	frozen   graph.PerNode[bool]
+	packed   map[packing]*graph.Node
+	streamer Streamer    // nil where panels are not deep
+	operand  graph.DType // that the streamer rounds to
+	casts    map[*graph.Node]*graph.Node
 }
 
 // packing is weights and how they are packed.
@@ -136,7 +196,7 @@ func (p *packer) weights(n *graph.Node) (w *graph.Node, trans, ok bool) {
 func (p *packer) pack(w *graph.Node, trans bool, to graph.DType) *graph.Node {
 	key := packing{w, trans, to}
 	if p.packed[key] == nil {
-		p.packed[key] = p.b.Add(graph.PackWeights{Trans: trans, To: to}, w)
+		p.packed[key] = p.b.Add(graph.PackWeights{Trans: trans, To: to, Deep: p.streamer != nil}, w)
 	}
 	return p.packed[key]
 }
@@ -170,7 +230,15 @@ func (p *packer) quantised(n *graph.Node, op graph.Dequantize, w *graph.Node, tr
 	case op.Block < k:
 		block = op.Block
 	}
-	panels := graph.PanelMatMul{Columns: cols, Block: block}
+	if p.streamer != nil {
+		d, err := p.streamer.StreamsWeights(n.Type.Shape.Elems()/cols, q.Type, signed(q.Type.DType), block)
+		if err != nil {
+			return nil, err
+		}
+		p.operand = d
+		x = p.rounded(x)
+	}
+	panels := graph.PanelMatMul{Columns: cols, Block: block, Deep: p.streamer != nil}
 	blocks := panels.Blocks(k)
 	if len(w.Args) > 2 && block > 0 && k%block != 0 {
 		return nil, fmt.Errorf("%d rows with zero points are not whole blocks of %d", k, block)
@@ -202,6 +270,7 @@ func (p *packer) quantised(n *graph.Node, op graph.Dequantize, w *graph.Node, tr
 	if moved == nil {
 		return y, b.Err()
 	}
+	x = b.CastTo(graph.F32, x)
 	last := x.Type.Shape.Rank() - 1
 	sums := b.Reduce(graph.Sum, b.Reshape(x, append(x.Type.Shape.Slice()[:last], blocks, k/blocks)...), false, last+1)
 	return b.Binary(graph.Sub, y, b.MatMul(sums, each(moved), false, false)), b.Err()

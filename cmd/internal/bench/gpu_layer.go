@@ -8,9 +8,9 @@ import (
 	"fusec/graph"
 )
 
-// layerCase is a decoder layer without its attention, on some tokens, with weights of one type: an RMS norm, the queries, keys
+// decoderCase is a decoder layer without its attention, on some tokens, with weights of one type: an RMS norm, the queries, keys
 // and values, a product of the queries with a residual, and a feed-forward network with SiLU gates.
-type layerCase struct {
+type decoderCase struct {
 	width, hidden, kv, tokens int
 	weights                   graph.DType
 	group                     int // rows of a column that share a scale; 0: all
@@ -23,10 +23,10 @@ var layerTypes = []struct {
 	group   int
 }{{graph.I8, 40, 0}, {graph.F8E4M3, 1, 0}, {graph.I4, 3, 128}}
 
-// layerWorks have the sizes of Llama 3 8B. The rate is the bytes of the weights, as they are stored, over the time; beside it is
+// decoderWorks have the sizes of Llama 3 8B. The rate is the bytes of the weights, as they are stored, over the time; beside it is
 // the rate of a copy.
-func layerWorks(small bool) []*gpuWork {
-	c := layerCase{width: 4096, hidden: 14336, kv: 1024, weights: graph.BF16}
+func decoderWorks(small bool) []*gpuWork {
+	c := decoderCase{width: 4096, hidden: 14336, kv: 1024, weights: graph.BF16}
 	elems, tokens := 64<<20, []int{1, 16, 256}
 	if small {
 		c.width, c.hidden, c.kv = 32, 48, 16
@@ -66,19 +66,19 @@ func copyWork(elems int) *gpuWork {
 	}
 }
 
-// layerWeight is a matrix of the layer.
-type layerWeight struct {
+// decoderWeight is a matrix of the layer.
+type decoderWeight struct {
 	name       string
 	rows, cols int
 }
 
-func (c layerCase) matrices() []layerWeight {
-	return []layerWeight{{"queries", c.width, c.width}, {"keys", c.width, c.kv}, {"values", c.width, c.kv}, {"out", c.width, c.width},
+func (c decoderCase) matrices() []decoderWeight {
+	return []decoderWeight{{"queries", c.width, c.width}, {"keys", c.width, c.kv}, {"values", c.width, c.kv}, {"out", c.width, c.width},
 		{"gate", c.width, c.hidden}, {"up", c.width, c.hidden}, {"down", c.hidden, c.width}}
 }
 
 // work is the workload; spread is the standard deviation of what the weights are stored as.
-func (c layerCase) work(spread float64) *gpuWork {
+func (c decoderCase) work(spread float64) *gpuWork {
 	w := &gpuWork{name: fmt.Sprintf("layer %v %d tokens", c.weights, c.tokens), unit: gigabytes, precision: fusec.BF16,
 		build: c.build, check: c.check, scale: map[string]float64{}}
 	if c.tokens == 1 {
@@ -98,7 +98,7 @@ func (c layerCase) work(spread float64) *gpuWork {
 }
 
 // scales is the type of a matrix's scales.
-func (c layerCase) scales(m layerWeight) graph.Type {
+func (c decoderCase) scales(m decoderWeight) graph.Type {
 	if c.group == 0 {
 		return graph.TypeOf(graph.F32, m.cols)
 	}
@@ -106,14 +106,14 @@ func (c layerCase) scales(m layerWeight) graph.Type {
 }
 
 // dequantize is the operation that gives a matrix's numbers.
-func (c layerCase) dequantize() graph.Dequantize {
+func (c decoderCase) dequantize() graph.Dequantize {
 	if c.group == 0 {
 		return graph.Dequantize{Axis: 1}
 	}
 	return graph.Dequantize{Block: c.group}
 }
 
-func (c layerCase) build(b *graph.Builder) {
+func (c decoderCase) build(b *graph.Builder) {
 	weight := map[string]*graph.Node{}
 	for _, m := range c.matrices() {
 		if c.weights == graph.BF16 {
@@ -143,7 +143,7 @@ func (c layerCase) build(b *graph.Builder) {
 const layerError = 0.05
 
 // check computes the first and the last token in float64.
-func (c layerCase) check(v *gpuValues) error {
+func (c decoderCase) check(v *gpuValues) error {
 	product := func(x []float64, name string) []float64 {
 		w, scale := v.in[name], v.in[name+".scale"]
 		rows, cols := w.Type.Shape.At(0), w.Type.Shape.At(1)

@@ -58,7 +58,7 @@ type gpuGroup struct {
 var gpuGroups = []gpuGroup{
 	{"memory_bound", memoryWorks}, {"linear", linearWorks}, {"shapes", shapeWorks}, {"attention", attentionWorks},
 	{"moe", mixtureWorks}, {"conv", convWorks}, {"decode", decodeWorks},
-	{"layer", layerWorks}, {"training", trainingWorks},
+	{"layer", decoderWorks}, {"training", trainingWorks},
 }
 
 // gpuWorks are the workloads that the words ask for, by a group's name or a part of their own; all without words.

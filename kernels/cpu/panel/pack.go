@@ -12,13 +12,15 @@ type Packer struct {
 	k, n       int
 	row, col   int // distances of the weights' rows and columns, in elements
 	from, to   graph.DType
+	deep       bool
 	pool       *pool.Pool
 	src, panel []byte
 }
 
-// NewPacker is for weights of type from, whose panels have the type to. If trans is set, the weights are [n, k].
-func NewPacker(k, n int, trans bool, from, to graph.DType, p *pool.Pool) *Packer {
-	q := &Packer{k: k, n: n, row: n, col: 1, from: from, to: to, pool: p}
+// NewPacker is for weights of type from, whose panels have the type to. If trans is set, the weights are [n, k]; if deep is
+// set, the panels are deep.
+func NewPacker(k, n int, trans, deep bool, from, to graph.DType, p *pool.Pool) *Packer {
+	q := &Packer{k: k, n: n, row: n, col: 1, from: from, to: to, deep: deep, pool: p}
 	if trans {
 		q.row, q.col = 1, k
 	}
@@ -49,7 +51,7 @@ func (q *Packer) Do(_, panel int) {
 		return
 	}
 	switch {
-	case q.from == graph.I8:
+	case q.from.Size() == 1:
 		fill(q, to, q.src, first, cols, func(v uint8) uint8 { return v })
 	case q.from != graph.F32:
 		fill(q, units[uint16](to), units[uint16](q.src), first, cols, func(v uint16) uint16 { return v })
@@ -58,6 +60,14 @@ func (q *Packer) Do(_, panel int) {
 	default:
 		fill(q, units[uint16](to), units[float32](q.src), first, cols, graph.F16FromFloat32)
 	}
+}
+
+// at is where row i of column j of a panel of whole bytes stands.
+func (q *Packer) at(i, j int) int {
+	if q.deep {
+		return (i/steps*columns+j)*steps + i%steps
+	}
+	return i*columns + j
 }
 
 func units[E any](b []byte) []E {
@@ -71,7 +81,7 @@ func fill[E, S any](q *Packer, to []E, src []S, first, cols int, convert func(S)
 		for j := range cols {
 			at := (first + j) * q.col
 			for i := from; i < end; i++ {
-				to[i*columns+j] = convert(src[at+i*q.row])
+				to[q.at(i, j)] = convert(src[at+i*q.row])
 			}
 		}
 	}

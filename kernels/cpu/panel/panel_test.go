@@ -36,7 +36,7 @@ func TestPanels(t *testing.T) {
 					}
 				}
 				panels := graph.NewTensor(graph.Type{DType: d, Shape: graph.PanelShape(d, k, n)})
-				NewPacker(k, n, trans, d, d, p).Pack(w.Bytes(), panels.Bytes())
+				NewPacker(k, n, trans, false, d, d, p).Pack(w.Bytes(), panels.Bytes())
 				x, c := make([]float32, m*k+1), make([]float32, m*n)
 				for i := range x {
 					x[i] = r.Float32() - 0.5
@@ -107,7 +107,7 @@ func TestRounded(t *testing.T) {
 			w.SetFloat(i, 1/float64(i+3))
 		}
 		panels := graph.NewTensor(graph.Type{DType: d, Shape: graph.PanelShape(d, 3, 2)})
-		NewPacker(3, 2, false, graph.F32, d, p).Pack(w.Bytes(), panels.Bytes())
+		NewPacker(3, 2, false, false, graph.F32, d, p).Pack(w.Bytes(), panels.Bytes())
 		for i := range 6 {
 			if got, want := panels.Float(i/2*columns+i%2), d.Round(w.Float(i)); math.Abs(got-want) > 1e-9 {
 				t.Errorf("%v: element %d is %v, want %v", d, i, got, want)
@@ -249,5 +249,33 @@ func BenchmarkPanels(b *testing.B) {
 				b.ReportMetric(f32/median(d.String()), d.String()+"-times")
 			}
 		})
+	}
+}
+
+// TestDeep packs weights of 8 and 16 bits so that eight rows of a column stand side by side.
+func TestDeep(t *testing.T) {
+	const k, n = 11, 35
+	p := pool.New(2)
+	defer p.Close()
+	for _, to := range []graph.DType{graph.I8, graph.F8E4M3, graph.BF16} {
+		from := to
+		if to.Is16() {
+			from = graph.F32
+		}
+		w := graph.NewTensor(graph.TypeOf(from, n, k))
+		for i := range n * k {
+			w.SetFloat(i, float64(i%15-7))
+		}
+		panels := graph.NewTensor(graph.Type{DType: to, Shape: graph.DeepShape(k, n)})
+		NewPacker(k, n, true, true, from, to, p).Pack(w.Bytes(), panels.Bytes())
+		for i := range panels.Type.Shape.Elems() {
+			row, col, want := i/256%2*8+i%8, i/512*32+i/8%32, 0.0
+			if row < k && col < n {
+				want = w.Float(col*k + row)
+			}
+			if got := panels.Float(i); got != want {
+				t.Fatalf("%v: element %d is %v, want %v", to, i, got, want)
+			}
+		}
 	}
 }

@@ -4,10 +4,6 @@
 
 #ifndef FUSEC_HOST
 
-// An entry whose blocks form clusters along x.
-#define CLUSTER_KERNEL(name, threads, cluster) \
-  extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1) name(const __grid_constant__ Params p)
-
 // A tensor map is made by the driver; see cuTensorMapEncodeTiled. Its place in Params is the address for the engine.
 struct alignas(64) TensorMap { u64 words[16]; };
 
@@ -45,17 +41,12 @@ DEVICE void barrier_wait(u64 *bar, u32 phase) {
 #endif
 }
 
-// The blocks of a cluster: this one's number; an arrival at the same barrier of another; a barrier of all their threads.
-DEVICE int cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return int(r); }
-// It does not order memory accesses, which would cost a fence of the whole device: the arrival announces only reads by
+// An arrival at the same barrier of another block of the cluster. It does not order memory accesses, which would cost a fence of the whole device: the arrival announces only reads by
 // wgmma that have been waited for.
 DEVICE void barrier_arrive_at(u64 *bar, int rank) {
   asm volatile("{\n.reg .b32 r;\nmapa.shared::cluster.u32 r, %0, %1;\n"
                "mbarrier.arrive.shared::cluster.b64 _, [r];\n}" ::"r"(shared_address(bar)), "r"(rank)
                : "memory");
-}
-DEVICE void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
 // Named barriers of the block, 1 to 15: sync waits for the given number of threads, arrive does not wait.

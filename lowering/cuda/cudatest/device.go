@@ -138,24 +138,33 @@ func each(l graph.Layout, f func(i, at int)) {
 	}
 }
 
+// stored is the layout of the buffer's elements and their size; of i4, which is contiguous, those of its bytes.
+func (b *Buffer) stored() (l graph.Layout, size int) {
+	l, d := b.Operand.Layout, b.Operand.DType
+	if d == graph.I4 {
+		return graph.Contiguous(graph.ShapeOf(int(d.Span(int64(l.Shape.Elems()))))), 1
+	}
+	return l, d.Size()
+}
+
 // image is the buffer's memory with the value written to it.
 func (b *Buffer) image() []byte {
-	size := b.Operand.DType.Size()
-	m := make([]byte, extent(b.Operand.Layout)*size)
+	l, size := b.stored()
+	m := make([]byte, extent(l)*size)
 	for i := range m {
 		m[i] = poison
 	}
 	if b.Value != nil {
 		from := b.Value.Bytes()
-		each(b.Operand.Layout, func(i, at int) { copy(m[at*size:(at+1)*size], from[i*size:]) })
+		each(l, func(i, at int) { copy(m[at*size:(at+1)*size], from[i*size:]) })
 	}
 	return m
 }
 
 // read reads the value from the buffer's memory, and reports writes outside of it; had is the earlier content.
 func (b *Buffer) read(m, had []byte) error {
-	l, size := b.Operand.Layout, b.Operand.DType.Size()
-	b.Value = graph.NewTensor(graph.Type{DType: b.Operand.DType, Shape: l.Shape})
+	l, size := b.stored()
+	b.Value = graph.NewTensor(b.Operand.Type())
 	to := b.Value.Bytes()
 	mine := make([]bool, len(m)/max(size, 1))
 	each(l, func(i, at int) {

@@ -73,6 +73,13 @@ type Function interface {
 	Occupancy(block, shared int) (int, error)
 }
 
+// An EarlyFunction may be told that its launches wait by themselves for those before them. While work is recorded, they then
+// begin before those have ended.
+type EarlyFunction interface {
+	Function
+	StartEarly()
+}
+
 // Resources of a function: registers per thread, and bytes.
 type Resources struct{ Registers, Local, Shared, MaxThreads int }
 

@@ -45,11 +45,15 @@ type function struct {
 	f         cu.Function
 	entry     string
 	resources driver.Resources
+	early     bool
 	params    int // bytes of its only parameter; -1 if not known
 
 	mu      sync.Mutex
 	dynamic int // bytes of dynamic shared memory that launches may use
 }
+
+// StartEarly implements [driver.EarlyFunction].
+func (f *function) StartEarly() { f.early = true }
 
 // Static and dynamic shared memory together may have this size by default; more has to be enabled.
 const usualShared = 48 << 10

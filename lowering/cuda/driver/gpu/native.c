@@ -22,6 +22,15 @@ CUresult fusec_launch(CUcontext context, CUfunction f, unsigned gx, unsigned gy,
 	WITH(context, cuLaunchKernel(f, gx, gy, gz, block, 1, 1, shared, stream, params ? &params : NULL, NULL));
 }
 
+CUresult fusec_launch_early(CUcontext context, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned block,
+                            unsigned shared, CUstream stream, void *params) {
+	CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+	                           .value = {.programmaticStreamSerializationAllowed = 1}};
+	CUlaunchConfig config = {.gridDimX = gx, .gridDimY = gy, .gridDimZ = gz, .blockDimX = block, .blockDimY = 1, .blockDimZ = 1,
+	                         .sharedMemBytes = shared, .hStream = stream, .attrs = &early, .numAttrs = 1};
+	WITH(context, cuLaunchKernelEx(&config, f, params ? &params : NULL, NULL));
+}
+
 CUresult fusec_shared(CUcontext context, CUfunction f, int bytes) {
 	WITH(context, cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes));
 }

@@ -11,6 +11,9 @@ CUresult fusec_pop(void);
 // fusec_launch launches a function whose one parameter stands in params; NULL if it has none.
 CUresult fusec_launch(CUcontext context, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned block,
                       unsigned shared, CUstream stream, void *params);
+// fusec_launch_early lets the function begin before the one before it in the stream has ended: it waits by itself.
+CUresult fusec_launch_early(CUcontext context, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned block,
+                            unsigned shared, CUstream stream, void *params);
 CUresult fusec_shared(CUcontext context, CUfunction f, int bytes);
 CUresult fusec_alloc_host(CUcontext context, size_t bytes, void **to);
 CUresult fusec_begin_capture(CUcontext context, CUstream stream);

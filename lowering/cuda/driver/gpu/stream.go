@@ -22,8 +22,9 @@ import (
 )
 
 type stream struct {
-	g *device
-	s cu.Stream
+	g         *device
+	s         cu.Stream
+	recording bool
 }
 
 func (g *device) NewStream() (driver.Stream, error) {
@@ -92,6 +93,10 @@ func (s *stream) Launch(fn driver.Function, grid [3]int, block, shared int, para
 		at = unsafe.Pointer(&params[0])
 	}
 	err := s.g.native("cuLaunchKernel", func(c C.CUcontext) C.CUresult {
+		if f.early && s.recording {
+			return C.fusec_launch_early(c, f.native(), C.uint(grid[0]), C.uint(grid[1]), C.uint(grid[2]), C.uint(block),
+				C.uint(shared), s.native(), at)
+		}
 		return C.fusec_launch(c, f.native(), C.uint(grid[0]), C.uint(grid[1]), C.uint(grid[2]), C.uint(block),
 			C.uint(shared), s.native(), at)
 	})
@@ -102,12 +107,14 @@ func (s *stream) Launch(fn driver.Function, grid [3]int, block, shared int, para
 }
 
 func (s *stream) BeginCapture() error {
+	s.recording = true
 	return s.g.native("cuStreamBeginCapture", func(c C.CUcontext) C.CUresult {
 		return C.fusec_begin_capture(c, s.native())
 	})
 }
 
 func (s *stream) EndCapture() (driver.Graph, error) {
+	s.recording = false
 	r := &recorded{g: s.g}
 	err := s.g.native("cuStreamEndCapture and cuGraphInstantiate", func(c C.CUcontext) C.CUresult {
 		return C.fusec_end_capture(c, s.native(), &r.exec)

@@ -210,6 +210,14 @@ void fusec_counter_arrive(unsigned long long *p, int rank, int bytes) {
   c->missing--;
   async::settle(c);
 }
+// The place of p in the shared memory of a block of the cluster, to be read.
+const void *fusec_elsewhere(const void *p, int rank, int bytes) {
+  const Block *b = blockOf(rank);
+  if (!b) fail("reads shared memory of block %d of its cluster, which there is not", rank);
+  if (b->ended == launch->block) fail("reads shared memory of block %d of its cluster, which has ended", rank);
+  memory::access(p, bytes, false);
+  return async::elsewhere(p, b);
+}
 void fusec_counter_wait(unsigned long long *p, unsigned phase) {
   Counter *c = counter(p);
   if (c->phase != (phase & 1)) return;

@@ -1,0 +1,178 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/kernels/cuda"
+	"fusec/lowering/cuda/cudatest"
+)
+
+// fewCase is a product of few rows: m, n, k, and whether the operands are transposed.
+type fewCase struct {
+	m, n, k        int
+	d              graph.DType
+	transA, transB bool
+	batch          int
+}
+
+// check is the product with a residual, a bias and SiLU, or bare with a transposed result.
+func (c fewCase) check(t *testing.T, r *rand.Rand, i int) cudatest.Check {
+	t.Helper()
+	dims := func(x, y int, swap bool) []int {
+		if swap {
+			x, y = y, x
+		}
+		if c.batch > 0 {
+			return []int{c.batch, x, y}
+		}
+		return []int{x, y}
+	}
+	op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+		y := b.MatMul(in(c.d, dims(c.m, c.k, c.transA)...), in(c.d, dims(c.k, c.n, c.transB)...), c.transA, c.transB)
+		s, d := y.Type.Shape, y.Type.DType
+		if i%3 == 0 {
+			b.Output("", y)
+			return
+		}
+		v := b.Unary(graph.Silu, b.Binary(graph.Add, y, b.Broadcast(in(d, c.n), s)))
+		v = b.Binary(graph.Add, v, in(d, s.Slice()...))
+		if i%3 == 1 {
+			v = b.CastTo(graph.BF16, v)
+		}
+		b.Output("", v)
+	})
+	check := cudatest.Check{Name: fmt.Sprintf("%d %+v", i, c), Op: op}
+	for _, u := range types {
+		check.Args = append(check.Args, graphtest.Tensor(r, u))
+	}
+	return check
+}
+
+// fewCases have every number of rows, sizes that are no multiples of a tile, and both orders of the weights.
+var fewCases = []fewCase{
+	{m: 1, n: 136, k: 1003, d: graph.BF16},
+	{m: 1, n: 131, k: 1016, d: graph.BF16, transB: true},
+	{m: 1, n: 1024, k: 256, d: graph.F16, transB: true},
+	{m: 3, n: 1000, k: 135, d: graph.F16, transA: true},
+	{m: 8, n: 129, k: 1032, d: graph.F16, transB: true},
+	{m: 9, n: 256, k: 517, d: graph.BF16},
+	{m: 16, n: 321, k: 456, d: graph.BF16, transA: true, transB: true},
+	{m: 20, n: 120, k: 1100, d: graph.F16},
+	{m: 33, n: 203, k: 648, d: graph.BF16, transB: true},
+	{m: 64, n: 200, k: 657, d: graph.BF16},
+	{m: 2, n: 264, k: 498, d: graph.BF16, batch: 2},
+	{m: 152, n: 1, k: 900, d: graph.BF16, transA: true}, // computed as one row
+}
+
+// TestMatMulFew compares products of few rows.
+func TestMatMulFew(t *testing.T) {
+	for _, chip := range machineChips {
+		r := rand.New(rand.NewPCG(3, uint64(chip.Arch)))
+		var checks []cudatest.Check
+		for i, c := range fewCases {
+			check := c.check(t, r, i)
+			k, err := cuda.Compile(check.Op, operandsOf(check.Args), rowMajor(resultsOf(t, check)), cuda.Config{Chip: chip})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(k.Generated(), "gemm_few<") || len(k.Steps) != 1 {
+				t.Errorf("%s: %d steps:\n%s", check.Name, len(k.Steps), k.Generated())
+			}
+			checks = append(checks, check)
+		}
+		cudatest.Run(t, cudatest.OpenFor(t, chip), checks...)
+	}
+}
+
+func operandsOf(list []*graph.Tensor) []cuda.Operand {
+	var types []graph.Type
+	for _, a := range list {
+		types = append(types, a.Type)
+	}
+	return rowMajor(types)
+}
+
+func resultsOf(t *testing.T, c cudatest.Check) []graph.Type {
+	t.Helper()
+	var types []graph.Type
+	for _, a := range c.Args {
+		types = append(types, a.Type)
+	}
+	list, err := graph.InfoOf(c.Op).Infer(c.Op, types)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// packedCase is a product of few rows with weights of few bits: rows that share a scale, −1 without scales.
+type packedCase struct {
+	m, n, k int
+	x, w    graph.DType
+	block   int
+	trans   bool
+}
+
+var packedCases = []packedCase{
+	{m: 1, n: 40, k: 700, x: graph.BF16, w: graph.I8},
+	{m: 3, n: 65, k: 333, x: graph.F16, w: graph.I8, trans: true},
+	{m: 1, n: 72, k: 1030, x: graph.BF16, w: graph.I4, block: 64},
+	{m: 9, n: 129, k: 512, x: graph.F16, w: graph.I4, block: 32},
+	{m: 2, n: 33, k: 260, x: graph.BF16, w: graph.I4, trans: true},
+	{m: 17, n: 100, k: 640, x: graph.BF16, w: graph.I8, block: 96},
+	{m: 1, n: 64, k: 512, x: graph.BF16, w: graph.F8E4M3},
+	{m: 5, n: 31, k: 257, x: graph.F16, w: graph.F8E4M3, block: 128},
+	{m: 4, n: 96, k: 300, x: graph.BF16, w: graph.F8E5M2, block: -1},
+	{m: 64, n: 32, k: 128, x: graph.F16, w: graph.F8E5M2, block: 64},
+	{m: 130, n: 50, k: 70, x: graph.BF16, w: graph.I4, block: 64}, // three blocks of rows
+	{m: 1, n: 1, k: 1, x: graph.BF16, w: graph.I8},
+	{m: 1, n: 70, k: 1100, x: graph.BF16, w: graph.BF16, block: -1},
+	{m: 13, n: 33, k: 341, x: graph.F16, w: graph.F16, block: -1, trans: true},
+	{m: 40, n: 160, k: 96, x: graph.BF16, w: graph.BF16, block: -1},
+}
+
+// TestPackWeights compares panels, and products with them.
+func TestPackWeights(t *testing.T) {
+	for _, chip := range machineChips {
+		r := rand.New(rand.NewPCG(4, uint64(chip.Arch)))
+		var checks []cudatest.Check
+		for i, c := range packedCases {
+			pack := graph.PackWeights{Trans: c.trans, Deep: true}
+			stored := graph.TypeOf(c.w, c.k, c.n)
+			if c.trans {
+				stored = graph.TypeOf(c.w, c.n, c.k)
+			}
+			if c.w.Is16() && !c.trans {
+				pack.To, stored.DType = c.w, graph.F32
+			}
+			w := graphtest.Tensor(r, stored)
+			checks = append(checks, cudatest.Check{Name: fmt.Sprintf("pack %d %+v", i, c), Op: pack, Args: []*graph.Tensor{w}})
+			op := graph.PanelMatMul{Columns: c.n, Block: max(c.block, 0), Deep: true}
+			fusion, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+				args := []*graph.Node{in(c.x, c.m, c.k), b.Add(graph.Input{Type: graph.Type{DType: c.w, Shape: graph.DeepShape(c.k, c.n)}})}
+				if c.block >= 0 {
+					args = append(args, b.Add(graph.Input{Type: graph.TypeOf(graph.F32, op.Blocks(c.k), c.n)}))
+				}
+				y := b.Add(op, args...)
+				if i%2 == 0 {
+					y = b.Unary(graph.Silu, b.Binary(graph.Add, y, in(graph.F32, c.m, c.n)))
+				}
+				b.Output("", y)
+			})
+			_ = types
+			check := cudatest.Check{Name: fmt.Sprintf("%d %+v", i, c), Op: fusion}
+			for _, n := range fusion.Body.Nodes {
+				if in, ok := n.Op.(graph.Input); ok {
+					check.Args = append(check.Args, graphtest.Tensor(r, in.Type))
+				}
+			}
+			checks = append(checks, check)
+		}
+		cudatest.Run(t, cudatest.OpenFor(t, chip), checks...)
+	}
+}

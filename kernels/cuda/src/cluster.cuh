@@ -1,0 +1,24 @@
+// The blocks of a cluster, on sm_90 and later chips. For the emulator they are in host.h.
+
+#ifndef FUSEC_HOST
+
+// An entry whose blocks form clusters along x.
+#define CLUSTER_KERNEL(name, threads, cluster) \
+  extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1) name(const __grid_constant__ Params p)
+
+// This block's number.
+DEVICE int cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return int(r); }
+// A barrier of all their threads.
+DEVICE void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+// The number at p in the shared memory of another block, written before a barrier of all.
+DEVICE float cluster_read(const float *p, int rank) {
+  u32 far;
+  float v;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(far) : "r"(u32(__cvta_generic_to_shared(p))), "r"(rank));
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(far) : "memory");
+  return v;
+}
+
+#endif

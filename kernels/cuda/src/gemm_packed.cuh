@@ -1,0 +1,160 @@
+// Weights of few bits in panels, for gemm_few: [panel][k / 8][32 columns][8 steps], see graph.PackWeights. They become elements
+// of the other operand's type, which represents them exactly, in registers.
+// Since 0x4300 | x is 128 + x in bf16, and 0x6400 | x is 1024 + x in f16, integers need a subtraction and no conversion.
+
+#ifndef FUSEC_HOST
+DEVICE u32 fma2(bf16, u32 x, u32 y, u32 z) { u32 r; asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(z)); return r; }
+DEVICE u32 fma2(f16, u32 x, u32 y, u32 z) { u32 r; asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(z)); return r; }
+#else
+template <class T> DEVICE u32 fma2(T, u32 x, u32 y, u32 z) {
+  auto low = [](u32 v) { return to_float(T{u16(v)}); };
+  return pack2(T{}, low(x) * low(y) + low(z), low(x >> 16) * low(y >> 16) + low(z >> 16));
+}
+#endif
+DEVICE u32 both(u32 half) { return half * 0x10001u; }
+DEVICE u32 one(bf16) { return 0x3f803f80u; }
+DEVICE u32 one(f16) { return 0x3c003c00u; }
+
+// A Bits unpacks words. of(pairs, w) makes the elements of a word two by two: those of I4 are (0, 4), (1, 5), (2, 6), (3, 7), the
+// bytes of others (0, 2), (1, 3).
+struct I4 {
+  static constexpr int PAIRS = 4;
+  static DEVICE void of(bf16 t, u32 (&pairs)[4], u32 w) {
+    w ^= 0x88888888u;
+#pragma unroll
+    for (int i = 0; i < 4; i++) pairs[i] = fma2(t, w >> 4 * i & both(0xf) | both(0x4300), one(t), both(0xc308));
+  }
+  static DEVICE void of(f16 t, u32 (&pairs)[4], u32 w) {
+    w ^= 0x88888888u;
+#pragma unroll
+    for (int i = 0; i < 4; i++) pairs[i] = fma2(t, w >> 4 * i & both(0xf) | both(0x6400), one(t), both(0xe408));
+  }
+};
+struct I8 {
+  static constexpr int PAIRS = 2;
+  // 128 + the lower seven bits, less 128 or, if the sign is set, 256.
+  static DEVICE void of(bf16 t, u32 (&pairs)[2], u32 w) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const u32 v = w >> 8 * i;
+      pairs[i] = fma2(t, v & both(0x7f) | both(0x4300), one(t), v & both(0x80) | both(0xc300));
+    }
+  }
+  static DEVICE void of(f16 t, u32 (&pairs)[2], u32 w) {
+    w ^= 0x80808080u;
+#pragma unroll
+    for (int i = 0; i < 2; i++) pairs[i] = fma2(t, w >> 8 * i & both(0xff) | both(0x6400), one(t), both(0xe480));
+  }
+};
+// A number of fewer exponent bits is moved to where those of T are, and multiplied by the difference of the biases.
+struct F8E4M3 {
+  static constexpr int PAIRS = 2;
+  template <class T> static DEVICE void scaled(T t, u32 (&pairs)[2], u32 w, int shift, u32 by) {
+    const u32 nan = (w & 0x7f7f7f7fu) + 0x01010101u & 0x80808080u;  // in the byte of each NaN
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const u32 v = w >> 8 * i;
+      pairs[i] = fma2(t, (v & both(0x80)) << 8 | (v & both(0x7f)) << shift, by, 0);
+      if (nan != 0) pairs[i] |= (nan >> 8 * i >> 7 & both(1)) * 0x7fffu;
+    }
+  }
+  static DEVICE void of(bf16 t, u32 (&pairs)[2], u32 w) { scaled(t, pairs, w, 4, both(0x7b80)); }
+  static DEVICE void of(f16 t, u32 (&pairs)[2], u32 w) { scaled(t, pairs, w, 7, both(0x5c00)); }
+};
+struct F8E5M2 {
+  static constexpr int PAIRS = 2;
+  static DEVICE void of(bf16 t, u32 (&pairs)[2], u32 w) {
+    const u32 far = (w & 0x7c7c7c7cu) + 0x04040404u & 0x80808080u;  // in the byte of each that is infinite or a NaN
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const u32 v = w >> 8 * i;
+      pairs[i] = fma2(t, (v & both(0x80)) << 8 | (v & both(0x7f)) << 5, both(0x7780), 0);
+      if (far != 0) pairs[i] |= (far >> 8 * i >> 7 & both(1)) * 0x7f80u;
+    }
+  }
+  static DEVICE void of(f16, u32 (&pairs)[2], u32 w) {
+    pairs[0] = (w & both(0xff)) << 8;
+    pairs[1] = w & both(0xff00);
+  }
+};
+
+// The elements of 16 bits are those of the other operand.
+struct Half {
+  static constexpr int PAIRS = 1;
+};
+
+// A chunk of 32 columns and DEEP·32 steps. Of 4 bits, a thread has eight steps of four columns side by side in one load; of 8
+// bits, two columns, and of 16, one. BLOCK rows of a column share a scale, which are whole chunks; 0: all, or there are none, without SCALED.
+template <class P, class Bits, int DEEP, int BLOCK, bool SCALED> struct Packed {
+  static constexpr int EACH = 4 / Bits::PAIRS;  // loads of 32 steps
+  static constexpr int N = 32, K = 32 * DEEP, LOADS = DEEP * EACH, TILES = 2;
+  static constexpr bool GROUPS = BLOCK > 0 && SCALED, SCALES = SCALED && BLOCK == 0;
+  typedef typename P::B B;  // a byte of few bits
+  static DEVICE const B *start(const B *b, int n, int k) {
+    constexpr int BYTES = int(sizeof(B));
+    return b + n * P::B_N + ((k / 8 + threadIdx.x % 4) * (32 * 4 * EACH) + threadIdx.x % 32 / 4 * 16) / BYTES;
+  }
+  template <bool EVEN_N, bool EVEN_K> static DEVICE uint4 load(const B *at, int n, int k, int l) {
+    if (!EVEN_N && n >= P::N) return {0, 0, 0, 0};
+    if (!EVEN_K && k + l / EACH * 32 + int(threadIdx.x % 4) * 8 >= P::K) return {0, 0, 0, 0};
+    return stream(at + (l / EACH * (4 * 32 * 4 * EACH) + l % EACH * 128) / int(sizeof(B)));
+  }
+  static DEVICE int column(int tile, int half) {
+    const int g = threadIdx.x % 32 / 4;
+    return EACH == 1 ? 4 * g + 2 * tile + half : 16 * tile + (EACH == 2 ? 2 * g + half : g + 8 * half);
+  }
+  static DEVICE void fragments(u32 (&a)[2][2 * DEEP][4], const uint4 (&w)[LOADS]) {
+    typedef typename P::A T;
+#pragma unroll
+    for (int d = 0; d < DEEP; d++) {
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        u32 x[4], y[4];  // of the columns of rows g and g + 8
+        if constexpr (EACH == 1) {
+          Bits::of(T{}, x, j == 0 ? w[d].x : w[d].z);
+          Bits::of(T{}, y, j == 0 ? w[d].y : w[d].w);
+        } else if constexpr (EACH == 4) {
+          const uint4 v = w[4 * d + 2 * j], u = w[4 * d + 2 * j + 1];
+          x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+          y[0] = u.x, y[1] = u.y, y[2] = u.z, y[3] = u.w;
+        } else {
+          const uint4 v = w[2 * d + j];
+          u32 p[4][2];
+          Bits::of(T{}, p[0], v.x);
+          Bits::of(T{}, p[1], v.y);
+          Bits::of(T{}, p[2], v.z);
+          Bits::of(T{}, p[3], v.w);
+#pragma unroll
+          for (int i = 0; i < 4; i++) x[i] = p[i / 2][i % 2], y[i] = p[2 + i / 2][i % 2];
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+          a[j][2 * d + i][0] = x[2 * i];
+          a[j][2 * d + i][1] = y[2 * i];
+          a[j][2 * d + i][2] = x[2 * i + 1];
+          a[j][2 * d + i][3] = y[2 * i + 1];
+        }
+      }
+    }
+  }
+  static DEVICE uint4 arrange(uint4 v) {
+    if constexpr (EACH == 1) {
+      return {permute(v.x, v.z, 0x5410), permute(v.x, v.z, 0x7632), permute(v.y, v.w, 0x5410), permute(v.y, v.w, 0x7632)};
+    } else if constexpr (EACH == 4) {
+      return v;
+    } else {
+      return {permute(v.x, v.y, 0x5410), permute(v.x, v.y, 0x7632), permute(v.z, v.w, 0x5410), permute(v.z, v.w, 0x7632)};
+    }
+  }
+  static DEVICE void scales(float (&to)[2][2], const float *scale, int n, int k) {
+    const i64 row = i64(k / (BLOCK > 0 ? BLOCK : 1)) * P::SCALE_K;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int c = n + column(j, h);
+        to[j][h] = c < P::N && k < P::K ? read<float>(fixed(scale), row + c * P::SCALE_N) : 0;
+      }
+    }
+  }
+};
