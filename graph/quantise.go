@@ -351,8 +351,9 @@ func inferPanelMatMul(op Op, args []Type) ([]Type, error) {
 		return nil, fmt.Errorf("blocks of %d: they have a multiple of %d rows", p.Block, panelSteps)
 	case p.Block > 0 && len(args) == 2:
 		return nil, fmt.Errorf("blocks of %d without scales", p.Block)
-	case w.Shape != panelShape(w.DType, p.Deep, k, p.Columns):
-		return nil, fmt.Errorf("panels %v for weights [%d,%d]; wants %v", w.Shape, k, p.Columns, panelShape(w.DType, p.Deep, k, p.Columns))
+	}
+	if s := panelShape(w.DType, p.Deep, k, p.Columns); w.Shape != s {
+		return nil, fmt.Errorf("panels %v for weights [%d,%d]; wants %v", w.Shape, k, p.Columns, s)
 	}
 	if len(args) > 2 && args[2] != TypeOf(F32, p.Blocks(k), p.Columns) {
 		return nil, fmt.Errorf("scales %v; wants %v", args[2], TypeOf(F32, p.Blocks(k), p.Columns))

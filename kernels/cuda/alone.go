@@ -28,7 +28,8 @@ func init() {
 
 		"unary": fused, "binary": fused, "select": fused, "dropout": fused,
 		"softmax": fused, "log_softmax": fused, "layer_norm": fused, "rms_norm": fused,
-		"matmul": fused, "matmul_panels": fused, "pack_weights": checkedOp(compilePackWeights), "conv2d": fused, "conv2d_transpose": fused,
+		"matmul": fused, "matmul_panels": fused, "pack_weights": checkedOp(compilePackWeights),
+		"conv2d": fused, "conv2d_transpose": fused,
 		"attention": fused, "attention_grad": fused, "moe": fused, "moe_grad": fused,
 		"cast":   fusedUnless(func(op graph.Cast, x Operand) bool { return op.To == x.DType }),
 		"reduce": fusedUnless(func(op graph.Reduce, _ Operand) bool { return op.Axes.Len() == 0 }),

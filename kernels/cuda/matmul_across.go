@@ -95,7 +95,8 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 	tilesM, tilesN := ceilDiv(m.m, t.bm), ceilDiv(m.n, acrossWidth)
 	c := cut{bm: t.bm, bn: acrossWidth, splits: t.splits, threads: hopperThreads, shared: t.shared(), blocks: 1,
 		grid: min(m.cfg.Chip.SMs, m.batch*tilesM*tilesN*t.splits), sumBlocks: m.batch * tilesM,
-		scratch: m.used, fast: !t.strict, work: "Whole<Problem, Tile>{}", source: []string{"cluster", "hopper", "gemm_hopper", "gemm_across"}}
+		scratch: m.used, fast: !t.strict, work: "Whole<Problem, Tile>{}",
+		source: []string{"cluster", "hopper", "gemm_hopper", "gemm_across"}}
 	field := func(f *hopperFactor, name string, at int64) string {
 		tm := f.tensorMap(m.k, t.bm, p.batches, at)
 		tm.Round = !t.strict && f == &p.a && f.pitch == 0

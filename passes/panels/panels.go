@@ -128,7 +128,8 @@ func Stream(c *rewrite.Context, to graph.DType, least int) error {
 		return nil
 	}
 	g := c.Graph
-	p := packer{streamer: streamer, operand: to, c: c, b: graph.Extend(g), frozen: graph.Frozen(g, true), packed: map[packing]*graph.Node{}}
+	p := packer{streamer: streamer, operand: to, c: c, b: graph.Extend(g), frozen: graph.Frozen(g, true),
+		packed: map[packing]*graph.Node{}}
 	with := map[*graph.Node]*graph.Node{}
 	for _, n := range append([]*graph.Node(nil), g.Nodes...) {
 		w, trans, ok := p.weights(n)

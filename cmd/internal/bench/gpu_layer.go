@@ -73,7 +73,8 @@ type decoderWeight struct {
 }
 
 func (c decoderCase) matrices() []decoderWeight {
-	return []decoderWeight{{"queries", c.width, c.width}, {"keys", c.width, c.kv}, {"values", c.width, c.kv}, {"out", c.width, c.width},
+	return []decoderWeight{{"queries", c.width, c.width}, {"keys", c.width, c.kv}, {"values", c.width, c.kv},
+		{"out", c.width, c.width},
 		{"gate", c.width, c.hidden}, {"up", c.width, c.hidden}, {"down", c.hidden, c.width}}
 }
 

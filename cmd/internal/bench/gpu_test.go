@@ -74,7 +74,8 @@ func TestWithoutGPU(t *testing.T) {
 // TestGPUChecks finds each result wrong when an element of it is.
 func TestGPUChecks(t *testing.T) {
 	clitest.Emulated(t)
-	list, err := gpuWorks([]string{"rmsnorm", "linear f32 9x16x24 +bias", "shapes", "causal bwd", "fwd", "conv f32 b2", "copy", "layer bf16 1"}, true)
+	list, err := gpuWorks([]string{"rmsnorm", "linear f32 9x16x24 +bias", "shapes", "causal bwd", "fwd", "conv f32 b2", "copy",
+		"layer bf16 1"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

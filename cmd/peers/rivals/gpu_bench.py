@@ -1,10 +1,11 @@
 """The rivals on a GPU: cuBLAS, cuDNN, FlashAttention and torch.compile, as PyTorch reaches them.
 
-    python3 gpu_bench.py [--only TEXT] [--rival TEXT] [memory_bound | linear | shapes | attention | moe | conv | decode | layer | training]...
+    python3 gpu_bench.py [--only TEXT] [--rival TEXT] [PART]...
 
-prints a line of JSON for each figure: the workload's name, as `fusec bench gpu` has it too, the rival, the median of
-single runs in milliseconds by CUDA events, and the rate. FLOPs are those of the products; those of causal attention count
-half the pairs. What does not run here is a line with an error instead.
+PART is memory_bound, linear, shapes, attention, moe, conv, decode, layer or training. It prints a line of JSON for each
+figure: the workload's name, as `fusec bench gpu` has it too, the rival, the median of single runs in milliseconds by CUDA
+events, and the rate. FLOPs are those of the products; those of causal attention count half the pairs. What does not run
+here is a line with an error instead.
 """
 import ctypes
 import json
