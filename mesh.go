@@ -18,17 +18,18 @@ import (
 
 // WithGroup runs the program together with the other participants of a group; package [fusec/kernels/group] makes groups of
 // goroutines, and its packages mpi and rendezvous those of processes. On target cuda each participant has a GPU of its own, which
-// the target names: "cuda:1". The
-// participants stand on the mesh of [WithMesh] or of the graph, and by default on a mesh with the one axis "data". If nothing
-// says how inputs are split, each is split along its first axis over the first axis of the mesh, where it can be: every
-// participant computes its part of a batch, and gradients are summed over all.
+// the target names: "cuda:1". The participants stand on the mesh of [WithMesh] or of the graph, and by default on a mesh with the
+// one axis "data". If nothing says how inputs are split, each is split along its first axis over the first axis of the mesh, where
+// it can be: every participant computes its part of a batch, and gradients are summed over all.
 //
 // [Program.Set] takes whole values, of which it keeps the participant's part, or parts. Outputs are whole on every participant.
 // [Program.State] is the participant's part, and [Program.Whole] what all have together. On each participant and in each run
 // on the same mesh the results are the same bits. An error of one participant ends the run of all.
-func WithGroup(g *group.Group) CompileOption {
+//
+// A machine of a Gorgonia graph is data parallel: each participant gives its inputs whole values, the same on all, and the weights
+// of all change alike.
+func WithGroup(g *group.Group) Option {
 	return option(func(c *config) {
-		c.compile = append(c.compile, "WithGroup")
 		if g == nil {
 			c.fail("WithGroup: the group is nil")
 		}

@@ -264,6 +264,12 @@ func (p *Program) Prefetch(name string, t *graph.Tensor) error {
 	if !ok {
 		return p.Set(name, t) // which says what is wrong, if anything is
 	}
+	if t != nil {
+		var err error
+		if t, err = p.part(i, t); err != nil {
+			return err
+		}
+	}
 	if copied, err := p.exe.Prefetch(i, t); copied || err != nil {
 		return err
 	}

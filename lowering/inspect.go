@@ -29,7 +29,7 @@ type KernelUse struct {
 // A Span is an interval of a run, from the run's start, by the device's clock.
 type Span struct {
 	What   SpanKind
-	Launch int // of SpanLaunch
+	Launch int // of SpanLaunch, SpanHost and SpanExchange
 	Start  time.Duration
 	Length time.Duration
 }
@@ -39,8 +39,9 @@ type SpanKind uint8
 
 // The kinds of spans.
 const (
-	SpanCopyIn  SpanKind = iota // copies of inputs, and preparation of the run
-	SpanLaunch                  // a launch on the device
-	SpanHost                    // a launch on the processor, with the copies of its operands
-	SpanCopyOut                 // updates that are copied, and copies of outputs
+	SpanCopyIn   SpanKind = iota // copies of inputs, and preparation of the run
+	SpanLaunch                   // a launch on the device
+	SpanHost                     // a launch on the processor, with the copies of its operands
+	SpanCopyOut                  // updates that are copied, and copies of outputs
+	SpanExchange                 // a launch that exchanges something with other participants, beside others
 )

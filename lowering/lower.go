@@ -35,6 +35,9 @@ func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
 		}
 		o(l)
 	}
+	if len(g.Mesh) > 0 {
+		l.uses = g.Uses()
+	}
 	nodes := g.Nodes
 	if !l.copyUpdates {
 		l.inPlace = findInPlace(g)
@@ -97,6 +100,7 @@ type lowerer struct {
 	cannotUndo  bool
 	strided     func(op graph.Op, args, results []graph.Operand) bool // see [Strides], or nil
 	inPlace     inPlace
+	uses        *graph.Uses // of a graph on a mesh
 }
 
 // view is the location of n's value.
@@ -183,6 +187,8 @@ func (l *lowerer) launch(n *graph.Node) error {
 	for i, t := range types {
 		if targets != nil && targets[i] != nil {
 			la.Results = append(la.Results, l.view(targets[i]))
+		} else if l.overwrites(n) {
+			la.Results = append(la.Results, View{la.Args[0].Buffer, t.DType, graph.Contiguous(t.Shape)})
 		} else {
 			la.Results = append(la.Results, l.buffer(Temp, name, t))
 		}
@@ -193,6 +199,27 @@ func (l *lowerer) launch(n *graph.Node) error {
 	l.launched.Set(n, int32(len(l.p.Launches)))
 	l.p.Launches = append(l.p.Launches, la)
 	return nil
+}
+
+// overwrites reports whether n is an all-reduce that writes its result over its operand, which nothing else reads: it may run for
+// long beside other launches, and takes no further memory meanwhile.
+func (l *lowerer) overwrites(n *graph.Node) bool {
+	if _, ok := n.Op.(graph.AllReduce); !ok || len(l.p.Mesh) == 0 || l.copyUpdates {
+		return false
+	}
+	a := n.Args[0]
+	for {
+		if len(l.uses.Readers(a)) != 1 || l.uses.Escapes(a) || graph.IsSource(a.Op) {
+			return false
+		}
+		if !graph.IsView(a.Op) {
+			break
+		}
+		a = a.Args[0]
+	}
+	v := l.view(n.Args[0])
+	b := &l.p.Buffers[v.Buffer]
+	return b.Role == Temp && v.Layout.IsContiguous() && v.Layout.Offset == 0 && b.Type == n.Type.Reshaped(b.Type.Shape)
 }
 
 // keep returns a buffer of role Output that has n's value after the run.

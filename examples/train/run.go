@@ -62,6 +62,9 @@ func Start(t *Task, s Settings) (*Run, error) {
 	if s.Workers > 0 {
 		opts = append(opts, fusec.WithWorkers(s.Workers))
 	}
+	if s.Group != nil {
+		opts = append(opts, fusec.WithGroup(s.Group))
+	}
 	r.vm = fusec.NewMachine(t.Model.Graph, opts...)
 	if err := r.vm.Err(); err != nil {
 		return nil, errors.Join(err, r.vm.Close())

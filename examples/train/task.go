@@ -11,9 +11,10 @@ import (
 	"fusec"
 	"fusec/graph/nn"
 	"fusec/graph/optim"
+	"fusec/kernels/group"
 )
 
-// Settings are the user's choices for a run. All except Workers and Target determine the result, bit for bit.
+// Settings are the user's choices for a run. All except Workers, Target and Group determine the result, bit for bit.
 type Settings struct {
 	Steps   int
 	Batch   int     // samples of a step
@@ -23,6 +24,8 @@ type Settings struct {
 	Target  string  // of fusec; empty for the CPU
 	// Precision is the format to which contractions may round.
 	Precision fusec.Precision
+	// Group is the participants that share the work, each of which has a part of every batch; nil for one alone.
+	Group *group.Group
 }
 
 // Check reports settings that make no sense.
@@ -34,6 +37,8 @@ func (s Settings) Check() error {
 		return fmt.Errorf("batches of %d samples: want at least 1", s.Batch)
 	case !(s.Rate > 0) || math.IsInf(s.Rate, 0):
 		return fmt.Errorf("a learning rate of %v: want a positive number", s.Rate)
+	case s.Group != nil && s.Batch%s.Group.Size() != 0:
+		return fmt.Errorf("batches of %d samples cannot be divided among %d participants: change the batch", s.Batch, s.Group.Size())
 	case s.Workers < 0:
 		return fmt.Errorf("%d workers: want a positive number, or 0 for all", s.Workers)
 	}

@@ -36,6 +36,7 @@ type Device struct {
 	// group is the participants with which programs run, or nil; see exchanges for the rest.
 	group          *group.Group
 	exchangeBlocks int
+	spare          int // multiprocessors that launches leave to an exchange beside them; less than 0: as many as it has blocks
 	bucket         int64
 
 	gpu      driver.GPU
@@ -97,9 +98,12 @@ func In(g *group.Group) Option { return func(d *Device) { d.group = g } }
 // exchange of its own.
 func Bucket(bytes int64) Option { return func(d *Device) { d.bucket = bytes } }
 
-// ExchangeBlocks has an exchange take at most n blocks of threads, and leave the other multiprocessors to the launches beside it;
-// the default is [DefaultExchangeBlocks]. 0 leaves the number to NCCL, and all multiprocessors to the launches.
+// ExchangeBlocks has an exchange beside launches take at most n blocks of threads; the default is [DefaultExchangeBlocks]. 0 leaves
+// the number to NCCL.
 func ExchangeBlocks(n int) Option { return func(d *Device) { d.exchangeBlocks = n } }
+
+// Spare has launches beside an exchange leave it n multiprocessors; the default is as many as it takes blocks.
+func Spare(n int) Option { return func(d *Device) { d.spare = n } }
 
 // On runs programs on a GPU that has been opened, and plans for its chip. The first executable closes it; so does
 // [Device.Close] if there is none.
@@ -109,7 +113,7 @@ func On(gpu driver.GPU, compiler driver.Compiler) Option {
 
 // New makes a device. Without [On] it only plans. Options that are nil are ignored.
 func New(opts ...Option) *Device {
-	d := &Device{bucket: DefaultBucket, exchangeBlocks: DefaultExchangeBlocks, cfg: kernels.Config{Chip: kernels.H200},
+	d := &Device{bucket: DefaultBucket, exchangeBlocks: DefaultExchangeBlocks, spare: -1, cfg: kernels.Config{Chip: kernels.H200},
 		host: cpu.New(), compile: kernels.Compile, made: map[made]generated{}}
 	for _, o := range opts {
 		if o != nil {
@@ -169,7 +173,11 @@ func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, beside bool, fi
 		args[i].Frozen = fixed[v.Buffer] && !beside
 	}
 	if beside {
-		cfg.Chip.SMs = max(cfg.Chip.SMs-d.exchangeBlocks, 1)
+		spare := d.spare
+		if spare < 0 {
+			spare = d.exchangeBlocks
+		}
+		cfg.Chip.SMs = max(cfg.Chip.SMs-spare, 1)
 	}
 	if _, ok := l.Op.(graph.Collective); ok {
 		if cfg.Mesh = p.Mesh; d.group != nil {

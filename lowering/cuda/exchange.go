@@ -32,6 +32,7 @@ type exchanges struct {
 	begun  driver.Event
 	ended  []driver.Event // of the buckets since the stream was last waited for at the end of a part
 
+	timing bool  // buckets are measured
 	open   []int // launches of the open bucket
 	bytes  int64 // that they send
 	marks  int   // events of ended that are in use
@@ -130,7 +131,7 @@ func (e *executable) startExchanging() (err error) {
 		return nil
 	}
 	if x.stream == nil {
-		if x.stream, err = e.gpu.NewStream(); err != nil {
+		if x.stream, err = e.gpu.NewUrgentStream(); err != nil {
 			return err
 		}
 		if x.begun, err = e.gpu.NewEvent(); err != nil {
@@ -206,6 +207,23 @@ func (e *executable) beside(i int) error {
 	return nil
 }
 
+// measureBeside is beside for a run that is measured: of each bucket, too, where it begins and ends.
+func (e *executable) measureBeside(i int) error {
+	if e.p.Launches[i].Device != "" { // it needs all that is before it
+		if err := e.endExchanges(); err != nil {
+			return err
+		}
+		return e.runOne(i)
+	}
+	if e.exchanges.joins[i] > 0 {
+		return e.beside(i)
+	}
+	if err := e.waitExchanges(i); err != nil {
+		return err
+	}
+	return e.runOne(i)
+}
+
 // sends is how many bytes a step hands over.
 func (s *step) sends() int64 {
 	if s.Exchange == nil {
@@ -250,6 +268,9 @@ func (e *executable) sendBucket() error {
 	if err := x.stream.Wait(x.begun); err != nil {
 		return err
 	}
+	if err := e.mark(open, 0); err != nil {
+		return err
+	}
 	until := len(e.launches)
 	for first := 0; first < len(open); {
 		end := first + 1
@@ -264,6 +285,9 @@ func (e *executable) sendBucket() error {
 	for _, i := range open {
 		until = min(until, x.joins[i])
 	}
+	if err := e.mark(open, 1); err != nil {
+		return err
+	}
 	if x.marks == len(x.ended) {
 		v, err := e.gpu.NewEvent()
 		if err != nil {
@@ -275,6 +299,19 @@ func (e *executable) sendBucket() error {
 	x.marks++
 	x.flying = append(x.flying, flight{until, ended})
 	return x.stream.Record(ended)
+}
+
+// mark records where the launches of a bucket begin, or end, in a run that is measured.
+func (e *executable) mark(list []int, end int) error {
+	if !e.exchanges.timing {
+		return nil
+	}
+	for _, i := range list {
+		if err := e.exchanges.stream.Record(e.events[2*i+end]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // send queues launches of one communicator: one launch with all its steps, or several of one exchange each.
@@ -333,7 +370,7 @@ func (e *executable) sync() error {
 			return err
 		}
 		if err := x.failed(); err != nil {
-			return errors.Join(err, x.abort())
+			return errors.Join(err, e.abortExchanges())
 		}
 		if time.Since(start) > 50*pause {
 			pause = min(2*pause, askedSeldom)
@@ -355,12 +392,45 @@ func (x *exchanges) failed() error {
 	return nil
 }
 
-// abort ends all exchanges.
-func (x *exchanges) abort() error {
-	var errs []error
+// aborting is how long ending the exchanges may take.
+const aborting = 10 * time.Second
+
+// abortExchanges ends all exchanges. Communicators end when no graph has exchanges of theirs any more, and graphs are closed when
+// the GPU does not execute them any more.
+func (e *executable) abortExchanges() error {
+	x := e.exchanges
+	done := make(chan error, len(x.comms))
 	for _, c := range x.comms {
-		errs = append(errs, c.Abort())
+		go func() { done <- c.Abort() }()
 	}
+	late := time.After(aborting)
+	for idle := false; !idle; time.Sleep(askedSeldom) {
+		var err error
+		if idle, err = e.stream.Done(); err != nil {
+			return err
+		}
+		select {
+		case <-late:
+			return fmt.Errorf("exchanges have not ended %v after they were aborted", aborting)
+		default:
+		}
+	}
+	var errs []error
+	for i := range e.parts {
+		if g := e.parts[i].graph; g != nil {
+			e.parts[i].graph = nil
+			errs = append(errs, g.Close())
+		}
+	}
+	for range x.comms {
+		select {
+		case err := <-done:
+			errs = append(errs, err)
+		case <-late:
+			return fmt.Errorf("communicators have not ended %v after they were aborted", aborting)
+		}
+	}
+	clear(x.comms)
 	return errors.Join(errs...)
 }
 

@@ -615,10 +615,19 @@ func (e *executable) runEach() error {
 	if err := e.prepare(); err != nil {
 		return err
 	}
+	run := e.runOne
+	if e.exchanges != nil && e.watch == nil && !e.each {
+		run = e.measureBeside
+		e.exchanges.timing = true
+		defer func() { e.exchanges.timing = false }()
+	}
 	for i := e.p.Prepared; i < len(e.p.Launches); i++ {
-		if err := e.runOne(i); err != nil {
+		if err := run(i); err != nil {
 			return err
 		}
+	}
+	if err := e.endExchanges(); err != nil {
+		return err
 	}
 	return e.marked(e.marks.end, e.marks.ended, func() error { return e.end(true) })
 }

@@ -82,14 +82,17 @@ func (e *executable) readTimes() error {
 	clear(e.times[:e.skipped])
 	for i := e.skipped; i < len(e.p.Launches); i++ {
 		what, from, to := lowering.SpanLaunch, e.events[2*i], e.events[2*i+1]
-		if e.p.Launches[i].Device != "" {
+		switch {
+		case e.p.Launches[i].Device != "":
 			what = lowering.SpanHost
+		case e.exchanges != nil && e.exchanges.joins[i] > 0:
+			what = lowering.SpanExchange
 		}
 		length, err := span(what, i, from, to)
 		if err != nil {
 			return err
 		}
-		if what == lowering.SpanLaunch {
+		if what != lowering.SpanHost {
 			e.times[i] = length
 		}
 	}

@@ -112,7 +112,7 @@ busy machine as well. --update keeps the new ratios instead.
 		{"peers run --with 'fusec bench --peer-protocol'", "beside OpenBLAS, ONNX Runtime, PyTorch and JAX"},
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
-		b := &bencher{mhz: 100, exchangeBlocks: -1}
+		b := &bencher{mhz: 100, exchangeBlocks: -1, spare: -1}
 		f.Func("dim", "attention: heads of depth `N` (default 64); a model: a size that an ONNX model leaves open, as NAME=SIZE",
 			func(s string) (err error) {
 				if strings.Contains(s, "=") {
@@ -171,6 +171,11 @@ busy machine as well. --update keeps the new ratios instead.
 				b.exchangeBlocks, err = cli.WholeNumber(s, 0)
 				return err
 			})
+		f.Func("spare", "group: launches beside an exchange leave it `N` multiprocessors (default: one for each block)",
+			func(s string) (err error) {
+				b.spare, err = cli.WholeNumber(s, 0)
+				return err
+			})
 		f.BoolVar(&b.small, "small", false, "gpu: workloads of a few numbers, which try all paths")
 		f.BoolVar(&b.protocol, "peer-protocol", false, "speak the protocol of the program peers")
 		return b.run
@@ -202,9 +207,10 @@ type bencher struct {
 	trace       string
 	mhz         float64 // of an overlay's clock
 	small       bool    // of the GPU's workloads
-	// of a group's exchanges: the bytes of a bucket, or 0; and the blocks of threads, or -1
+	// of a group's exchanges: the bytes of a bucket, or 0; the blocks of threads, or -1
 	bucket         int64
 	exchangeBlocks int
+	spare          int // multiprocessors, or -1
 	protocol       bool
 	suite          string // what the progress begins with
 }

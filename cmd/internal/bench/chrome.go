@@ -28,11 +28,11 @@ type chromeEvent struct {
 }
 
 // The rows of the drawing.
-var chromeRows = []string{"launches", "copies", "processor"}
+var chromeRows = []string{"launches", "copies", "processor", "exchanges"}
 
 // rowOf is the row of a span.
 var rowOf = map[lowering.SpanKind]int{lowering.SpanLaunch: 0, lowering.SpanCopyIn: 1, lowering.SpanCopyOut: 1,
-	lowering.SpanHost: 2}
+	lowering.SpanHost: 2, lowering.SpanExchange: 3}
 
 // newChromeTrace draws a run of a program: its spans, with what each launch does.
 func newChromeTrace(rep *benchReport, spans []lowering.Span) *chromeTrace {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"fusec"
 	"fusec/cmd/internal/cli"
@@ -43,7 +45,11 @@ type groupLine struct {
 	Scaling float64 `json:"scaling"`
 	Speedup float64 `json:"speedup"`
 	Sent    int64   `json:"sent_bytes"` // by each participant
-	Error   string  `json:"error,omitempty"`
+	// ExchangeMS is for how long exchanges were under way in a run that was timed launch by launch, and ExposedMS for how long of
+	// that no launch was.
+	ExchangeMS float64 `json:"exchange_ms"`
+	ExposedMS  float64 `json:"exposed_ms"`
+	Error      string  `json:"error,omitempty"`
 }
 
 // groupWorks are the works for n participants.
@@ -131,6 +137,9 @@ func (b *bencher) group(e *cli.Env, words []string) (err error) {
 	if b.exchangeBlocks >= 0 {
 		x.options = append(x.options, cuda.ExchangeBlocks(b.exchangeBlocks))
 	}
+	if b.spare >= 0 {
+		x.options = append(x.options, cuda.Spare(b.spare))
+	}
 	return x.run(e, words, b.small, b.json)
 }
 
@@ -141,7 +150,7 @@ func (x *groupBench) run(e *cli.Env, words []string, small, asJSON bool) error {
 	if len(list) == 0 {
 		return cli.Usage("no workload of a group has one of %q in its name", words)
 	}
-	t := cli.NewTable("workload", ">alone", ">together", ">scaling", ">speedup", ">sent")
+	t := cli.NewTable("workload", ">alone", ">together", ">scaling", ">speedup", ">sent", ">exchanging", ">exposed")
 	for _, w := range list {
 		line, err := x.measure(w)
 		if err != nil {
@@ -158,7 +167,8 @@ func (x *groupBench) run(e *cli.Env, words []string, small, asJSON bool) error {
 			continue
 		}
 		t.Row(w.name, fmt.Sprintf("%.3f ms", line.AloneMS), fmt.Sprintf("%.3f ms", line.MS), fmt.Sprintf("%.3f", line.Scaling),
-			fmt.Sprintf("%.3f", line.Speedup), cli.HumanBytes(line.Sent))
+			fmt.Sprintf("%.3f", line.Speedup), cli.HumanBytes(line.Sent), fmt.Sprintf("%.3f ms", line.ExchangeMS),
+			fmt.Sprintf("%.3f ms", line.ExposedMS))
 	}
 	if x.group.Rank() > 0 || asJSON {
 		return nil
@@ -210,7 +220,7 @@ func (x *groupBench) measure(w *groupWork) (line groupLine, err error) {
 	if err != nil {
 		return line, err
 	}
-	line.Sent = together.sent
+	line.Sent, line.ExchangeMS, line.ExposedMS = together.sent, together.exchange, together.exposed
 	if err := x.compare(w, one, together); err != nil {
 		return line, err
 	}
@@ -236,6 +246,8 @@ type timed struct {
 	ms   float64
 	sent int64
 	out  map[string]*graph.Tensor
+	// in a run that was timed launch by launch
+	exchange, exposed float64
 }
 
 // time compiles and runs a work, waits for the other participants, and times it.
@@ -268,7 +280,47 @@ func (x *groupBench) time(v *gpuValues, opts ...fusec.CompileOption) (t timed, e
 		ms = append(ms, d.Seconds()*1e3)
 	}
 	t.ms = Median(ms)
+	p.Profile(true)
+	for range 2 {
+		if err := p.Exec(); err != nil {
+			return t, err
+		}
+	}
+	t.exchange, t.exposed = exposed(p.Timeline())
 	return t, nil
+}
+
+// exposed is for how long exchanges were under way, and for how long of that no launch was, in milliseconds.
+func exposed(spans []lowering.Span) (exchange, alone float64) {
+	type edge struct {
+		at       time.Duration
+		exchange bool
+		by       int
+	}
+	var edges []edge
+	for _, s := range spans {
+		if s.What == lowering.SpanLaunch || s.What == lowering.SpanExchange {
+			x := s.What == lowering.SpanExchange
+			edges = append(edges, edge{s.Start, x, 1}, edge{s.Start + s.Length, x, -1})
+		}
+	}
+	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
+	var launches, exchanges int
+	for i, e := range edges {
+		if i > 0 && exchanges > 0 {
+			d := (e.at - edges[i-1].at).Seconds() * 1e3
+			exchange += d
+			if launches == 0 {
+				alone += d
+			}
+		}
+		if e.exchange {
+			exchanges += e.by
+		} else {
+			launches += e.by
+		}
+	}
+	return exchange, alone
 }
 
 // rows is a participant's part of the rows of a value of which all have several; a value of the same type is whole.

@@ -2,10 +2,12 @@
 package training
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,12 +17,14 @@ import (
 
 	"fusec"
 	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/launching"
 	"fusec/examples"
 	"fusec/examples/train"
 	"fusec/graph"
 	"fusec/graph/checkpoint"
 	"fusec/graph/dot"
 	"fusec/graph/report/live"
+	"fusec/kernels/group"
 )
 
 // Command is fusec train.
@@ -42,13 +46,18 @@ comes to the same bits as one that never stopped; where there is none yet, it be
 
 --tensorboard DIR writes an event file with the loss, the learning rate, the steps that were skipped since a gradient was
 not finite, and the time of each step; and when the model is evaluated, its scores and the load of each expert, which is 1
-if all experts of a layer get as many tokens.`,
+if all experts of a layer get as many tokens.
+
+With --devices N the run is that of N processes, each with its part of every batch, and with a GPU of its own on target cuda.
+Started by torchrun, mpirun or srun, fusec train is one of the processes that these have started. The first one evaluates the
+model, prints, and writes files. The result differs from that of one process by the order of sums.`,
 	Examples: []cli.Example{
 		{"fusec train", "what there is to train"},
 		{"fusec train digits-vit", "a vision transformer"},
 		{"fusec train resnet --report resnet.html", "a residual network, and each of its launches"},
 		{"fusec train language --save novel.graph && fusec generate novel.graph", "a language model, and what it has to say"},
 		{"fusec train language --checkpoint run --resume", "again and again, however often it is stopped"},
+		{"fusec train digits-vit --target cuda --devices 2", "on two GPUs"},
 		{"fusec train karate --metrics karate.jsonl --curve karate.svg --draw step.svg --report step.html",
 			"all that can be seen of it"},
 	},
@@ -67,6 +76,7 @@ if all experts of a layer get as many tokens.`,
 			return nil
 		})
 		t.seeded = f.Seed(&t.set.Seed, "`N` decides the first weights and the batches (default 1)")
+		f.Count(&t.devices, "devices", 1, "train on `N` devices of this host")
 		f.Threads(&t.set.Workers, "all")
 		f.Target(&t.set.Target)
 		f.Precision(&t.set.Precision)
@@ -91,6 +101,8 @@ type trainer struct {
 	set    train.Settings
 	seeded *bool
 	epochs int
+
+	devices int // to start a process for each
 
 	metrics, curve   string
 	tensorboard      string
@@ -119,9 +131,37 @@ func (t *trainer) run(e *cli.Env, args []string) (err error) {
 	if err := t.check(args); err != nil {
 		return err
 	}
+	place, launched, err := group.Launched(os.Getenv)
+	if err != nil {
+		return err
+	}
+	if t.devices > 1 && !launched {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		return launching.Run(e, t.devices, append([]string{self}, os.Args[1:]...))
+	}
 	from, err := t.settle(e)
 	if err != nil {
 		return err
+	}
+	if t.set.Group, place, err = launching.Join(0); err != nil {
+		return err
+	}
+	if g := t.set.Group; g != nil {
+		if t.set.Target == "cuda" {
+			t.set.Target = fmt.Sprintf("cuda:%d", max(place.Local, 0))
+		}
+		defer func() {
+			if err != nil && !errors.Is(err, context.Canceled) {
+				g.Abort(err)
+			}
+			err = errors.Join(err, g.Close())
+		}()
+		if g.Rank() > 0 {
+			e = t.follow(e)
+		}
 	}
 	if err := t.places(); err != nil {
 		return err
@@ -130,6 +170,9 @@ func (t *trainer) run(e *cli.Env, args []string) (err error) {
 		return fmt.Errorf("%s: %w", t.example.Name, err)
 	}
 	defer func() { err = errors.Join(err, t.task.Close()) }()
+	if g := t.set.Group; g != nil && g.Rank() > 0 {
+		t.task.Evaluate = func() ([]train.Score, error) { return nil, nil }
+	}
 	r, err := train.Start(t.task, t.set)
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.example.Name, err)
@@ -150,6 +193,14 @@ func (t *trainer) run(e *cli.Env, args []string) (err error) {
 	}
 	defer stop()
 	return t.train(e, r)
+}
+
+// follow makes a participant that is not the first silent: it writes nothing, and is interrupted when the first one leaves.
+func (t *trainer) follow(e *cli.Env) *cli.Env {
+	t.metrics, t.curve, t.tensorboard, t.checkpoint, t.save, t.draw, t.report, t.listen, t.json = "", "", "", "", "", "", "", "", false
+	quiet := *e
+	quiet.Ctx, quiet.Out, quiet.Stderr = context.WithoutCancel(e.Ctx), bufio.NewWriter(io.Discard), io.Discard
+	return &quiet
 }
 
 // list prints the examples.

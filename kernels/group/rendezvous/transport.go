@@ -46,6 +46,7 @@ type transport struct {
 	changed chan struct{} // closed when something has come
 	boxes   [][]frame     // from each participant
 	left    []bool
+	leftAt  time.Time // when the last one has
 	failed  error
 	closed  bool
 }
@@ -113,7 +114,7 @@ func (t *transport) read(peer int, c *conn) {
 		case f.kind == abort:
 			t.lose(f.from, errors.New(string(f.bytes)))
 		case f.kind == leave:
-			t.note(func() { t.left[f.from] = true })
+			t.note(func() { t.left[f.from], t.leftAt = true, time.Now() })
 			if t.rank == 0 {
 				t.tell(f)
 			}
@@ -171,12 +172,25 @@ func (t *transport) Rank() int { return t.rank }
 // Size implements [group.Transport].
 func (t *transport) Size() int { return t.size }
 
-// Failed is the error of a participant that is lost.
+// leaving is how long the others may work on after a participant has left: what they do may not need it any more.
+const leaving = 5 * time.Second
+
+// Failed is the error of a participant that is lost, or has left some time ago.
 func (t *transport) Failed() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.failed
+	if t.failed != nil || t.closed {
+		return t.failed
+	}
+	for r, left := range t.left {
+		if left && time.Since(t.leftAt) > leaving {
+			return &group.LostError{Rank: r, Err: errLeft}
+		}
+	}
+	return nil
 }
+
+var errLeft = errors.New("it has left the group")
 
 // Exchange implements [group.Transport].
 func (t *transport) Exchange(send, receive []group.Message) error {
@@ -232,7 +246,7 @@ func (t *transport) receive(m group.Message, late <-chan time.Time) error {
 			t.boxes[m.Peer] = box[1:]
 		}
 		if len(box) == 0 && t.left[m.Peer] && err == nil {
-			err = &group.LostError{Rank: m.Peer, Err: errors.New("it has left the group")}
+			err = &group.LostError{Rank: m.Peer, Err: errLeft}
 		}
 		if t.closed {
 			err = errClosed

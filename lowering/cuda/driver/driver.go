@@ -32,6 +32,8 @@ type GPU interface {
 	// Load loads an image that the compiler made for this chip.
 	Load(image []byte) (Module, error)
 	NewStream() (Stream, error)
+	// NewUrgentStream makes a stream whose work is begun before that of others, where the GPU has room for one of them.
+	NewUrgentStream() (Stream, error)
 	NewEvent() (Event, error)
 	// EncodeMap fills 128 bytes with the tensor map of a tensor at base.
 	EncodeMap(m *kernels.TensorMap, base Ptr, to *[128]byte) error

@@ -22,6 +22,8 @@ func (g *gpu) NewStream() (driver.Stream, error) {
 	return &stream{gpu: g}, nil
 }
 
+func (g *gpu) NewUrgentStream() (driver.Stream, error) { return g.NewStream() }
+
 func (g *gpu) NewEvent() (driver.Event, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -36,6 +36,21 @@ func (g *device) NewStream() (driver.Stream, error) {
 	return s, nil
 }
 
+func (g *device) NewUrgentStream() (driver.Stream, error) {
+	s := &stream{g: g}
+	err := g.do("cuStreamCreateWithPriority", func() error {
+		_, most, err := cu.StreamPriorityRange()
+		if err == nil {
+			s.s, err = cu.MakeStreamWithPriority(most, cu.NonBlocking)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
 func (s *stream) native() C.CUstream { return *(*C.CUstream)(unsafe.Pointer(&s.s)) }
 
 func (s *stream) CopyIn(dst driver.Ptr, src unsafe.Pointer, bytes int64) error {

@@ -1,0 +1,72 @@
+package training
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/clitest"
+)
+
+// TestMain is fusec train where the tests start themselves as that.
+func TestMain(m *testing.M) {
+	if os.Getenv("FUSEC_TEST_TRAIN") == "" {
+		os.Exit(m.Run())
+	}
+	os.Exit(cli.RunCommandLine(context.Background(), clitest.TestedCommands, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// TestDevices trains on two participants: the losses are those of one, the files are written once, and a run goes on from them.
+func TestDevices(t *testing.T) {
+	dir := t.TempDir()
+	train := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(os.Args[0], append([]string{"train", "digits-mlp", "--threads", "1"}, args...)...)
+		cmd.Env = append(os.Environ(), "FUSEC_TEST_TRAIN=1")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	losses := func(name string) (list []float64) {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			var r struct {
+				Loss float64 `json:"loss"`
+			}
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, r.Loss)
+		}
+		return list
+	}
+	train("--steps", "10", "--metrics", filepath.Join(dir, "one.jsonl"))
+	run := filepath.Join(dir, "run")
+	out := train("--steps", "10", "--metrics", filepath.Join(dir, "two.jsonl"), "--devices", "2", "--checkpoint", run)
+	if n := strings.Count(out, "test accuracy"); n == 0 || strings.Count(out, "step 10 of 10") != 1 {
+		t.Errorf("two participants say\n%s", out)
+	}
+	one, two := losses("one.jsonl"), losses("two.jsonl")
+	if len(one) != 10 || len(two) != 10 {
+		t.Fatalf("%d and %d losses", len(one), len(two))
+	}
+	for i := range one {
+		if math.Abs(one[i]-two[i]) > 1e-5*one[i] {
+			t.Errorf("loss %d is %v, of two participants %v", i, one[i], two[i])
+		}
+	}
+	train("--metrics", filepath.Join(dir, "again.jsonl"), "--devices", "2", "--checkpoint", run, "--resume")
+	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--devices", "0"), cli.ExitUsage, "--devices")
+}
