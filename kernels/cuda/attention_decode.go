@@ -21,9 +21,6 @@ const (
 	decodeRows, decodeKeys = 64, 128
 )
 
-// decodeMost is how many shares of the work a block has at most, and decodeLong how many tiles each has if there are several.
-var decodeMost, decodeLong = 4, 48
-
 // decodeShared is the size of a tile's shared memory: queries, and then the ring of keys and values, or the warps' results.
 func (a *attentionProblem) decodeShared(t decodeTile) int {
 	size := a.dtype.Size()
@@ -58,16 +55,18 @@ func (a *attentionProblem) decodeTile() (t decodeTile, ok bool) {
 	if t.rowWarps > 2 {
 		t.keyWarps = 2
 	}
+	// One block for a multiprocessor, with as many stages as have room; two where it takes long to find where keys are.
 	const reserved = 1024 // of a block's shared memory, by the driver
-	for t.blocks = 2; t.blocks > 0; t.blocks-- {
-		if t.blocks > 1 && t.rowWarps*t.keyWarps > 4 {
-			continue // they have too few registers
+	if a.op.Page > 0 && t.rowWarps*t.keyWarps <= 4 {
+		t.blocks, t.stages = 2, 3
+		if a.decodeShared(t) <= a.cfg.Chip.Shared/2-reserved {
+			return t, true
 		}
-		for t.stages = 4; t.stages > 1; t.stages-- {
-			if shared := a.decodeShared(t); shared <= a.cfg.Chip.Shared/t.blocks-(t.blocks-1)*reserved &&
-				(t.stages > 2 || t.blocks == 1) {
-				return t, true
-			}
+	}
+	t.blocks = 1
+	for t.stages = 4; t.stages > 1; t.stages-- {
+		if a.decodeShared(t) <= a.cfg.Chip.Shared {
+			return t, true
 		}
 	}
 	return t, false
@@ -79,27 +78,21 @@ func (a *attentionProblem) forwardDecode() (*Kernel, bool) {
 	if a.grad || !ok {
 		return nil, false
 	}
-	return a.decodeBy(t), true
-}
-
-// decodeBy makes the kernel of a tile.
-func (a *attentionProblem) decodeBy(t decodeTile) *Kernel {
 	d := a.dims
 	rows := d.Group * d.Queries
 	u := newUnit(a.args, a.results)
 	a.problem(u)
-	u.printf("typedef DecodeTile<Problem, %d, %d, %d, %d, %d, %d, %t> Tile;\n", t.rowWarps, t.keyWarps, t.height, t.stages,
-		decodeMost, decodeLong, a.cfg.strict())
+	u.printf("typedef DecodeTile<Problem, %d, %d, %d, %d, %t> Tile;\n", t.rowWarps, t.keyWarps, t.height, t.stages,
+		a.cfg.strict())
 	units := a.groups() * ceilDiv(rows, t.rows())
 	partials := u.scratch("float", "partials", 0)
-	taken, arrived := u.field(Param{Kind: ZeroedPtr}, "int *", "taken"), u.field(Param{Kind: ZeroedPtr, Byte: 4}, "int *", "arrived")
+	arrived := u.field(Param{Kind: ZeroedPtr}, "int *", "arrived")
 	threads := 32 * t.rowWarps * t.keyWarps
-	u.printf("KERNEL(attention, %d, %d) { attention_decode<Problem, Tile>(p, %s, %s, %s); }\n", threads, t.blocks, partials,
-		taken, arrived)
+	u.printf("KERNEL(attention, %d, %d) { attention_decode<Problem, Tile>(p, %s, %s); }\n", threads, t.blocks, partials, arrived)
 	grid := min(a.cfg.Chip.SMs*t.blocks, units*ceilDiv(d.Keys, 16*t.keyWarps))
 	step := Step{Entry: "attention", Block: threads, Shared: a.decodeShared(t), Grid: [3]int{grid, 1, 1}}
 	partial := 4 * min(rows, t.rows()) * (roundUp(d.Width, 4) + 4)
-	k := u.kernel(int64(2*grid*decodeMost*partial), []Step{step}, "mma", "attention", "attention_mma", "attention_decode")
-	k.Zeroed = int64(4 * (1 + units))
-	return k
+	k := u.kernel(int64(2*grid*partial), []Step{step}, "mma", "attention", "attention_mma", "attention_decode")
+	k.Zeroed = int64(4 * units)
+	return k, true
 }

@@ -162,7 +162,7 @@ func TestAttentionMMA(t *testing.T) {
 }
 
 // TestAttentionDecode has few queries to many keys: tiles of every size, sequences of different lengths, whole heads and parts of
-// them in a block, and pages. A chip of few multiprocessors gives a block several heads and several shares, one of many
+// them in a block, and pages. A chip of few multiprocessors gives a block several heads, one of many
 // a head several blocks.
 func TestAttentionDecode(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 1))
@@ -193,7 +193,6 @@ func TestAttentionDecode(t *testing.T) {
 		{masked, 2, 1, 4, 2, 300, 8, 1, []int{300, 1}},
 		{graph.Attention{Causal: true}, 1, 1, 4, 15, 290, 200, 256, nil},
 	}
-	defer cuda.SetDecodeLong(cuda.SetDecodeLong(2))
 	for j, multiprocessors := range []int{1, 108} {
 		var checks []cudatest.Check
 		for i, c := range cs {

@@ -12,12 +12,6 @@ func SetPortableTime(ns int) (was int) {
 	return was
 }
 
-// SetDecodeLong changes how many tiles of keys the shares of a block have if there are several, and returns what it was.
-func SetDecodeLong(tiles int) (was int) {
-	was, decodeLong = decodeLong, tiles
-	return was
-}
-
 // SetRoPEPairs changes up to how many pairs each thread of a RoPE computes its angle, and returns what it was.
 func SetRoPEPairs(pairs int) (was int) {
 	was, ropePairs = ropePairs, pairs

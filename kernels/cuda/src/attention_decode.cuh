@@ -2,18 +2,17 @@
 // reading keys and values, each of which is read once: the queries of all heads that share them are the rows of one tile.
 //
 // The keys of all units, a unit being the tile of rows of one sequence and head of keys, are cut into tiles, and the tiles of
-// all units one after another into equal shares, one or a few for each block, wherever that cuts a unit (the division of
-// Stream-K: Osama et al., arXiv 2301.03598). So blocks have equal work whatever the lengths of the sequences are; who has done
-// its share takes the next. The result of a share that has all of a unit is that of the unit. Others are partial results, and the
-// block that finishes a unit last combines these in the order of the keys, so that results do not depend on which block that is.
+// all units one after another into as many equal shares as there are blocks, wherever that cuts a unit (the division of
+// Stream-K: Osama et al., arXiv 2301.03598). So blocks have equal work whatever the lengths of the sequences are. A block that
+// has all of a unit writes its result. Others write partial results, and the block that finishes a unit last combines these in
+// the order of the keys, so that results do not depend on which block that is.
 //
 // In a block, RW warps have 16·MT rows each, and KW warps 16 keys of each tile each, all with their own maxima and sums.
 
-template <class P, int RW_, int KW_, int MT_, int STAGES_, int MOST_, int LONG_, bool STRICT_>
+template <class P, int RW_, int KW_, int MT_, int STAGES_, bool STRICT_>
 struct DecodeTile : MmaTile<P, RW_, MT_, 16 * KW_, STRICT_> {
   typedef MmaTile<P, RW_, MT_, 16 * KW_, STRICT_> Base;
   static constexpr int RW = RW_, KW = KW_, STAGES = STAGES_, THREADS = 32 * RW * KW;
-  static constexpr int MOST = MOST_, LONG = LONG_;  // shares of a block at most; tiles of each if there are several
   static constexpr bool PACKED = true;
   static constexpr int ALL = P::GROUP * P::QUERIES, TILES = (ALL + Base::ROWS - 1) / Base::ROWS;
   static constexpr int UNITS = P::HEADS / P::GROUP * TILES;  // of a sequence
@@ -157,11 +156,9 @@ DEVICE void merge_row(const Args &p, Place to, float *partial, int n, const At &
   }
 }
 
-// attention_decode computes shares of all units. Partial results are two slots for each share in partials: of the unit that
-// the share begins with, and of one that begins in it. taken counts the shares that blocks have taken after their first, and
-// arrived, for each unit, its parts that are done; both begin at 0.
-template <class P, class Tile, class Args>
-DEVICE void attention_decode(const Args &p, float *partials, int *taken, int *arrived) {
+// attention_decode computes a share of all units. Partial results are two slots for each block in partials: of the unit that
+// its share begins with, and of one that begins in it. arrived counts, for each unit, its parts that are done, from 0 on.
+template <class P, class Tile, class Args> DEVICE void attention_decode(const Args &p, float *partials, int *arrived) {
   typedef typename P::T T;
   constexpr int MT = Tile::MT, KEYS = Tile::KEYS, ROWS = Tile::ROWS, THREADS = Tile::THREADS, STAGES = Tile::STAGES;
   SHARED;
@@ -171,14 +168,14 @@ DEVICE void attention_decode(const Args &p, float *partials, int *taken, int *ar
   i64 seed = 0;
   if constexpr (P::DROP > 0) seed = P::seed(p);
 
-  const int all = all_tiles<P, Tile>(p), blocks = int(gridDim.x);
-  const int shares = blocks * larger(smaller(all / (blocks * Tile::LONG), Tile::MOST), 1), share = (all + shares - 1) / shares;
-  // Where the result of a part of a unit is put, if the part, or the unit, begins with tile x of all.
-  const auto slot = [&](int x, int part) { return partials + i64(2 * part + (x > part * share)) * Tile::SLOT; };
-  int mine = int(blockIdx.x), x = mine * share, end = smaller(x + share, all);
-  DecodeAt at{};
-  while (x < all) {
-    if (x == mine * share) at = find_tile<P, Tile>(p, x);
+  const int all = all_tiles<P, Tile>(p), share = (all + int(gridDim.x) - 1) / int(gridDim.x);
+  int x = int(blockIdx.x) * share;
+  const int end = smaller(x + share, all);
+  if (x >= end) return;
+  // Where a block puts its part of a unit, if the part, or the unit, begins with tile x of all.
+  const auto slot = [&](int x, int block) { return partials + i64(2 * block + (x > block * share)) * Tile::SLOT; };
+  DecodeAt at = find_tile<P, Tile>(p, x);
+  while (x < end) {
     const int group = at.batch * (P::HEADS / P::GROUP) + at.unit / Tile::TILES, r0 = at.unit % Tile::TILES * ROWS;
     const int unit_tiles = at.tiles.hi - at.tiles.lo, tiles = smaller(end - x, unit_tiles - at.tile);
     const int valid = valid_keys<P>(p, at.batch), from = (at.tiles.lo + at.tile) * KEYS;
@@ -231,7 +228,7 @@ DEVICE void attention_decode(const Args &p, float *partials, int *taken, int *ar
 
     // The warps' results are combined, for 16 rows of each at a time.
     const int rows = smaller(Tile::ALL - r0, ROWS);
-    float *const part = tiles == unit_tiles ? nullptr : slot(x, mine);
+    float *const part = tiles == unit_tiles ? nullptr : slot(x, int(blockIdx.x));
 #pragma unroll
     for (int m = 0; m < MT; m++) {
       __syncthreads();
@@ -255,9 +252,9 @@ DEVICE void attention_decode(const Args &p, float *partials, int *taken, int *ar
       }
     }
 
-    int *const told = reinterpret_cast<int *>(parts);  // by the first thread
     if (part != nullptr) {
       const int begin = x - at.tile, first = begin / share, count = (begin + unit_tiles - 1) / share - first + 1;
+      int *const told = reinterpret_cast<int *>(parts);  // by the first thread
       __threadfence();
       __syncthreads();
       if (threadIdx.x == 0) *told = atomicAdd(arrived + at.batch * Tile::UNITS + at.unit, 1);
@@ -272,15 +269,7 @@ DEVICE void attention_decode(const Args &p, float *partials, int *taken, int *ar
     __syncthreads();
     x += tiles;
     at.tile = 0;
-    if (x == end) {
-      if (shares == blocks) return;
-      if (threadIdx.x == 0) *told = atomicAdd(taken, 1);
-      __syncthreads();
-      mine = blocks + *told;
-      x = mine * share;
-      end = smaller(x + share, all);
-      __syncthreads();
-    } else if (++at.unit == Tile::UNITS) {
+    if (++at.unit == Tile::UNITS && x < end) {
       at.unit = 0;
       at.batch++;
       at.tiles = key_tiles<P, Tile>(p, at.batch);
