@@ -62,9 +62,9 @@ var fewCases = []fewCase{
 	{m: 8, n: 129, k: 1032, d: graph.F16, transB: true},
 	{m: 9, n: 256, k: 517, d: graph.BF16},
 	{m: 16, n: 321, k: 456, d: graph.BF16, transA: true, transB: true},
-	{m: 20, n: 120, k: 1100, d: graph.F16},
-	{m: 33, n: 203, k: 648, d: graph.BF16, transB: true},
-	{m: 64, n: 200, k: 657, d: graph.BF16},
+	{m: 12, n: 120, k: 1100, d: graph.F16},
+	{m: 15, n: 203, k: 648, d: graph.BF16, transB: true},
+	{m: 16, n: 200, k: 657, d: graph.BF16},
 	{m: 2, n: 264, k: 498, d: graph.BF16, batch: 2},
 	{m: 152, n: 1, k: 900, d: graph.BF16, transA: true}, // computed as one row
 }

@@ -42,7 +42,7 @@ func checkPanels(p *body.Program, cfg Config) error {
 const panelBlock = 32
 
 // LeastPanels is the oldest architecture that multiplies by deep panels, and MostPanelRows the number of rows up to which that
-// takes no longer than reading the weights.
+// is worth it.
 const (
 	LeastPanels   = 80
 	MostPanelRows = fewRows

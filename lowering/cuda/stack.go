@@ -20,7 +20,7 @@ func (d *Device) StreamsWeights(rows int, weights graph.Type, as graph.DType, bl
 	case d.cfg.Chip.Arch < kernels.LeastPanels:
 		return to, fmt.Errorf("%s has no tensor cores for them", d.cfg.Chip.Target())
 	case rows > kernels.MostPanelRows:
-		return to, fmt.Errorf("it has %d rows; more than %d take longer than reading the weights", rows, kernels.MostPanelRows)
+		return to, fmt.Errorf("of more than %d rows, such as its %d, other products are faster", kernels.MostPanelRows, rows)
 	}
 	return to, kernels.CheckPanelBlock(block)
 }

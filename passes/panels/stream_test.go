@@ -32,7 +32,7 @@ func TestStream(t *testing.T) {
 		{stored: graph.F8E4M3, precision: precision.F16},
 		{stored: graph.F8E5M2, axis: 1, scale: []int{40}, precision: precision.BF16},
 		{stored: graph.I8, precision: precision.F32, miss: "precision f32"},
-		{stored: graph.I8, rows: 65, precision: precision.BF16, miss: "65 rows"},
+		{stored: graph.I8, rows: 17, precision: precision.BF16, miss: "such as its 17"},
 		{stored: graph.I8, block: 16, scale: []int{8, 40}, precision: precision.BF16, miss: "no multiple of 32"},
 		{stored: graph.I16, precision: precision.BF16, miss: "i16"},
 	} {
