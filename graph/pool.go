@@ -109,7 +109,7 @@ func inferPool(op Op, args []Type) ([]Type, error) {
 	if p.Fn >= endPool {
 		return nil, fmt.Errorf("unknown pool %d", p.Fn)
 	}
-	if err := wantFloat(args[0]); err != nil {
+	if err := wantFloat(args[0]); err != nil && !(args[0].DType.Is16() && p.Fn == MaxPool) {
 		return nil, err
 	}
 	if err := wantRank(s, 4); err != nil {
@@ -133,10 +133,10 @@ func inferPoolGrad(op Op, args []Type) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	if y[0] != args[1] {
-		return nil, fmt.Errorf("dy is %v, not %v", args[1], y[0])
+	if dy := y[0].Accumulator(); dy != args[1] {
+		return nil, fmt.Errorf("dy is %v, not %v", args[1], dy)
 	}
-	return args[:1], nil
+	return []Type{args[0].Accumulator()}, nil
 }
 
 func flopsPool(op Op, _, out []Type) int64 {

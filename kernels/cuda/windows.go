@@ -75,12 +75,13 @@ func pools(op graph.Pool, u *unit, entry string, x, y graph.Shape) *Kernel {
 			w *= 2
 		}
 	}
-	call := fmt.Sprintf("%s_%s<Problem, %d, %v%s>(%se)", op.Fn, entry, w, op.Layout == graph.NHWC, countPad(op), operands)
+	call := fmt.Sprintf("%s_%s<Problem, %s, %d, %v%s>(%se)", op.Fn, entry, lane(to.DType), w, op.Layout == graph.NHWC, countPad(op),
+		operands)
 	if n == 0 {
 		return &Kernel{}
 	}
-	if sy, sx := op.Stride.At(0), op.Stride.At(1); len(u.args) > 1 && op.Fn == graph.MaxPool && op.Layout == graph.NHWC &&
-		sy*sx <= mostBlock {
+	sy, sx := op.Stride.At(0), op.Stride.At(1)
+	if len(u.args) > 1 && op.Fn == graph.MaxPool && op.Layout == graph.NHWC && sy*sx <= mostBlock {
 		n = x.At(0) * ceilDiv(x.At(1), sy) * ceilDiv(x.At(2), sx) * x.At(3)
 		u.elements(entry, indexType(n), n/w, "", fmt.Sprintf("max_pool_grad_block<Problem, %d>(%s, %se);", w, u.to(0), operands))
 		return u.kernel(0, []Step{u.elementStep(entry, n/w)}, "windows")

@@ -39,7 +39,7 @@ func arrange(c *rewrite.Context, visit func(n *graph.Node) *graph.Node) error {
 //	MatMul ─► Reshape ─► Add ─►   to   MatMul ─► Add ─► Reshape ─►
 //
 // where the other operands can be read in the contraction's shape, so that the work can join the contraction's launch. A cast to
-// 16 bits moves above the reshape of any elementwise work.
+// 16 bits moves above the reshape of any elementwise work, and a maximum of windows above the cast from 16 bits.
 func SinkReshapes(c *rewrite.Context) error {
 	g := c.Graph
 	hot := graph.NewPerNode[bool](g) // contractions and the elementwise work on them
@@ -49,6 +49,9 @@ func SinkReshapes(c *rewrite.Context) error {
 		case graph.MatMul, graph.Conv2D, graph.Conv2DTranspose:
 			hot.Set(n, true)
 			return nil
+		}
+		if k := poolOfHalf(c, n); k != nil {
+			return k
 		}
 		if !graph.Elementwise(n.Op) {
 			return nil
@@ -87,6 +90,35 @@ func SinkReshapes(c *rewrite.Context) error {
 	})
 }
 
+// poolOfHalf lets a maximum of windows, or its gradient, read values of 16 bits as they are, where the target can: their cast is
+// not kept for it.
+func poolOfHalf(c *rewrite.Context, n *graph.Node) *graph.Node {
+	var op graph.PoolFn
+	switch p := n.Op.(type) {
+	case graph.Pool:
+		op = p.Fn
+	case graph.PoolGrad:
+		op = p.Fn
+	default:
+		return nil
+	}
+	wide := n.Args[0]
+	_, cast := wide.Op.(graph.Cast)
+	if !cast || op != graph.MaxPool || wide.Type.DType != graph.F32 || !wide.Args[0].Type.DType.Is16() {
+		return nil
+	}
+	args := append([]*graph.Node{wide.Args[0]}, n.Args[1:]...)
+	if c.Target == nil || c.Accepts(n.Op, args...) != nil {
+		return nil
+	}
+	b := graph.Extend(c.Graph).From(n)
+	k := b.Add(n.Op, args...)
+	c.Match("sink-reshapes", trace.Exact, "", k)
+	back := b.CastTo(n.Type.DType, k)
+	back.Name = n.Name
+	return back
+}
+
 // castFirst puts a cast to 16 bits before the reshape that it reads, so that it joins the elementwise work that makes the value.
 func castFirst(c *rewrite.Context, n *graph.Node, uses *graph.Uses) *graph.Node {
 	op, ok := n.Op.(graph.Cast)
@@ -94,6 +126,9 @@ func castFirst(c *rewrite.Context, n *graph.Node, uses *graph.Uses) *graph.Node 
 		return nil
 	}
 	r := n.Args[0]
+	if _, cast := r.Op.(graph.Cast); cast && r.Args[0].Type.DType == op.To {
+		return r.Args[0] // it was cast from these very bits
+	}
 	if _, ok := r.Op.(graph.Reshape); !ok || !uses.One(r) || !graph.Elementwise(r.Args[0].Op) || !uses.One(r.Args[0]) {
 		return nil
 	}

@@ -81,17 +81,17 @@ template <class P, int HEIGHT, int COLS, int W, bool LAST> struct Pixels {
   }
 };
 
-// A Largest is the first of the largest elements of a view for each of W channels, or the first NaN.
-template <class P, class T, int W, int STEP> struct Largest {
+// A Largest is the first of the largest elements of a view for each of W channels, or the first NaN, in lanes of L.
+template <class P, class L, int W, int STEP> struct Largest {
   Vec<int, W> at;  // its index in the plane, −1 if the view is empty
-  Vec<T, W> value;
-  DEVICE Largest(const T *x, View<P> v) {
+  Vec<L, W> value;
+  template <class T> DEVICE Largest(const T *x, View<P> v) {
     at = splat<W>(-1);
-    value = splat<W>(T(bits_to_float(0xff800000u)));
+    value = splat<W>(L(bits_to_float(0xff800000u)));
     for (int row = v.top; row < v.bottom; row++) {
       for (int col = v.left; col < v.right; col++) {
         const int k = row * P::WIDTH + col;
-        const Vec<T, W> y = load<T, W, 1, W * int(sizeof(T))>(x + i64(k) * STEP);
+        const Vec<L, W> y = load<L, W, 1, W * int(sizeof(T))>(x + i64(k) * STEP);
 #pragma unroll
         for (int i = 0; i < W; i++) {
           if (at[i] < 0 || y[i] > value[i] || (y[i] != y[i] && value[i] == value[i])) {
@@ -104,13 +104,13 @@ template <class P, class T, int W, int STEP> struct Largest {
   }
 };
 
-// max_pool and avg_pool are W elements of pools: number e of such vectors.
-template <class P, int W, bool LAST, class T, class I> DEVICE Vec<T, W> max_pool(const T *x, I e) {
+// max_pool and avg_pool are W elements of pools: number e of such vectors. Pools of 16 bits are in lanes of float.
+template <class P, class L, int W, bool LAST, class T, class I> DEVICE Vec<L, W> max_pool(const T *x, I e) {
   typedef Pixels<P, P::OH, P::OW, W, LAST> Out;
   const Out to(e);
-  return Largest<P, T, W, Out::STEP>(x + to.origin(P::H, P::WIDTH), View<P>(to.row, to.col)).value;
+  return Largest<P, L, W, Out::STEP>(x + to.origin(P::H, P::WIDTH), View<P>(to.row, to.col)).value;
 }
-template <class P, int W, bool LAST, bool PADDED, class T, class I> DEVICE Vec<T, W> avg_pool(const T *x, I e) {
+template <class P, class, int W, bool LAST, bool PADDED, class T, class I> DEVICE Vec<T, W> avg_pool(const T *x, I e) {
   typedef Pixels<P, P::OH, P::OW, W, LAST> Out;
   const Out to(e);
   const T *const from = x + to.origin(P::H, P::WIDTH);
@@ -136,7 +136,7 @@ template <class P, class At, class F> DEVICE void each_window(const At &at, F f)
   }
 }
 
-template <class P, int W, bool LAST, class T, class I> DEVICE Vec<T, W> max_pool_grad(const T *x, const T *dy, I e) {
+template <class P, class T, int W, bool LAST, class X, class I> DEVICE Vec<T, W> max_pool_grad(const X *x, const T *dy, I e) {
   typedef Pixels<P, P::H, P::WIDTH, W, LAST> In;
   const In at(e);
   const T *const from = dy + at.origin(P::OH, P::OW);
@@ -153,7 +153,7 @@ template <class P, int W, bool LAST, class T, class I> DEVICE Vec<T, W> max_pool
 }
 // max_pool_grad_block stores W channels of a block of SY·SX elements, number e of those that make up images [N, H, WIDTH, C]: a
 // window is looked at once for all of them.
-template <class P, int W, class T, class I> DEVICE void max_pool_grad_block(T *dx, const T *x, const T *dy, I e) {
+template <class P, int W, class T, class X, class I> DEVICE void max_pool_grad_block(T *dx, const X *x, const T *dy, I e) {
   constexpr int ROWS = (P::H + P::SY - 1) / P::SY, COLS = (P::WIDTH + P::SX - 1) / P::SX, ALIGN = W * int(sizeof(T));
   const Pixels<P, ROWS, COLS, W, true> block(e);
   const int row = block.row * P::SY, col = block.col * P::SX;
@@ -189,7 +189,7 @@ template <class P, int W, class T, class I> DEVICE void max_pool_grad_block(T *d
     }
   }
 }
-template <class P, int W, bool LAST, bool PADDED, class T, class I>
+template <class P, class, int W, bool LAST, bool PADDED, class T, class I>
 DEVICE Vec<T, W> avg_pool_grad(const T *, const T *dy, I e) {
   typedef Pixels<P, P::H, P::WIDTH, W, LAST> In;
   const In at(e);
