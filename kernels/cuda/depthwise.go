@@ -2,8 +2,9 @@ package cuda
 
 import "fmt"
 
-// stripLength is how many neighbouring positions a thread of a depthwise convolution computes.
-const stripLength = 4
+// stripLength is how many neighbouring positions a thread of a depthwise convolution computes: more would share more pixels, and
+// leave room for fewer threads. gradStrip is the same of the gradient for filters.
+const stripLength, gradStrip = 2, 4
 
 // mostSpan is how many columns of the image a thread of a depthwise convolution reads at most, which it does one after
 // another.
@@ -59,6 +60,9 @@ func (m *matmul) depthwiseSteps() (*Kernel, cut) {
 const (
 	// leastChunk is how many strips of positions a part of a block of the gradient for depthwise filters sums at least.
 	leastChunk = 4
+	// downBlocks is how many blocks of threads that go down columns a multiprocessor has, and leastSegment how many rows they go
+	// down at least.
+	downBlocks, leastSegment = 2, 4
 	// mostTaps is how many taps a thread sums at once at most, and mostSums how many sums it keeps.
 	mostTaps, mostSums = 9, 40
 )
@@ -73,7 +77,7 @@ func depthwiseFilterGrad(u *unit, s [2]slide, cfg Config) *Kernel {
 	if n == 0 {
 		return &Kernel{}
 	}
-	rows, taps, strip := s[0].taps, s[1].taps, stripLength
+	rows, taps, strip := s[0].taps, s[1].taps, gradStrip
 	if rows*taps > mostTaps {
 		rows = 1
 	}
@@ -104,10 +108,19 @@ func depthwiseFilterGrad(u *unit, s [2]slide, cfg Config) *Kernel {
 	q.write(u)
 	u.printf("};\n\n")
 	partial := u.scratch(sum, "partial", 0)
-	u.entry("chunks", blockThreads, fmt.Sprintf(
-		"depthwise_filters<Problem::Image, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d>(%s, %s + %d, %s + %d);", width, lanes, rows,
-		taps, strip, channels, chunk, min(vec, width)*x.DType.Size(), yVec*x.DType.Size(), pixel, y.Layout.Stride[3],
-		partial, u.arg(0), x.Layout.Offset, u.arg(1), y.Layout.Offset))
+	template, divided := "depthwise_filters", fmt.Sprintf("%d, %d, %d, %d, %d", rows, taps, strip, channels, chunk)
+	if rows == s[0].taps && taps == s[1].taps && s[0].stride == 1 && s[0].step == 1 && strip > 1 && x.DType.Is16() {
+		parts, columns := blockThreads/lanes, q.images*ceilDiv(s[1].positions, strip)
+		most := max(downBlocks*cfg.Chip.SMs/groups, 1) * parts // segments at once
+		segment := max(ceilDiv(s[0].positions, max(most/max(columns, 1), 1)), min(leastSegment, s[0].positions), 1)
+		units := columns * ceilDiv(s[0].positions, segment)
+		chunk = max(ceilDiv(units, most), 1) * parts
+		chunks = max(ceilDiv(units, chunk), 1)
+		template, divided = "depthwise_filters_down", fmt.Sprintf("%d, %d, %d, %d", strip, channels, segment, chunk)
+	}
+	u.entry("chunks", blockThreads, fmt.Sprintf("%s<Problem::Image, %d, %d, %s, %d, %d, %d, %d>(%s, %s + %d, %s + %d);", template,
+		width, lanes, divided, min(vec, width)*x.DType.Size(), yVec*x.DType.Size(), pixel, y.Layout.Stride[3], partial, u.arg(0),
+		x.Layout.Offset, u.arg(1), y.Layout.Offset))
 	u.entry("sums", blockThreads, fmt.Sprintf("add_blocks<%s, %d, %d, 1>(%s + %d, %s);", sum, chunks, n, u.result(0),
 		w.Layout.Offset, partial))
 	steps := []Step{

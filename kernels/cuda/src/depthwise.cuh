@@ -55,6 +55,28 @@ DEVICE void depthwise(const Body &body, const typename P::A *x, const typename P
   }
 }
 
+// store_taps adds the sums of the parts of a block in order, for ROWS rows of TAPS taps from tap (ky, kx) on, and stores them.
+template <class I, int W, int LANES, int ROWS, int TAPS, int CHANNELS, class S>
+DEVICE void store_taps(S *partial, const Vec<S, W> (&sum)[ROWS * TAPS], int ky, int kx, int part, int lane,
+                       S (&turn)[256 / LANES][LANES * W]) {
+  constexpr int PARTS = 256 / LANES;
+#pragma unroll
+  for (int t = 0; t < ROWS * TAPS; t++) {
+#pragma unroll
+    for (int i = 0; i < W; i++) turn[part][lane * W + i] = sum[t][i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < LANES * W; i += 256) {
+      const int channel = blockIdx.x * LANES * W + i, tap = (ky + t / TAPS) * I::KW + kx + t % TAPS;
+      if (channel >= CHANNELS) break;
+      S total = 0;
+#pragma unroll
+      for (int r = 0; r < PARTS; r++) total += turn[r][i];
+      partial[(i64(blockIdx.y) * I::KH * I::KW + tap) * CHANNELS + channel] = total;
+    }
+    __syncthreads();
+  }
+}
+
 // depthwise_filters sums x·dy over a chunk of CHUNK strips of STRIP positions beside each other, for each tap and channel:
 // partial [chunks][KH·KW][CHANNELS]. Threads take W channels each, LANES beside each other, and the blocks along z ROWS rows of
 // TAPS taps. A column of the image is read once for all positions that it is under. The sums of the 256/LANES parts of a block
@@ -109,19 +131,68 @@ DEVICE void depthwise_filters(S *partial, const T *x, const T *dy) {
       }
     }
   }
+  store_taps<I, W, LANES, ROWS, TAPS, CHANNELS>(partial, sum, ky, kx, part, lane, turn);
+}
+
+// depthwise_filters_down computes the same for windows whose taps and positions are neighbours along columns. A thread goes down
+// SEGMENT rows of a strip, keeps the last KH rows of dy, and reads each pixel of the image and of dy once; a block has CHUNK such
+// segments.
+template <class I, int W, int LANES, int STRIP, int CHANNELS, int SEGMENT, int CHUNK, int ALIGN_X, int ALIGN_Y, i64 D_P,
+          i64 D_C, class S, class T>
+DEVICE void depthwise_filters_down(S *partial, const T *x, const T *dy) {
+  static_assert(I::SY == 1 && I::DY == 1, "rows follow each other");
+  constexpr int PARTS = 256 / LANES, STRIPS = (I::OW + STRIP - 1) / STRIP, SEGMENTS = (I::OH + SEGMENT - 1) / SEGMENT;
+  constexpr int ALL = I::ROWS / I::OW / I::OH * STRIPS * SEGMENTS, SPAN = (STRIP - 1) * I::SX + (I::KW - 1) * I::DX + 1, KH = I::KH;
+  __shared__ S turn[PARTS][LANES * W];
+  const int lane = threadIdx.x % LANES, part = threadIdx.x / LANES, c = (blockIdx.x * LANES + lane) * W;
+  Vec<S, W> sum[KH * I::KW];
 #pragma unroll
-  for (int t = 0; t < ROWS * TAPS; t++) {
+  for (int t = 0; t < KH * I::KW; t++) sum[t] = splat<W>(S(0));
+  if (c < CHANNELS) {
+    const int begin = blockIdx.y * CHUNK, end = least(begin + CHUNK, ALL);
+#pragma unroll 1
+    for (int e = begin + part; e < end; e += PARTS) {
+      const int ox = e % STRIPS * STRIP, q = e / STRIPS, oy = q % SEGMENTS * SEGMENT, n = q / SEGMENTS;
+      const int rows = least(SEGMENT, I::OH - oy), first = ox * I::SX + I::X0;
+      const T *const image = x + n * I::S_N + c * I::S_C, *const from = dy + ((i64(n) * I::OH + oy) * I::OW + ox) * D_P + c * D_C;
+      Vec<S, W> g[KH][STRIP];
 #pragma unroll
-    for (int i = 0; i < W; i++) turn[part][lane * W + i] = sum[t][i];
-    __syncthreads();
-    for (int i = threadIdx.x; i < LANES * W; i += 256) {
-      const int channel = blockIdx.x * LANES * W + i, tap = (ky + t / TAPS) * I::KW + kx + t % TAPS;
-      if (channel >= CHANNELS) break;
-      S total = 0;
+      for (int s = 0; s < KH * STRIP; s++) g[s / STRIP][s % STRIP] = splat<W>(S(0));
+#pragma unroll KH
+      for (int i = 0; i < rows + KH - 1; i++) {
 #pragma unroll
-      for (int r = 0; r < PARTS; r++) total += turn[r][i];
-      partial[(i64(blockIdx.y) * I::KH * I::KW + tap) * CHANNELS + channel] = total;
+        for (int s = 0; s < STRIP; s++) {
+#pragma unroll
+          for (int ky = KH - 1; ky > 0; ky--) g[ky][s] = g[ky - 1][s];
+          const bool there = i < rows && (I::OW % STRIP == 0 || ox + s < I::OW);
+          g[0][s] = there ? load<S, W, int(D_C), ALIGN_Y>(from + (i64(i) * I::OW + s) * D_P) : splat<W>(S(0));
+        }
+        const int row = oy + I::Y0 + i;
+        if (u32(row) >= u32(I::H)) continue;
+#pragma unroll
+        for (int j = 0; j < SPAN; j++) {
+          bool used = false;
+#pragma unroll
+          for (int t = 0; t < I::KW; t++) {
+            const int to = j - t * I::DX;
+            used = used || to >= 0 && to % I::SX == 0 && to / I::SX < STRIP;
+          }
+          const int col = first + j;
+          if (!used || u32(col) >= u32(I::WIDTH)) continue;
+          const Vec<S, W> v = load<S, W, int(I::S_C), ALIGN_X>(image + row * I::S_Y + col * I::S_X);
+#pragma unroll
+          for (int t = 0; t < I::KW; t++) {
+            const int to = j - t * I::DX;
+            if (to < 0 || to % I::SX != 0 || to / I::SX >= STRIP) continue;
+#pragma unroll
+            for (int ky = 0; ky < KH; ky++) {
+#pragma unroll
+              for (int w = 0; w < W; w++) sum[ky * I::KW + t][w] += v[w] * g[ky][to / I::SX][w];
+            }
+          }
+        }
+      }
     }
-    __syncthreads();
   }
+  store_taps<I, W, LANES, KH, I::KW, CHANNELS>(partial, sum, 0, 0, part, lane, turn);
 }
