@@ -29,7 +29,8 @@ func normedBlock(b *graph.Builder, l graph.ImageLayout, d graph.DType) (cost *gr
 		gamma, beta := b.Param(name+".gamma", of(c)), b.Param(name+".beta", of(c))
 		mean, variance := b.State(name+".mean", of(c)), b.State(name+".variance", of(c))
 		wrt = append(wrt, f, gamma, beta)
-		op := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1, Layout: l}
+		op := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1,
+			Layout: l}
 		y := b.CastTo(d, b.Add(op, v, b.CastTo(d, f)))
 		rows := func(v *graph.Node) *graph.Node {
 			if l == graph.NCHW {

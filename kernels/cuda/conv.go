@@ -193,20 +193,22 @@ func (c *convolution) multiply(m *matmul, s [2]slide) {
 	c.problem(m, s, c.groups, c.channels, c.columns)
 	m.a.flatten()
 	if m.a.patches != nil && m.math() != "" {
-		m.widen()
+		if m.widen() {
+			m.a.patches.pairUp()
+		}
 		m.k = m.a.patches.cols()
 	}
 	c.layFilters(m, s)
 }
 
 // widen adds a step that copies the images to the scratch memory with more channels, of zeros, if patches could only be
-// read in pieces of a few bytes.
-func (m *matmul) widen() {
+// read in pieces of a few bytes, and reports whether it did.
+func (m *matmul) widen() bool {
 	q := m.a.patches
 	size := q.dtype.Size()
 	height, width := q.slides[0].size, q.slides[1].size
 	if q.vec()*size >= 8 || m.batch > 1 || q.rows()*q.cols()*q.images*height*width == 0 {
-		return
+		return false
 	}
 	w := 16 / size
 	if size == 2 && q.channels <= 4 {
@@ -225,6 +227,7 @@ func (m *matmul) widen() {
 	m.before = append(m.before, m.elementStep(entry, n))
 	q.channels, q.offset, q.stride = wide, 0, [4]int{height * width * wide, width * wide, wide, 1}
 	m.a.offset = 0
+	return true
 }
 
 // taps is the layout of the filters of a class, [rows, columns, channels, columns of the result] of the first group.
@@ -259,6 +262,10 @@ func (c *convolution) layFilters(m *matmul, s [2]slide) {
 		}
 		b.taps, b.offset = nil, 0
 	}
+	across, pixels, shift := s[1].taps, 1, 0
+	if q := m.a.patches; q != nil {
+		across, pixels, shift = q.slides[1].taps, q.pixels(), q.shift
+	}
 	size := b.dtype.Size()
 	pitch := roundUp(c.columns, 16/size)
 	n := m.batch * m.k * pitch
@@ -267,8 +274,10 @@ func (c *convolution) layFilters(m *matmul, s [2]slide) {
 	b.made = m.scratch(ctype(b.dtype), "filters"+m.tag, b.at)
 	b.k, b.outer, b.batch[3] = pitch, 1, m.k*pitch
 	entry := "pack" + m.tag
-	m.elements(entry, indexType(n), n, "", fmt.Sprintf("%s[e] = packed<%d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d>(%s + %d, e);",
-		b.made, m.k/channels, s[1].taps, c.channels, channels, c.columns, pitch, l.Stride[0], l.Stride[1], l.Stride[2], l.Stride[3],
-		groupStride, from, l.Offset))
+	shape := fmt.Sprintf("%d, %d, %d, %d, %d, %d, %d, %d, %d", m.k/channels, across, s[1].taps, pixels, shift, c.channels,
+		channels/pixels, c.columns, pitch)
+	call := fmt.Sprintf("packed<%s, %d, %d, %d, %d, %d>(%s + %d, e)", shape, l.Stride[0], l.Stride[1], l.Stride[2], l.Stride[3],
+		groupStride, from, l.Offset)
+	m.elements(entry, indexType(n), n, "", fmt.Sprintf("%s[e] = %s;", b.made, call))
 	m.before = append(m.before, m.elementStep(entry, n))
 }

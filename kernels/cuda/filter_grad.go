@@ -37,9 +37,10 @@ func compileFilterGrad(op graph.Conv2DFilterGrad, args, results []Operand, cfg C
 	m.b = factor{arg: 1, dtype: args[1].DType, outer: y.Stride[3], k: pixelStride(y), offset: y.Offset,
 		batch: []int{0, 0, 0, columns * y.Stride[3]}}
 	if m.a.patches != nil && m.math() != "" {
-		if m.widen(); q.channels != channels {
-			m.m, m.filled = q.cols(), channels
-			m.space = graph.ShapeOf(op.KH, op.KW, q.channels, op.Groups, columns)
+		if m.widen() {
+			q.pairUp()
+			m.m, m.filled, m.filledTaps, m.shift = q.cols(), channels, op.KW, q.shift
+			m.space = graph.ShapeOf(op.KH, q.pixels()*q.slides[1].taps, q.channels/q.pixels(), op.Groups, columns)
 		}
 	}
 	m.flatFilterGrad(op, args, slides, channels, columns)
@@ -67,14 +68,13 @@ func pixelStride(l graph.Layout) int {
 func (m *matmul) flatFilterGrad(op graph.Conv2DFilterGrad, args []Operand, slides [2]slide, channels, columns int) {
 	q := newPatches(args[0], slides, channels)
 	q.kInner = false
-	if m.filled > 0 || m.a.patches != nil && !q.boxed() {
+	if m.filled > 0 || m.a.patches == nil || !q.boxed() {
 		return
 	}
 	y := m.b
 	y.batch = []int{0, y.batch[3], 0}
 	x := q.factor(0)
 	x.batch = []int{0, x.batch[3], 0}
-	x.flatten()
 	p := &product{name: "Problem", convolves: true, acc: m.acc, m: columns, n: q.cols(), k: q.rows(), batch: op.Groups, a: y, b: x,
 		space: graph.ShapeOf(q.cols(), op.Groups, columns), rows: []int{2}, column: 0, wide: 2}
 	p.inBody = func(coords []string) []string {
@@ -89,7 +89,8 @@ func (m *matmul) flatFilterGrad(op graph.Conv2DFilterGrad, args []Operand, slide
 	flat := &matmul{unit: m.unit, product: p, body: m.body, cfg: m.cfg}
 	h, a := flat.hopperPlans()
 	was, _ := m.hopperPlan()
-	if h != nil && (was == nil || h.time < was.time || flat.measured(h)) || h == nil && a != nil && was == nil {
+	faster := h != nil && (was == nil || h.time < was.time) || h == nil && a != nil && was == nil
+	if faster && !m.measured(was) || flat.measured(h) {
 		m.product = p
 	}
 }

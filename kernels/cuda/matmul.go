@@ -92,6 +92,10 @@ func (m *matmul) writeBody() error {
 	wide := p.column
 	if p.filled > 0 {
 		lines = append(lines, fmt.Sprintf("if (%s >= %d) return;", coords[2], p.filled))
+		if p.filledTaps != p.space.At(1) {
+			coords[1] = fmt.Sprintf("(%s - %d)", coords[1], p.shift)
+			lines = append(lines, fmt.Sprintf("if (u32(%s) >= %d) return;", coords[1], p.filledTaps))
+		}
 	}
 	if p.inBody != nil {
 		coords = p.inBody(coords)

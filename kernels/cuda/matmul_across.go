@@ -140,6 +140,7 @@ var acrossTiles = []struct {
 }{
 	{acrossTile{bm: 256, stages: 4}, 690, 5000},
 	{acrossTile{bm: 128, stages: 6}, 365, 2500},
+	{acrossTile{bm: 64, stages: 8}, 250, 1500},
 	{acrossTile{bm: 128, stages: 4, strict: true}, 1030, 5000},
 }
 

@@ -387,17 +387,22 @@ var hopperTiles = []hopperTileCost{
 	{hopperTile{bm: 128, bn: 256, stages: 4, cm: 1, cn: 1}, hopperCost{667, 3500}, hopperCost{622, 3200}, hopperCost{667, 3500}, 0},
 	{hopperTile{bm: 128, bn: 192, stages: 4, cm: 1, cn: 1}, hopperCost{515, 2300}, hopperCost{563, 2630}, hopperCost{515, 2300}, 0},
 	{hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1}, hopperCost{353, 1650}, hopperCost{296, 2740}, hopperCost{353, 1650}, 0},
-	{hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1}, hopperCost{205, 450}, hopperCost{238, 1240}, hopperCost{380, 450}, 0},
+	{hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1}, hopperCost{205, 450}, hopperCost{238, 1240}, hopperCost{450, 450}, 0},
 	{hopperTile{bm: 64, bn: 256, stages: 4, cm: 2, cn: 1, pingpong: true}, hopperCost{406, 200}, hopperCost{406, 200},
 		hopperCost{406, 200}, 3000},
 	{hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1, pingpong: true}, hopperCost{360, 400}, hopperCost{}, hopperCost{}, 3000},
 }
 
-// flatTiles are those for few rows of A, and for B of patches whose positions k counts: where a tile has 64 columns, the tensor
-// cores read as much of A as of B from shared memory, and wait for it.
+// patchTiles are further ones for patches along k: each warpgroup finishes a tile while the other multiplies.
+var patchTiles = []hopperTileCost{
+	{hopperTile: hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1, pingpong: true}, patches: hopperCost{296, 1900}, last: 1000},
+	{hopperTile: hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1, pingpong: true}, patches: hopperCost{238, 1010}, last: 300},
+}
+
+// flatTiles are those for B of patches whose positions k counts: where a tile has 64 columns, more is loaded for each product.
 var flatTiles = []hopperTileCost{
-	{hopperTile: hopperTile{bm: 64, bn: 192, stages: 5, cm: 1, cn: 1, pingpong: true}, plain: hopperCost{310, 1700}},
-	{hopperTile: hopperTile{bm: 64, bn: 256, stages: 4, cm: 1, cn: 1, pingpong: true}, plain: hopperCost{400, 2000}},
+	{hopperTile: hopperTile{bm: 64, bn: 192, stages: 5, cm: 1, cn: 1, pingpong: true}, plain: hopperCost{620, 1700}},
+	{hopperTile: hopperTile{bm: 64, bn: 256, stages: 4, cm: 1, cn: 1, pingpong: true}, plain: hopperCost{800, 2000}},
 }
 
 const (
@@ -421,8 +426,8 @@ func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 	shapes := hopperTiles
 	if m.b.patches != nil {
 		shapes = flatTiles
-	} else if m.convolves && m.m <= flatTiles[0].bm && m.a.patches == nil {
-		shapes = slices.Concat(hopperTiles, flatTiles)
+	} else if q := m.a.patches; q != nil && q.kInner && !m.a.gathered() {
+		shapes = slices.Concat(hopperTiles, patchTiles)
 	}
 	for _, c := range shapes {
 		t := c.hopperTile
@@ -450,7 +455,7 @@ func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 			if (t.splits-1)*each < steps {
 				list = append(list, hopperCandidate{t, time})
 			}
-			if t.pingpong && t.cm > 1 || tiles*t.splits >= 2*slots || each <= leastSteps {
+			if t.pingpong && m.b.patches == nil || tiles*t.splits >= 2*slots || each <= leastSteps {
 				break
 			}
 		}

@@ -94,7 +94,7 @@ func (r *rows) reduceMoments(i int) error {
 	acc := fmt.Sprintf("x%d", b.next)
 	b.next++
 	r.before("MomentSum<%s, W> %s;", typ, acc)
-	b.stmts = append(b.stmts, stmt{text: fmt.Sprintf("%s.add(widen<W>(%s));", acc, v.expr), uses: names([]value{v}), stage: b.stage})
+	b.line(v, "%s.add(widen<W>(%s));", acc, v.expr)
 	r.shared = max(r.shared, r.block*r.w*momentNumbers*laneBytes(typ))
 	r.after("const auto %s = column_reduce<Moments, %d, %d>(%s.get(), reinterpret_cast<Vec<Moment<%s>, W> *>(shared));", name,
 		r.columns, r.threads, acc, typ)

@@ -58,6 +58,10 @@ type patches struct {
 	offset   int
 	dtype    graph.DType
 	kInner   bool // k counts the columns
+	// paired says that a pixel of the patches is two neighbouring ones of an image, and its channels are those of both. The first
+	// tap is the first of such a pixel, or, if shift is 1, the second, and the first is none.
+	paired bool
+	shift  int
 }
 
 // A taps is the layout of filters, of columns and then rows of them.
@@ -76,6 +80,27 @@ func newPatches(x Operand, s [2]slide, channels int) *patches {
 		}
 	}
 	return p
+}
+
+// pairUp takes two neighbouring pixels of images with few channels as one, where windows move by two: pieces are then twice as
+// long, and half as many.
+func (p *patches) pairUp() {
+	x := &p.slides[1]
+	if x.stride != 2 || x.step != 1 || x.size%2 != 0 || 2*p.channels*p.dtype.Size() > 16 {
+		return
+	}
+	p.paired, p.shift = true, x.first&1
+	x.taps, x.first = ceilDiv(x.taps+p.shift, 2), (x.first-p.shift)/2
+	x.size, x.stride = x.size/2, 1
+	p.channels, p.stride[2] = 2*p.channels, 2*p.stride[2]
+}
+
+// pixels is how many pixels of an image make up one of the patches.
+func (p *patches) pixels() int {
+	if p.paired {
+		return 2
+	}
+	return 1
 }
 
 // factor is operand A of a product whose axis 3 counts the groups of channels.

@@ -30,6 +30,8 @@ type product struct {
 	wide int
 	// filled, if not 0, is how many rows of each space.At(2) of them are in the result; the others come from channels of zeros.
 	filled int
+	// filledTaps are, then, how many of each space.At(1) of them are in the result, from number shift on.
+	filledTaps, shift int
 	// panels, if set, are how operand b has its elements.
 	panels *panels
 	// convolves says that the product is a convolution or a gradient of one.

@@ -127,7 +127,10 @@ func (f *fuser) isVariance(n *graph.Node, chain *[]*graph.Node) bool {
 	c := *chain
 	d := c[len(c)-1]
 	op, ok := d.Op.(graph.Binary)
-	if !ok || len(c) < 2 || op.Fn != graph.Sub || d.Args[0] != n.Args[0] || d.Args[1] != c[len(c)-2] || !isMean(n) || !f.uses.One(d) {
+	if !ok || len(c) < 2 || op.Fn != graph.Sub || d.Args[0] != n.Args[0] || d.Args[1] != c[len(c)-2] {
+		return false
+	}
+	if !isMean(n) || !f.uses.One(d) {
 		return false
 	}
 	square := f.uses.Readers(d)[0]

@@ -80,14 +80,17 @@ template <class I, bool KINNER, int OUTER, int BK, int VEC, int THREADS> struct 
   }
 };
 
-// packed is element e of filters as a matrix [G, TAPS·CPAD, PITCH]: row k is channel k % CPAD of tap k / CPAD, of KW taps in a
-// row. There are C channels and N columns; the others are zero.
-template <int TAPS, int KW, int C, int CPAD, int N, int PITCH, i64 S_Y, i64 S_X, i64 S_C, i64 S_N, i64 S_G, class T, class I>
+// packed is element e of filters as a matrix [G, TAPS·PIXELS·CPAD, PITCH]: row k is channel k % CPAD of tap k / CPAD. There are
+// ACROSS·PIXELS taps in a row, of which those from SHIFT on are the KW of the filters; C channels and N columns; what else there is
+// is zero.
+template <int TAPS, int ACROSS, int KW, int PIXELS, int SHIFT, int C, int CPAD, int N, int PITCH, i64 S_Y, i64 S_X, i64 S_C,
+          i64 S_N, i64 S_G, class T, class I>
 DEVICE T packed(const T *w, I e) {
-  const int n = int(e % PITCH), c = int(e / PITCH % CPAD), tap = int(e / (I(PITCH) * CPAD) % TAPS);
-  const i64 g = e / (I(PITCH) * CPAD * TAPS);
-  if (c >= C || n >= N) return T{};
-  return w[g * S_G + tap / KW * S_Y + tap % KW * S_X + c * S_C + n * S_N];
+  const int n = int(e % PITCH), c = int(e / PITCH % CPAD), tap = int(e / (I(PITCH) * CPAD) % (TAPS * PIXELS));
+  const i64 g = e / (I(PITCH) * CPAD * (TAPS * PIXELS));
+  const int kx = tap % (ACROSS * PIXELS) - SHIFT;
+  if (c >= C || n >= N || kx < 0 || kx >= KW) return T{};
+  return w[g * S_G + tap / (ACROSS * PIXELS) * S_Y + kx * S_X + c * S_C + n * S_N];
 }
 
 // widened is piece e of W channels of images whose C channels are filled up with zeros to CPAD.
