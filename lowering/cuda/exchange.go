@@ -17,7 +17,7 @@ import (
 // together to a bucket, which is one exchange. A bucket ends when it has enough bytes, when a launch waits for it, or when an
 // operation comes that needs its parts brought into order.
 
-// DefaultBucket is the number of bytes at which a bucket ends. NCCL takes as long for 4 MiB as for one byte (see docs/scale.md).
+// DefaultBucket is the number of bytes at which a bucket ends. Of what NCCL takes for so many, half is latency (docs/scale.md).
 const DefaultBucket = 4 << 20
 
 // exchanges is the collective operations of an executable.
@@ -45,8 +45,9 @@ type flight struct {
 	ended driver.Event
 }
 
-// DefaultExchangeBlocks is how many blocks of threads an exchange takes from the launches beside it.
-const DefaultExchangeBlocks = 4
+// DefaultExchangeBlocks has NCCL choose how many blocks of threads an exchange takes: fewer, with multiprocessors left to them, are
+// slower (docs/scale.md).
+const DefaultExchangeBlocks = 0
 
 // alone refuses the exchanges of a program that has no group.
 func alone(p *lowering.Program) error {
