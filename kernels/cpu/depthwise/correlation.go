@@ -139,9 +139,6 @@ func (k *Correlation[T]) prepares() bool {
 // contracts reports whether passes write rows in scratch, whose channels are summed.
 func (k *Correlation[T]) contracts() bool { return k.backward && k.each > 1 }
 
-// Finishes reports whether [Correlation.Bind] takes a Finish other than [Unfinished].
-func (k *Correlation[T]) Finishes() bool { return !k.contracts() && k.divide == byNothing }
-
 // Items is the number of work items, 0 if there is nothing to compute.
 func (k *Correlation[T]) Items() int {
 	if k.channels == 0 || len(k.cols.at) == 0 {

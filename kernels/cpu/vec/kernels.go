@@ -120,9 +120,6 @@ func (k *Kernels[T]) MulTo(acc, x []T) { k.vv[graph.Mul](acc, acc, x) }
 // MaxTo sets acc[i] to the greater of acc[i] and x[i], as Max.
 func (k *Kernels[T]) MaxTo(acc, x []T) { k.vv[graph.Max](acc, acc, x) }
 
-// MinTo sets acc[i] to the lesser of acc[i] and x[i], as Min.
-func (k *Kernels[T]) MinTo(acc, x []T) { k.vv[graph.Min](acc, acc, x) }
-
 // argBlock is how many elements ArgMax compares by their maximum before it
 // looks at one of them.
 const argBlock = 256

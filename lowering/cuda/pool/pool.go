@@ -31,8 +31,8 @@ var _ driver.GPU = (*Pool)(nil)
 type Use struct {
 	Used int64 // allocated and not freed
 	Kept int64 // freed, and not returned to the driver
-	// Peak is the maximum of Used since the pool was made or [Pool.ResetPeak] was called. PeakHeld is the maximum of
-	// the memory from the driver, including kept memory.
+	// Peak is the maximum of Used since the pool was made. PeakHeld is the maximum of the memory from the driver,
+	// including kept memory.
 	Peak, PeakHeld int64
 	Calls          int64 // number of the driver's allocations
 }
@@ -86,12 +86,6 @@ func (p *Pool) Device() Use { return p.device.state() }
 
 // Host is the use of the host's memory.
 func (p *Pool) Host() Use { return p.host.state() }
-
-// ResetPeak resets the peaks to the current values.
-func (p *Pool) ResetPeak() {
-	p.device.resetPeak()
-	p.host.resetPeak()
-}
 
 // shelf is the memory of one kind.
 type shelf[P comparable] struct {
@@ -183,12 +177,6 @@ func (s *shelf[P]) state() Use {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.use
-}
-
-func (s *shelf[P]) resetPeak() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.use.Peak, s.use.PeakHeld = s.use.Used, s.use.Used+s.use.Kept
 }
 
 // The driver allocates pages of 2 MiB; pieces of up to half a page share one.
