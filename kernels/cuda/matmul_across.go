@@ -133,7 +133,7 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 	return c
 }
 
-// acrossTiles are the tiles to choose from, with what they take in ns; see hopperTiles.
+// acrossTiles are the tiles to choose from, with what they take in ns; see hopperTiles. That of 64 rows is for patches.
 var acrossTiles = []struct {
 	acrossTile
 	step, fixed int
@@ -159,7 +159,7 @@ func (m *matmul) acrossTile() (best acrossTile, least int, ok bool) {
 	steps := ceilDiv(m.k*m.a.dtype.Size(), sliceBytes)
 	for _, c := range acrossTiles {
 		t := c.acrossTile
-		if t.strict != m.cfg.strict() {
+		if t.strict != m.cfg.strict() || t.bm < acrossWidth && m.b.patches == nil {
 			continue
 		}
 		tiles := m.batch * ceilDiv(m.m, t.bm) * ceilDiv(m.n, acrossWidth)
