@@ -153,7 +153,7 @@ func TestPackWeights(t *testing.T) {
 			w := graphtest.Tensor(r, stored)
 			checks = append(checks, cudatest.Check{Name: fmt.Sprintf("pack %d %+v", i, c), Op: pack, Args: []*graph.Tensor{w}})
 			op := graph.PanelMatMul{Columns: c.n, Block: max(c.block, 0), Deep: true}
-			fusion, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			fusion, _ := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
 				args := []*graph.Node{in(c.x, c.m, c.k), b.Add(graph.Input{Type: graph.Type{DType: c.w, Shape: graph.DeepShape(c.k, c.n)}})}
 				if c.block >= 0 {
 					args = append(args, b.Add(graph.Input{Type: graph.TypeOf(graph.F32, op.Blocks(c.k), c.n)}))
@@ -164,7 +164,6 @@ func TestPackWeights(t *testing.T) {
 				}
 				b.Output("", y)
 			})
-			_ = types
 			check := cudatest.Check{Name: fmt.Sprintf("%d %+v", i, c), Op: fusion}
 			for _, n := range fusion.Body.Nodes {
 				if in, ok := n.Op.(graph.Input); ok {

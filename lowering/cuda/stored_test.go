@@ -8,6 +8,7 @@ import (
 	"fusec/graph/graphtest"
 	kernels "fusec/kernels/cuda"
 	"fusec/kernels/ref"
+	"fusec/lowering"
 	"fusec/lowering/cuda"
 )
 
@@ -26,17 +27,23 @@ func TestStored(t *testing.T) {
 		if p.Prepared == 0 {
 			t.Errorf("%v: nothing is prepared:\n%v", d, p)
 		}
-		want, _, err := ref.EvalBound(g, in)
-		if err != nil {
+		runsAs(t, g, in, e, p)
+	}
+}
+
+// runsAs runs a program twice, and compares its output y with the reference.
+func runsAs(t *testing.T, g *graph.Graph, in map[string]*graph.Tensor, e lowering.Executable, p *lowering.Program) {
+	t.Helper()
+	want, _, err := ref.EvalBound(g, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := e.Run(); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 {
-			if err := e.Run(); err != nil {
-				t.Fatalf("%v: %v", d, err)
-			}
-			if err := ref.Check(e.Output(p.Outputs[0].Buffer), want["y"]); err != nil {
-				t.Errorf("%v: %v", d, err)
-			}
+		if err := ref.Check(e.Output(p.Outputs[0].Buffer), want["y"]); err != nil {
+			t.Errorf("%v: %v", g.Sources()[0].Type, err)
 		}
 	}
 }
@@ -61,17 +68,6 @@ func TestStoredFew(t *testing.T) {
 				t.Errorf("%v: %s runs on the processor: %s", d, l.Op.OpName(), l.Reason)
 			}
 		}
-		want, _, err := ref.EvalBound(g, in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			if err := e.Run(); err != nil {
-				t.Fatalf("%v: %v", d, err)
-			}
-			if err := ref.Check(e.Output(p.Outputs[0].Buffer), want["y"]); err != nil {
-				t.Errorf("%v: %v", d, err)
-			}
-		}
+		runsAs(t, g, in, e, p)
 	}
 }
