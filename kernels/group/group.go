@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"fusec/graph"
 )
@@ -52,6 +53,7 @@ func (e *LostError) Unwrap() error { return e.Err }
 type Group struct {
 	t      Transport
 	staged [2][]byte
+	runs   int64 // that have begun
 	sends  []Message
 	gets   []Message
 }
@@ -69,6 +71,32 @@ func (g *Group) Size() int { return g.t.Size() }
 func (g *Group) Failed() error {
 	if t, ok := g.t.(interface{ Failed() error }); ok {
 		return t.Failed()
+	}
+	return nil
+}
+
+// A Watcher is a transport that tells which participant the others wait for, where they do not wait in [Transport.Exchange].
+type Watcher interface {
+	// Begin says that this participant begins its run of a number. Numbers grow.
+	Begin(run int64)
+	// Late names a participant that has not begun a run for which this one has waited, or that does not answer. It is nil if there
+	// is none, or if this one has not waited for as long as participants may be late.
+	Late(run int64, waited time.Duration) error
+}
+
+// Begin says that this participant begins a run in which others may wait for it, and gives the run's number.
+func (g *Group) Begin() int64 {
+	g.runs++
+	if w, ok := g.t.(Watcher); ok {
+		w.Begin(g.runs)
+	}
+	return g.runs
+}
+
+// Late is the error of a participant that has not come to a run for which this one has waited, if the transport can tell.
+func (g *Group) Late(run int64, waited time.Duration) error {
+	if w, ok := g.t.(Watcher); ok {
+		return w.Late(run, waited)
 	}
 	return nil
 }

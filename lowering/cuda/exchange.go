@@ -23,6 +23,7 @@ const DefaultBucket = 4 << 20
 // exchanges is the collective operations of an executable.
 type exchanges struct {
 	group  *group.Group
+	run    int64 // the group's number of the run
 	most   int   // blocks of threads that an exchange takes; see [driver.GPU.Join]
 	bucket int64 // bytes at which a bucket ends
 	stream driver.Stream
@@ -356,6 +357,7 @@ func (e *executable) forgetExchanges() {
 const (
 	asked       = 20 * time.Microsecond
 	askedSeldom = time.Millisecond
+	askedLate   = 5 * time.Second // whether a participant is late
 )
 
 // sync waits for all work. With exchanges, it also watches the other participants: if one fails, the GPU would wait for ever.
@@ -364,7 +366,7 @@ func (e *executable) sync() error {
 	if x == nil || len(x.comms) == 0 {
 		return e.stream.Sync()
 	}
-	start, pause := time.Now(), asked
+	start, pause, seen := time.Now(), asked, time.Now()
 	for {
 		done, err := e.stream.Done()
 		if done || err != nil {
@@ -372,6 +374,12 @@ func (e *executable) sync() error {
 		}
 		if err := x.failed(); err != nil {
 			return errors.Join(err, e.abortExchanges())
+		}
+		if time.Since(seen) > askedLate {
+			if err := x.group.Late(x.run, time.Since(start)); err != nil {
+				return errors.Join(err, e.abortExchanges())
+			}
+			seen = time.Now()
 		}
 		if time.Since(start) > 50*pause {
 			pause = min(2*pause, askedSeldom)

@@ -177,6 +177,9 @@ func (e *executable) Start() error {
 	if err := e.startExchanging(); err != nil {
 		return e.broken(err)
 	}
+	if e.exchanges != nil {
+		e.exchanges.run = e.exchanges.group.Begin()
+	}
 	var err error
 	e.begun, e.had = false, nil
 	if e.profile || e.watch != nil || e.each {

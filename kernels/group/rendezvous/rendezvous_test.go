@@ -117,6 +117,43 @@ func TestAbort(t *testing.T) {
 	}
 }
 
+// TestLate names a participant that has not begun a run for which the others wait.
+func TestLate(t *testing.T) {
+	var begun sync.WaitGroup
+	begun.Add(3)
+	var asked sync.WaitGroup
+	asked.Add(3)
+	errs := together(t, 3, time.Second, func(g *group.Group) error {
+		defer func() {
+			asked.Done()
+			asked.Wait()
+		}()
+		run := g.Begin()
+		begun.Done()
+		begun.Wait()
+		if err := g.Late(run, time.Hour); err != nil {
+			return fmt.Errorf("all have begun: %w", err)
+		}
+		if g.Rank() == 1 {
+			return nil
+		}
+		run = g.Begin()
+		if err := g.Late(run, time.Millisecond); err != nil {
+			return fmt.Errorf("after a short time: %w", err)
+		}
+		for range 100 { // the other may not have begun
+			if err := g.Late(run, time.Hour); err != nil && strings.Contains(err.Error(), "participant 1 is lost: it has not come to a run") {
+				return nil
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return errors.New("nobody is late")
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestStrangers takes neither callers without the token nor such as say something else for participants, and no participant takes
 // a stranger for participant 0.
 func TestStrangers(t *testing.T) {

@@ -27,6 +27,8 @@ const (
 	piece kind = iota
 	abort      // participant From has failed, with the text as its error
 	leave      // participant From leaves
+	ask        // which run participant To has begun
+	tell       // participant From has begun the run of number Total
 	kinds
 )
 
@@ -49,11 +51,13 @@ type transport struct {
 	leftAt  time.Time // when the last one has
 	failed  error
 	closed  bool
+	begun   int64
+	told    []int64 // by others that have been asked: the run that each has begun; −1 until they answer
 }
 
 func newTransport(rank, size int, patience time.Duration) *transport {
 	return &transport{rank: rank, size: size, patience: patience, conns: make([]*conn, size), changed: make(chan struct{}),
-		boxes: make([][]frame, size), left: make([]bool, size)}
+		boxes: make([][]frame, size), left: make([]bool, size), told: make([]int64, size)}
 }
 
 type conn struct {
@@ -124,6 +128,13 @@ func (t *transport) read(peer int, c *conn) {
 					t.lose(f.to, fmt.Errorf("its connection has ended: %w", err))
 				}
 			}
+		case f.kind == ask:
+			t.mu.Lock()
+			begun := t.begun
+			t.mu.Unlock()
+			_ = c.write(frame{kind: tell, from: t.rank, to: f.from, total: int(begun)}) // else the connection has ended
+		case f.kind == tell:
+			t.note(func() { t.told[f.from] = int64(f.total) })
 		default:
 			t.note(func() { t.boxes[f.from] = append(t.boxes[f.from], f) })
 		}
@@ -171,6 +182,66 @@ func (t *transport) Rank() int { return t.rank }
 
 // Size implements [group.Transport].
 func (t *transport) Size() int { return t.size }
+
+// Begin implements [group.Watcher].
+func (t *transport) Begin(run int64) {
+	t.mu.Lock()
+	t.begun = run
+	t.mu.Unlock()
+}
+
+// answering is how long a participant that works may take to say which run it has begun.
+const answering = 2 * time.Second
+
+// Late implements [group.Watcher]: it asks all others which run they have begun.
+func (t *transport) Late(run int64, waited time.Duration) error {
+	if waited < t.patience || t.size == 1 {
+		return nil
+	}
+	t.note(func() {
+		for r := range t.told {
+			t.told[r] = -1
+		}
+	})
+	for r := range t.size {
+		through := t.conns[0]
+		if t.rank == 0 {
+			through = t.conns[r]
+		}
+		if r != t.rank {
+			_ = through.write(frame{kind: ask, from: t.rank, to: r}) // one that it does not reach does not answer
+		}
+	}
+	late := time.NewTimer(answering)
+	defer late.Stop()
+	for {
+		t.mu.Lock()
+		silent, behind, changed, err := -1, -1, t.changed, t.failed
+		for r, at := range t.told {
+			switch {
+			case r == t.rank:
+			case at < 0:
+				silent = r
+			case at < run:
+				behind = r
+			}
+		}
+		t.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case behind >= 0:
+			return &group.LostError{Rank: behind, Err: fmt.Errorf("it has not come to a run that others began %v ago", waited.Round(time.Second))}
+		case silent < 0:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return &group.LostError{Rank: silent, Err: fmt.Errorf("it does not answer for %v", answering)}
+		}
+	}
+}
 
 // leaving is how long the others may work on after a participant has left: what they do may not need it any more.
 const leaving = 5 * time.Second
