@@ -231,7 +231,8 @@ func (t *transport) Late(run int64, waited time.Duration) error {
 		case err != nil:
 			return err
 		case behind >= 0:
-			return &group.LostError{Rank: behind, Err: fmt.Errorf("it has not come to a run that others began %v ago", waited.Round(time.Second))}
+			err := fmt.Errorf("it has not come to a run that others began %v ago", waited.Round(time.Second))
+			return &group.LostError{Rank: behind, Err: err}
 		case silent < 0:
 			return nil
 		}
