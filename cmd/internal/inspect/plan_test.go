@@ -71,7 +71,8 @@ func TestPlan(t *testing.T) {
 		}
 	}
 	whole, split := planOf(t, "--mesh", "data=4").Ways[0], planOf(t, "--mesh", "data=4", "--zero", "1").Ways[0]
-	if saved := whole.Memory - split.Memory; saved < weights*3/4 { // the arena holds gathered weights for a while
+	// The arena holds gathered weights, and for some launches gradients that are exchanged beside them.
+	if saved := whole.Memory - split.Memory; saved < weights*3/8 {
 		t.Errorf("splitting the moments saves %d bytes of %d", saved, 2*weights)
 	}
 }
