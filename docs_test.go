@@ -95,7 +95,7 @@ func TestReadmeCounts(t *testing.T) {
 // TestExtending applies the changes of docs/extending.md to a copy of the repository, and runs what the page says of them.
 func TestExtending(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it compiles the packages again")
+		t.Skip("under -short, which is for the race detector: this test starts other programs only")
 	}
 	page, err := os.ReadFile("docs/extending.md")
 	if err != nil {

@@ -164,6 +164,6 @@ func agrees(t testing.TB, n *gorgonia.Node, want ref.Value) {
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("it takes long, and runs in one goroutine")
+		t.Skip("under -short, which is for the race detector: this test runs in one goroutine")
 	}
 }

@@ -23,6 +23,8 @@ import (
 	"fusec/passes"
 )
 
+// Programs are kept in the process, for graphs that are equal, and in files, for processes to come.
+
 // The default size of the cache: see [WithoutProgramCache].
 const (
 	cachedPrograms     = 256

@@ -6,6 +6,8 @@ import (
 	"fusec/graph"
 )
 
+// Attention of few queries to many keys, as in decoding, divides the keys of all sequences among blocks.
+
 // A decodeTile is a DecodeTile of src/attention_decode.cuh.
 type decodeTile struct {
 	rowWarps, keyWarps int

@@ -7,6 +7,9 @@ import (
 	"fusec/graph"
 )
 
+// Products of few rows, as in decoding, take as long as their weights take to read: gemm_few reads them once, from memory to
+// registers.
+
 // A fewTile is how gemm_few cuts a product; see src/gemm_few.cuh.
 type fewTile struct {
 	rn, wn, wk, u, s, phase int
@@ -14,7 +17,8 @@ type fewTile struct {
 }
 
 const (
-	// fewRows is how many rows a product has at most. At 16 it takes longer than wgmma with 256 rows: more are left to that.
+	// fewRows is how many rows a product has at most. More rows are left to the other kernels: at 16 rows this one already takes
+	// longer than wgmma takes for 256 (docs/cuda.md).
 	fewRows = 16
 	// fewBlockRows is how many a block of gemm_few has at most.
 	fewBlockRows = 64
