@@ -184,16 +184,15 @@ func (l *Launch) Kind() string {
 
 // Algorithm names the algorithm of a launch that may compute other sums than those of its definition; empty for all others.
 func (l *Launch) Algorithm() string {
-	ops := []graph.Op{l.Op}
-	if f, ok := l.Op.(graph.Fusion); ok {
-		for _, n := range f.Body.Nodes {
-			ops = append(ops, n.Op)
+	op := l.Op
+	if f, ok := op.(graph.Fusion); ok {
+		if f.Anchor != graph.AnchorConv {
+			return ""
 		}
+		op = f.Anchored().Op
 	}
-	for _, op := range ops {
-		if c, ok := op.(graph.Conv2D); ok && c.Winograd != 0 {
-			return fmt.Sprintf("winograd %d×%[1]d", c.Winograd)
-		}
+	if c, ok := op.(graph.Conv2D); ok && c.Winograd != 0 {
+		return fmt.Sprintf("winograd %d×%[1]d", c.Winograd)
 	}
 	return ""
 }

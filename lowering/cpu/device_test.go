@@ -168,6 +168,22 @@ func TestAccepts(t *testing.T) {
 	if err := d.Accepts(graph.MatMul{}, nil, nil); err != nil {
 		t.Error(err)
 	}
+	one := []graph.Type{graph.TypeOf(graph.F32, 2), graph.TypeOf(graph.F32)}
+	for want, err := range map[string]error{
+		"quantize to i8 is computed by simpler operations":    d.Accepts(graph.Quantize{To: graph.I8}, one, one[:1]),
+		"dequantize of f32 is computed by simpler operations": d.Accepts(graph.Dequantize{}, one, one[:1]),
+		"the CPU has no products with weights of f32":         d.PacksWeights(one[0], graph.F32),
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	if err := d.PacksWeights(one[0], graph.I4); err != nil {
+		t.Error(err)
+	}
+	if d.Workers() != 1 {
+		t.Errorf("%d workers", d.Workers())
+	}
 	p := lowered(t, built(t, everything), d)
 	p.Launches[1].Op = unknown{}
 	if _, err := d.Compile(p); err == nil || !strings.HasPrefix(err.Error(), "launch 2, ") ||

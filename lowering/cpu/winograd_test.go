@@ -7,6 +7,7 @@ import (
 
 	"fusec/graph"
 	kernels "fusec/kernels/cpu"
+	"fusec/lowering"
 )
 
 // wide is a convolution of 3×3 for which Winograd's algorithm is made: many channels and many pixels.
@@ -100,5 +101,49 @@ func TestWays(t *testing.T) {
 	large.Channels, large.Filters = 512, 512 // 16 and 36 MiB of transformed filters
 	if got := tiles(large, true); !slices.Equal(got, []int{0, 2}) {
 		t.Errorf("large filters: tiles %v", got)
+	}
+}
+
+// TestConvolutions lists each convolution of a program once, whether it stands alone or in a fusion, and names the ways that
+// were measured.
+func TestConvolutions(t *testing.T) {
+	b := graph.NewBuilder("two")
+	op, images, filters := wide.Op(graph.NHWC)
+	x, w := b.Input("x", images), b.Param("w", filters)
+	b.Output("alone", b.Add(op, x, w))
+	b.Output("again", b.Add(op, x, b.Param("v", filters)))
+	op.Stride = graph.IntsOf(2, 2)
+	fused := graph.NewBuilder("body")
+	fused.Output("y", fused.Unary(graph.Relu, fused.Add(op, fused.Input("x", images), fused.Input("w", filters))))
+	body, err := fused.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Output("fused", b.Add(graph.Fusion{Kind: graph.KindConv, Anchor: graph.AnchorConv, Body: body}, x, w))
+	b.Output("tanh", b.Unary(graph.Tanh, x))
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := kernels.Way{Algorithm: kernels.Direct}
+	d := New(Tuned(&kernels.Tuning{Times: map[kernels.Convolution]map[kernels.Way]time.Duration{wide: {way: time.Millisecond}}}))
+	defer d.Close()
+	p, err := lowering.Lower(g, d.Name(), d.Lowering()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Place(p)
+	list, ways := Convolutions(p)
+	if len(list) != 2 || len(ways) != 2 || list[0] != wide || list[1].Stride != graph.IntsOf(2, 2) {
+		t.Errorf("convolutions %+v", list)
+	}
+	tuned := 0
+	for _, l := range p.Launches {
+		if l.Way == way.Text()+", tuned" {
+			tuned++
+		}
+	}
+	if tuned != 2 {
+		t.Errorf("%d of the two convolutions that were measured are named so:\n%v", tuned, p)
 	}
 }

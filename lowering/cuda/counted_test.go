@@ -6,6 +6,7 @@ import (
 	"time"
 	"unsafe"
 
+	"fusec/kernels/group"
 	"fusec/lowering/cuda/driver"
 )
 
@@ -104,6 +105,24 @@ func (c *counted) NewStream() (driver.Stream, error) {
 	s, err := c.GPU.NewStream()
 	c.count("streams", 1, err)
 	return countedStream{s, c}, err
+}
+
+func (c *counted) NewUrgentStream() (driver.Stream, error) {
+	if err := c.next(); err != nil {
+		return nil, err
+	}
+	s, err := c.GPU.NewUrgentStream()
+	c.count("streams", 1, err)
+	return countedStream{s, c}, err
+}
+
+func (c *counted) Join(t *group.Team, most int) (driver.Comm, error) {
+	if err := c.next(); err != nil {
+		return nil, err
+	}
+	m, err := c.GPU.Join(t, most)
+	c.count("communicators", 1, err)
+	return countedComm{m, c}, err
 }
 
 func (c *counted) NewEvent() (driver.Event, error) {
@@ -254,5 +273,35 @@ func (g countedGraph) Launch(s driver.Stream) error {
 func (g countedGraph) Close() error {
 	err := g.Graph.Close()
 	g.of.count("graphs", -1, err)
+	return err
+}
+
+type countedComm struct {
+	driver.Comm
+	of *counted
+}
+
+func (m countedComm) Queue(s driver.Stream, list []driver.Exchange) error {
+	if err := m.of.next(); err != nil {
+		return err
+	}
+	return m.Comm.Queue(s.(countedStream).Stream, list)
+}
+
+func (m countedComm) Failed() error {
+	if err := m.of.next(); err != nil {
+		return err
+	}
+	return m.Comm.Failed()
+}
+
+func (m countedComm) Abort() error {
+	m.of.count("communicators", -1, nil)
+	return m.Comm.Abort()
+}
+
+func (m countedComm) Close() error {
+	err := m.Comm.Close()
+	m.of.count("communicators", -1, err)
 	return err
 }

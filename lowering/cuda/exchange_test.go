@@ -16,6 +16,7 @@ import (
 	"fusec/lowering"
 	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/cudatest"
+	"fusec/lowering/cuda/driver"
 )
 
 // together runs a function for each of n participants, with the transport of goroutines.
@@ -279,4 +280,62 @@ func TestAloneRefused(t *testing.T) {
 	_, err = d.Compile(p)
 	wants(t, err, "launch 1, permute")
 	wants(t, err, "runs alone: run it in a group")
+}
+
+// exchanging has exchanges that one bucket takes, one with several steps, and a launch on the processor between them.
+func exchanging(b *graph.Builder) {
+	of := graph.Group{Over: "a", Parts: 2}
+	x := b.Input("x", graph.TypeOf(graph.F32, 4, 6))
+	u := b.Add(graph.AllReduce{Fn: graph.Mean, Group: of}, b.Unary(graph.Tanh, x))
+	v := b.Add(graph.AllReduce{Fn: graph.Sum, Group: of}, b.Unary(graph.Exp, x))
+	h := b.Add(graph.Host{Name: "half", Type: u.Type, Impl: half{}}, b.Binary(graph.Mul, u, v))
+	b.Output("y", b.Unary(graph.Tanh, b.Add(graph.AllGather{Axis: 1, Group: of}, h)))
+}
+
+// TestExchangeDriverErrors lets each call of the driver of one participant fail in turn: its run ends with the driver's error,
+// that of the other with a LostError which names the participant, and nothing is held in the end.
+func TestExchangeDriverErrors(t *testing.T) {
+	if meshes(t)[0].Size() == 1 {
+		t.Skip("it needs two GPUs, and this machine has one; emulated ones are always several")
+	}
+	g := built(t, exchanging)
+	g.Mesh, g.Parts = graph.Mesh{{Name: "a", Size: 2}}, true
+	in := values(g)
+	gpus, compilers := [2]driver.GPU{}, [2]driver.Compiler{}
+	for r := range gpus {
+		gpus[r], compilers[r] = openFor(t, r)
+	}
+	failed := 0
+	for done := false; !done; failed++ {
+		var all sync.WaitGroup
+		var errs [2]error
+		for r, transport := range group.Local(2, time.Minute) {
+			all.Go(func() {
+				of, c := group.New(transport), countedGPU(gpus[r])
+				if r == 0 {
+					c.left = failed
+				}
+				if errs[r] = live(t, g, in, cuda.New(cuda.On(c, compilers[r]), cuda.In(of)), false); errs[r] != nil {
+					of.Abort(errs[r])
+				}
+				c.none(t)
+			})
+		}
+		all.Wait()
+		var lost *group.LostError
+		switch done = errs[0] == nil; {
+		case done && errs[1] != nil:
+			t.Errorf("without a failure: %v", errs[1])
+		case !done && (!errors.Is(errs[0], errDriver) || errs[1] != nil && (!errors.As(errs[1], &lost) || lost.Rank != 0)):
+			t.Fatalf("call %d: errors %v and %v", failed, errs[0], errs[1])
+		}
+	}
+	if failed < 80 {
+		t.Errorf("%d calls failed", failed)
+	}
+	for _, gpu := range gpus {
+		if err := gpu.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -20,6 +20,17 @@ import (
 // them if launch is -1.
 func spoiled(t *testing.T, w *watch.Watcher, launch int) error {
 	t.Helper()
+	return seen(t, w, func(l *lowering.Launch, v lowering.View, x *graph.Tensor) error {
+		if launch >= 0 && l == &w.Program.Launches[launch] && v == l.Results[0] {
+			x.SetFloat(1, x.Float(1)+0.125)
+		}
+		return nil
+	})
+}
+
+// seen runs a program once on the CPU; a function may change the values that the watcher sees.
+func seen(t *testing.T, w *watch.Watcher, change func(*lowering.Launch, lowering.View, *graph.Tensor) error) error {
+	t.Helper()
 	exe, err := cpu.New().Compile(w.Program)
 	if err != nil {
 		t.Fatal(err)
@@ -39,12 +50,11 @@ func spoiled(t *testing.T, w *watch.Watcher, launch int) error {
 	exe.Watch(func(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
 		return w.Check(l, func(v lowering.View) (*graph.Tensor, error) {
 			x, err := value(v)
-			if launch < 0 || l != &w.Program.Launches[launch] || v != l.Results[0] || err != nil {
-				return x, err
+			if err != nil {
+				return nil, err
 			}
 			x = x.Clone()
-			x.SetFloat(1, x.Float(1)+0.125)
-			return x, nil
+			return x, change(l, v, x)
 		})
 	})
 	return exe.Run()
@@ -152,5 +162,97 @@ func TestShadowRounding(t *testing.T) {
 		if err := spoiled(t, &watch.Watcher{Program: p, Shadow: s, Rounding: 0.5}, i); (err != nil) != found {
 			t.Errorf("launch %d: %v", i, err)
 		}
+	}
+}
+
+// TestUnreadable gives the error of a value that cannot be read, whichever value it is.
+func TestUnreadable(t *testing.T) {
+	p := three(t)
+	unreadable := errors.New("the value cannot be read")
+	for _, w := range []watch.Watcher{{Compare: true}, {NonFinite: true}, {Shadow: &watch.Shadow{Every: 1}}} {
+		w.Program = p
+		reads := 0
+		for done := false; !done; reads++ {
+			if w.Shadow != nil {
+				w.Shadow = &watch.Shadow{Every: 1}
+				w.Shadow.Begin(len(p.Launches))
+			}
+			left := reads
+			err := seen(t, &w, func(_ *lowering.Launch, v lowering.View, x *graph.Tensor) error {
+				if left--; left < 0 {
+					return unreadable
+				}
+				if w.NonFinite && x.Type.DType == graph.F32 {
+					x.SetFloat(0, math.Inf(1)) // all values are looked at
+				}
+				return nil
+			})
+			if done = !errors.Is(err, unreadable); done && err != nil {
+				t.Errorf("%+v: error %v", w, err)
+			}
+		}
+		if reads < 7 {
+			t.Errorf("%+v: %d values were read", w, reads-1)
+		}
+	}
+}
+
+// TestShadowIntegers compares a launch whose values are kept as integers with their step as the bound.
+func TestShadowIntegers(t *testing.T) {
+	p := three(t)
+	for name, c := range map[string]struct {
+		step, lo, hi float64
+		off          bool
+	}{
+		"as f32":          {0, 0, 0, true},
+		"fine steps":      {0.001, -100, 100, true},
+		"coarse steps":    {0.25, -100, 100, false},
+		"saturated":       {0.001, -0.01, 0.01, false},
+		"unknown weights": {-1, -100, 100, false},
+	} {
+		s := &watch.Shadow{Every: 1, Folder: t.TempDir()}
+		s.Begin(len(p.Launches))
+		w := &watch.Watcher{Program: p, Shadow: s, Integers: func(buffer int) (step, lo, hi float64) {
+			if c.step < 0 { // weights have several
+				if p.Buffers[buffer].Role == lowering.Param {
+					return 0, 0, 0
+				}
+				return 0.25, c.lo, c.hi
+			}
+			return c.step, c.lo, c.hi
+		}}
+		if err := spoiled(t, w, 0); (err != nil) != c.off {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+// TestLeftOut compares the launches whose operands the target shows; one that it keeps to itself has an empty departure.
+func TestLeftOut(t *testing.T) {
+	p := three(t)
+	w := &watch.Watcher{Program: p, Compare: true}
+	exe, err := cpu.New().Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer exe.Close()
+	for i, b := range p.Buffers {
+		if b.Role <= lowering.State {
+			if err := exe.Bind(i, graph.Filled(b.Type, 0.5)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	exe.Watch(func(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
+		if l == &p.Launches[1] {
+			return nil
+		}
+		return w.Check(l, value)
+	})
+	if err := exe.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.Departures) != 3 || w.Departures[0].Elements == 0 || w.Departures[1].Elements != 0 || w.Departures[2].Elements == 0 {
+		t.Errorf("departures %+v", w.Departures)
 	}
 }
