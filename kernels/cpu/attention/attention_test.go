@@ -44,7 +44,8 @@ func reference(t *testing.T, op graph.Attention, heads, queries, keys, depth int
 // which some read in place, and on spread ones, and in pages.
 func TestInstructionSets(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	for _, s := range [][4]int{{2, 33, 48, 8}, {1, 70, 400, 64}, {3, 200, 206, 24}, {1, 97, 211, 96}, {2, 40, 60, 9}} {
+	for _, s := range [][4]int{{2, 33, 48, 8}, {1, 70, 400, 64}, {3, 200, 206, 24}, {1, 97, 211, 96}, {2, 40, 60, 9},
+		{2, 1, 700, 16}, {1, 3, 1500, 9}} {
 		heads, queries, keys, depth := s[0], s[1], s[2], s[3]
 		for _, causal := range []bool{false, true} {
 			q, k, v := normal(r, heads*queries*depth), normal(r, heads*keys*depth), normal(r, heads*keys*depth)
@@ -145,6 +146,78 @@ func TestBlocking(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMasks masks keys of many and of few queries, by numbers and by Bools, for each query or the same for all, in masks whose
+// elements follow one another and in spread ones.
+func TestMasks(t *testing.T) {
+	const heads, depth, gap = 2, 20, 2
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, s := range [][2]int{{1, 600}, {3, 1100}, {70, 90}} {
+		queries, keys := s[0], s[1]
+		q, k, v := normal(r, heads*queries*depth), normal(r, heads*keys*depth), normal(r, heads*keys*depth)
+		for _, same := range []bool{false, true} {
+			keep, low := make([]bool, queries*keys*gap), float32(math.Inf(-1))
+			mask := make([]float32, len(keep))
+			whole := make([]float32, heads*queries*keys)
+			for i := range queries {
+				for j := range keys {
+					at := (i*keys + j) * gap
+					if keep[at] = j == 0 || j%300 > 200 && r.IntN(3) > 0; !keep[at] {
+						mask[at] = low
+					}
+					if same && i > 0 {
+						keep[at], mask[at] = keep[j*gap], mask[j*gap]
+					}
+					for h := range heads {
+						whole[(h*queries+i)*keys+j] = mask[at]
+					}
+				}
+			}
+			op := graph.Attention{Scale: 0.2, HasMask: true}
+			of := func(rows, cols int, x []float32) ref.Value {
+				return ref.FromTensor(&graph.Tensor{Type: graph.TypeOf(graph.F32, heads, rows, cols), Data: x})
+			}
+			want, err := ref.Op(op, []ref.Value{of(queries, depth, q), of(keys, depth, k), of(keys, depth, v), of(queries, keys, whole)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, step := range []int{1, gap} {
+				args := Args[float32]{Q: q, K: k, V: v, Keep: keep, Mask: mask}
+				if step == 1 {
+					args.Keep, args.Mask = everyOf(keep, gap), everyOf(mask, gap)
+				}
+				for _, bools := range []bool{false, true} {
+					cfg := Rows(op, heads, queries, keys, depth)
+					cfg.Bool = bools
+					cfg.Mask = gemm.Layout{Offsets: make([]int, heads), RowStride: keys * step, ColStride: step}
+					if same {
+						cfg.Mask.RowStride = 0
+					}
+					plan, err := New[float32](cfg, pool.New(1))
+					if err != nil {
+						t.Fatal(err)
+					}
+					args.Out = make([]float32, len(q))
+					plan.Run(args, Scratch(plan, 1))
+					for i, w := range want[0].F {
+						if d := math.Abs(float64(args.Out[i]) - w); !(d < 1e-5) {
+							t.Fatalf("%v, same %v, bools %v, step %d: element %d is %v, want %v", s, same, bools, step, i, args.Out[i], w)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// everyOf is every n-th element.
+func everyOf[T any](x []T, n int) []T {
+	y := make([]T, len(x)/n)
+	for i := range y {
+		y[i] = x[i*n]
+	}
+	return y
 }
 
 // bench measures a plan on the workers of a pool.
