@@ -187,6 +187,10 @@ func get[T float](dst []T, d graph.DType, m Memory, at, stride int) {
 		}
 	case graph.BF16, graph.F16:
 		src := elems[uint16](m)[at:]
+		if stride == 1 {
+			vec.FromHalf(dst, src, d)
+			break
+		}
 		for i := range dst {
 			dst[i] = T(d.From16(src[i*stride]))
 		}
@@ -231,6 +235,10 @@ func put[T float](src []T, d graph.DType, m Memory, at, stride int) {
 		}
 	case graph.BF16, graph.F16: // of which the lanes hold numbers already
 		dst := elems[uint16](m)[at:]
+		if stride == 1 {
+			vec.ToHalf(dst, src, d)
+			break
+		}
 		for i, v := range src {
 			dst[i*stride] = d.Bits16(float64(v))
 		}

@@ -120,7 +120,7 @@ func (c *compiler[T]) cast(from, to graph.DType, x value) value {
 	case to.Is16() && whole:
 		return each(func(v T) T { return T(to.Round(from.Real(toInt(v)))) })
 	case to.Is16():
-		return each(func(v T) T { return T(to.Round(float64(v))) })
+		return c.step(func(f *frame[T], dst []T) { vec.RoundHalf(dst, f.at(a), to) }, x)
 	case to == graph.F32 && from == graph.U64 && whole:
 		return each(func(v T) T { return T(float32(uint64(toInt(v)))) })
 	case to == graph.F32 && whole:

@@ -2,14 +2,19 @@
 // weights are unpacked in registers, so that a product of few rows takes the time of reading them in the form in which they are
 // stored:
 //
-//	I4      a word has 8 rows of a column: shift, and look the number up in a register (AVX-512), or shift twice (AVX2)
-//	I8      extend the sign, convert
+//	I4      a word has 8 rows of a column: shift, and look the number up in a register (AVX-512), or shift twice (AVX2); move the
+//	        byte to the top of a word, and convert a number with 28 bits behind the point (NEON)
+//	I8      extend the sign, convert; with NEON as I4, with 24 bits
 //	BF16    extend with zeros, shift
 //	F16     convert
 //
-// A work item is some panels times at most 64 rows. Its rows are computed in blocks of 8, 4, 2 and 1 with AVX-512, of 2 and 1
-// with AVX2, whose sums stay in registers for a block of weights that share a scale. So each weight is unpacked once for 8 rows,
-// and scales cost little. The order of the sums depends on the number of rows alone.
+// A work item is some panels times at most 64 rows. Its rows are computed in blocks of 8, 4, 2 and 1 with AVX-512 and NEON, of 2
+// and 1 with AVX2, whose sums stay in registers for a block of weights that share a scale. So each weight is unpacked once for 8
+// rows, and scales cost little. The order of the sums depends on the number of rows alone.
+//
+// NEON has registers for the sums of 4 and 8 rows in a half and in a quarter of a panel's columns. It goes over a piece of the
+// panel once for each, so weights without blocks are cut into pieces that stay in the cache.
 package panel
 
 //go:generate sh -c "cd ../internal/gen && go run ./panel -out ../../panel/kernel_amd64.s -stubs ../../panel/kernel_amd64.go -pkg panel"
+//go:generate sh -c "cd ../internal/gen && go run ./panel -arch=arm64 -out ../../panel/kernel_arm64.s -stubs ../../panel/kernel_arm64.go -pkg panel"

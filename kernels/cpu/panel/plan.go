@@ -43,6 +43,7 @@ type Plan struct {
 	bytes  int // of a panel
 	group  int // panels of an item
 	blocks int // of weights with a scale
+	piece  int // octets that a kernel multiplies before it adds to the sums
 
 	x       []float32 // packed: blocks of rows, each [octets][rows][8]
 	private []float32 // of each worker: sums, and the scales of a panel at the edge
@@ -57,6 +58,8 @@ type Plan struct {
 type kernel struct {
 	name  string
 	tiles map[graph.DType][]tile
+	// piece is the number of octets that stay in the cache, where a tile reads them several times; 0 where it does not.
+	piece int
 }
 
 // A tile adds the product of a block of rows and a panel to y; see the generated functions.
@@ -88,6 +91,9 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 		l.cfg.Block = max(l.octets, 1) * steps
 	}
 	l.blocks = max((cfg.K+l.cfg.Block-1)/l.cfg.Block, 1)
+	if l.piece = l.cfg.Block / steps; kern.piece > 0 && l.blocks == 1 {
+		l.piece = min(l.piece, kern.piece)
+	}
 	if !l.inPlace() {
 		l.x = make([]float32, l.octets*steps*cfg.M)
 	}
@@ -202,12 +208,15 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 		}
 		scale, lds = &edge[0], columns
 	}
+	if p.blocks == 1 {
+		lds = 0 // all pieces have the same
+	}
 	tiles := p.kern.tiles[p.cfg.Type]
 	for row < end {
 		rows, number := p.height(end - row)
 		clear(y[:rows*columns])
 		if p.octets > 0 {
-			tiles[number](p.octets, p.cfg.Block/steps, &p.run.x[row*p.octets*steps], &p.run.q[panel*p.bytes], scale, lds, &y[0])
+			tiles[number](p.octets, p.piece, &p.run.x[row*p.octets*steps], &p.run.q[panel*p.bytes], scale, lds, &y[0])
 		}
 		for r := range rows {
 			copy(p.run.c[(row+r)*p.cfg.LDC+col:][:cols], y[r*columns:])
@@ -217,7 +226,7 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 }
 
 // portable computes one row at a time.
-var portable = kernel{"portable", map[graph.DType][]tile{
+var portable = kernel{name: "portable", tiles: map[graph.DType][]tile{
 	graph.I4: {portableTile(func(q []byte, i, j int) float32 { return float32(graph.Nibble(q, j*steps+i)) }, columns*steps/2)},
 	graph.I8: {portableTile(func(q []byte, i, j int) float32 { return float32(int8(q[i*columns+j])) }, columns*steps)},
 	graph.BF16: {portableTile(func(q []byte, i, j int) float32 {

@@ -17,6 +17,8 @@ func init() {
 		useAssemblyF64(kernels64)
 		widenGroups, narrowGroups = widenBlocks, narrowBlocks
 		maskToF32, maskToF64, maskOfF32, maskOfF64 = maskToF32Blocks, maskToF64Blocks, maskOfF32Blocks, maskOfF64Blocks
+		groupsF16 = halfGroups{widenF16Blocks, narrowF16Blocks, roundF16Blocks}
+		groupsBF16 = halfGroups{widenBF16Blocks, narrowBF16Blocks, roundBF16Blocks}
 	}
 }
 

@@ -60,3 +60,33 @@ func maskOfF32Blocks(dst []bool, src []float32) (done int)
 //
 //go:noescape
 func maskOfF64Blocks(dst []bool, src []float64) (done int)
+
+// widenF16Blocks converts the elements in whole groups of 8 and returns their number.
+//
+//go:noescape
+func widenF16Blocks(dst []float32, src []uint16) (done int)
+
+// widenBF16Blocks converts the elements in whole groups of 8 and returns their number.
+//
+//go:noescape
+func widenBF16Blocks(dst []float32, src []uint16) (done int)
+
+// narrowF16Blocks converts the elements in whole groups of 8 and returns their number.
+//
+//go:noescape
+func narrowF16Blocks(dst []uint16, src []float32) (done int)
+
+// roundF16Blocks converts the elements in whole groups of 8 and returns their number.
+//
+//go:noescape
+func roundF16Blocks(dst []float32, src []float32) (done int)
+
+// narrowBF16Blocks converts the elements in whole groups of 8 and returns their number.
+//
+//go:noescape
+func narrowBF16Blocks(dst []uint16, src []float32) (done int)
+
+// roundBF16Blocks converts the elements in whole groups of 8 and returns their number.
+//
+//go:noescape
+func roundBF16Blocks(dst []float32, src []float32) (done int)

@@ -573,3 +573,196 @@ done:
 	MOVQ BX, done+48(FP)
 	VZEROUPPER
 	RET
+
+// func widenF16Blocks(dst []float32, src []uint16) (done int)
+// Requires: AVX, CMOV, F16C
+TEXT ·widenF16Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JLT     done
+
+loop:
+	VCVTPH2PS (CX)(BX*2), Y0
+	VMOVUPS   Y0, (AX)(BX*4)
+	ADDQ      $0x08, BX
+	CMPQ      BX, DX
+	JLE       loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET
+
+// func widenBF16Blocks(dst []float32, src []uint16) (done int)
+// Requires: AVX, AVX2, CMOV
+TEXT ·widenBF16Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JLT     done
+
+loop:
+	VPMOVZXWD (CX)(BX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (AX)(BX*4)
+	ADDQ      $0x08, BX
+	CMPQ      BX, DX
+	JLE       loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET
+
+// func narrowF16Blocks(dst []uint16, src []float32) (done int)
+// Requires: AVX, CMOV, F16C
+TEXT ·narrowF16Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JLT     done
+
+loop:
+	VMOVUPS   (CX)(BX*4), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVUPS   X0, (AX)(BX*2)
+	ADDQ      $0x08, BX
+	CMPQ      BX, DX
+	JLE       loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET
+
+// func roundF16Blocks(dst []float32, src []float32) (done int)
+// Requires: AVX, CMOV, F16C
+TEXT ·roundF16Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JLT     done
+
+loop:
+	VMOVUPS   (CX)(BX*4), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X0, Y0
+	VMOVUPS   Y0, (AX)(BX*4)
+	ADDQ      $0x08, BX
+	CMPQ      BX, DX
+	JLE       loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET
+
+DATA justBelow<>+0(SB)/4, $0x00007fff
+DATA justBelow<>+4(SB)/4, $0x00007fff
+DATA justBelow<>+8(SB)/4, $0x00007fff
+DATA justBelow<>+12(SB)/4, $0x00007fff
+DATA justBelow<>+16(SB)/4, $0x00007fff
+DATA justBelow<>+20(SB)/4, $0x00007fff
+DATA justBelow<>+24(SB)/4, $0x00007fff
+DATA justBelow<>+28(SB)/4, $0x00007fff
+GLOBL justBelow<>(SB), RODATA|NOPTR, $32
+
+DATA quiet<>+0(SB)/4, $0x00400000
+DATA quiet<>+4(SB)/4, $0x00400000
+DATA quiet<>+8(SB)/4, $0x00400000
+DATA quiet<>+12(SB)/4, $0x00400000
+DATA quiet<>+16(SB)/4, $0x00400000
+DATA quiet<>+20(SB)/4, $0x00400000
+DATA quiet<>+24(SB)/4, $0x00400000
+DATA quiet<>+28(SB)/4, $0x00400000
+GLOBL quiet<>(SB), RODATA|NOPTR, $32
+
+// func narrowBF16Blocks(dst []uint16, src []float32) (done int)
+// Requires: AVX, AVX2, CMOV
+TEXT ·narrowBF16Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JLT     done
+
+loop:
+	VMOVUPS      (CX)(BX*4), Y0
+	VPSLLD       $0x0f, Y0, Y2
+	VPSRLD       $0x1f, Y2, Y2
+	VPADDD       justBelow<>+0(SB), Y0, Y1
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VPOR         quiet<>+0(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X0
+	VPACKUSDW    X0, X1, X0
+	VMOVUPS      X0, (AX)(BX*2)
+	ADDQ         $0x08, BX
+	CMPQ         BX, DX
+	JLE          loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET
+
+// func roundBF16Blocks(dst []float32, src []float32) (done int)
+// Requires: AVX, AVX2, CMOV
+TEXT ·roundBF16Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JLT     done
+
+loop:
+	VMOVUPS   (CX)(BX*4), Y0
+	VPSLLD    $0x0f, Y0, Y2
+	VPSRLD    $0x1f, Y2, Y2
+	VPADDD    justBelow<>+0(SB), Y0, Y1
+	VPADDD    Y2, Y1, Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VPOR      quiet<>+0(SB), Y0, Y0
+	VBLENDVPS Y2, Y0, Y1, Y1
+	VPSRLD    $0x10, Y1, Y1
+	VPSLLD    $0x10, Y1, Y1
+	VMOVUPS   Y1, (AX)(BX*4)
+	ADDQ      $0x08, BX
+	CMPQ      BX, DX
+	JLE       loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET

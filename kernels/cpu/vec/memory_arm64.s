@@ -4,7 +4,11 @@
 
 DATA constants<>+0(SB)/8, $0x0101010101010101
 DATA constants<>+8(SB)/8, $0x0101010101010101
-GLOBL constants<>(SB), RODATA|NOPTR, $16
+DATA constants<>+16(SB)/8, $0x00007fff00007fff
+DATA constants<>+24(SB)/8, $0x00007fff00007fff
+DATA constants<>+32(SB)/8, $0x0040000000400000
+DATA constants<>+40(SB)/8, $0x0040000000400000
+GLOBL constants<>(SB), RODATA|NOPTR, $48
 
 // func fillF32(dst []float32, s float32)
 TEXT ·fillF32(SB), NOSPLIT, $0-28
@@ -356,6 +360,210 @@ loop:
 	ADD $32, R3, R3
 	ADD $4, R1, R1
 	ADD $4, R4, R4
+	CMP R2, R4
+	BLE loop
+
+done:
+	MOVD R4, done+48(FP)
+	RET
+
+// func widenF16Blocks(dst []float32, src []uint16) (done int)
+TEXT ·widenF16Blocks(SB), NOSPLIT, $0-56
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD src_base+24(FP), R2
+	MOVD src_len+32(FP), R3
+	CMP R3, R1
+	CSEL LT, R1, R3, R1
+	MOVD $0, R3
+	SUB $8, R1, R1
+	CMP $0, R1
+	BLT done
+
+loop:
+	FMOVQ 0(R2), F0
+	WORD $0x0e217801 // fcvtl v1.4s, v0.4h
+	WORD $0x4e217800 // fcvtl2 v0.4s, v0.8h
+	FSTPQ (F1, F0), 0(R0)
+	ADD $16, R2, R2
+	ADD $32, R0, R0
+	ADD $8, R3, R3
+	CMP R1, R3
+	BLE loop
+
+done:
+	MOVD R3, done+48(FP)
+	RET
+
+// func widenBF16Blocks(dst []float32, src []uint16) (done int)
+TEXT ·widenBF16Blocks(SB), NOSPLIT, $0-56
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD src_base+24(FP), R2
+	MOVD src_len+32(FP), R3
+	CMP R3, R1
+	CSEL LT, R1, R3, R1
+	MOVD $0, R3
+	SUB $8, R1, R1
+	CMP $0, R1
+	BLT done
+
+loop:
+	FMOVQ 0(R2), F0
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
+	FSTPQ (F1, F0), 0(R0)
+	ADD $16, R2, R2
+	ADD $32, R0, R0
+	ADD $8, R3, R3
+	CMP R1, R3
+	BLE loop
+
+done:
+	MOVD R3, done+48(FP)
+	RET
+
+// func narrowF16Blocks(dst []uint16, src []float32) (done int)
+TEXT ·narrowF16Blocks(SB), NOSPLIT, $0-56
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD src_base+24(FP), R2
+	MOVD src_len+32(FP), R3
+	CMP R3, R1
+	CSEL LT, R1, R3, R1
+	MOVD $0, R3
+	SUB $8, R1, R1
+	CMP $0, R1
+	BLT done
+
+loop:
+	FLDPQ 0(R2), (F0, F1)
+	WORD $0x0e216800 // fcvtn v0.4h, v0.4s
+	WORD $0x4e216820 // fcvtn2 v0.8h, v1.4s
+	FMOVQ F0, 0(R0)
+	ADD $32, R2, R2
+	ADD $16, R0, R0
+	ADD $8, R3, R3
+	CMP R1, R3
+	BLE loop
+
+done:
+	MOVD R3, done+48(FP)
+	RET
+
+// func roundF16Blocks(dst []float32, src []float32) (done int)
+TEXT ·roundF16Blocks(SB), NOSPLIT, $0-56
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD src_base+24(FP), R2
+	MOVD src_len+32(FP), R3
+	CMP R3, R1
+	CSEL LT, R1, R3, R1
+	MOVD $0, R3
+	SUB $8, R1, R1
+	CMP $0, R1
+	BLT done
+
+loop:
+	FLDPQ 0(R2), (F0, F1)
+	WORD $0x0e216800 // fcvtn v0.4h, v0.4s
+	WORD $0x4e216820 // fcvtn2 v0.8h, v1.4s
+	WORD $0x0e217801 // fcvtl v1.4s, v0.4h
+	WORD $0x4e217800 // fcvtl2 v0.4s, v0.8h
+	FSTPQ (F1, F0), 0(R0)
+	ADD $32, R2, R2
+	ADD $32, R0, R0
+	ADD $8, R3, R3
+	CMP R1, R3
+	BLE loop
+
+done:
+	MOVD R3, done+48(FP)
+	RET
+
+// func narrowBF16Blocks(dst []uint16, src []float32) (done int)
+TEXT ·narrowBF16Blocks(SB), NOSPLIT, $0-56
+	MOVD $constants<>(SB), R0
+	MOVD dst_base+0(FP), R1
+	MOVD dst_len+8(FP), R2
+	MOVD src_base+24(FP), R3
+	MOVD src_len+32(FP), R4
+	CMP R4, R2
+	CSEL LT, R2, R4, R2
+	MOVD $0, R4
+	SUB $8, R2, R2
+	CMP $0, R2
+	BLT done
+
+loop:
+	FLDPQ 0(R3), (F0, F1)
+	FMOVQ 16(R0), F2
+	FMOVQ 32(R0), F3
+	WORD $0x4f2f5404 // shl v4.4s, v0.4s, #15
+	WORD $0x6f210484 // ushr v4.4s, v4.4s, #31
+	WORD $0x4ea28484 // add v4.4s, v4.4s, v2.4s
+	WORD $0x4ea08484 // add v4.4s, v4.4s, v0.4s
+	WORD $0x4e20e405 // fcmeq v5.4s, v0.4s, v0.4s
+	WORD $0x4ea31c00 // orr v0.16b, v0.16b, v3.16b
+	WORD $0x6e601c85 // bsl v5.16b, v4.16b, v0.16b
+	WORD $0x4f2f5420 // shl v0.4s, v1.4s, #15
+	WORD $0x6f210400 // ushr v0.4s, v0.4s, #31
+	WORD $0x4ea28400 // add v0.4s, v0.4s, v2.4s
+	WORD $0x4ea18400 // add v0.4s, v0.4s, v1.4s
+	WORD $0x4e21e422 // fcmeq v2.4s, v1.4s, v1.4s
+	WORD $0x4ea31c21 // orr v1.16b, v1.16b, v3.16b
+	WORD $0x6e611c02 // bsl v2.16b, v0.16b, v1.16b
+	WORD $0x4e4258a0 // uzp2 v0.8h, v5.8h, v2.8h
+	FMOVQ F0, 0(R1)
+	ADD $32, R3, R3
+	ADD $16, R1, R1
+	ADD $8, R4, R4
+	CMP R2, R4
+	BLE loop
+
+done:
+	MOVD R4, done+48(FP)
+	RET
+
+// func roundBF16Blocks(dst []float32, src []float32) (done int)
+TEXT ·roundBF16Blocks(SB), NOSPLIT, $0-56
+	MOVD $constants<>(SB), R0
+	MOVD dst_base+0(FP), R1
+	MOVD dst_len+8(FP), R2
+	MOVD src_base+24(FP), R3
+	MOVD src_len+32(FP), R4
+	CMP R4, R2
+	CSEL LT, R2, R4, R2
+	MOVD $0, R4
+	SUB $8, R2, R2
+	CMP $0, R2
+	BLT done
+
+loop:
+	FLDPQ 0(R3), (F0, F1)
+	FMOVQ 16(R0), F2
+	FMOVQ 32(R0), F3
+	WORD $0x4f2f5404 // shl v4.4s, v0.4s, #15
+	WORD $0x6f210484 // ushr v4.4s, v4.4s, #31
+	WORD $0x4ea28484 // add v4.4s, v4.4s, v2.4s
+	WORD $0x4ea08484 // add v4.4s, v4.4s, v0.4s
+	WORD $0x4e20e405 // fcmeq v5.4s, v0.4s, v0.4s
+	WORD $0x4ea31c00 // orr v0.16b, v0.16b, v3.16b
+	WORD $0x6e601c85 // bsl v5.16b, v4.16b, v0.16b
+	WORD $0x4f2f5420 // shl v0.4s, v1.4s, #15
+	WORD $0x6f210400 // ushr v0.4s, v0.4s, #31
+	WORD $0x4ea28400 // add v0.4s, v0.4s, v2.4s
+	WORD $0x4ea18400 // add v0.4s, v0.4s, v1.4s
+	WORD $0x4e21e422 // fcmeq v2.4s, v1.4s, v1.4s
+	WORD $0x4ea31c21 // orr v1.16b, v1.16b, v3.16b
+	WORD $0x6e611c02 // bsl v2.16b, v0.16b, v1.16b
+	WORD $0x4e4258a0 // uzp2 v0.8h, v5.8h, v2.8h
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
+	FSTPQ (F1, F0), 0(R1)
+	ADD $32, R3, R3
+	ADD $32, R1, R1
+	ADD $8, R4, R4
 	CMP R2, R4
 	BLE loop
 

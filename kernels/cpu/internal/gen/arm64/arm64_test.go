@@ -65,6 +65,15 @@ func every() *Func {
 		f.DupGeneral(a, v(), r)
 		f.LoadSplat(a, v(), operand.Mem{Base: r})
 	}
+	for point := 1; point <= 32; point++ {
+		f.FromFixed(point, v(), v())
+	}
+	f.WidenBF16(false, v(), v())
+	f.WidenBF16(true, v(), v())
+	f.Lookup(v(), v(), v())
+	for at := range 4 {
+		f.Dot(v(), v(), v(), at)
+	}
 	f.Greatest(v(), v())
 	f.Zero(v())
 	f.Move(v(), v())
@@ -215,16 +224,17 @@ func TestWords(t *testing.T) {
 // TestRefused checks that what does not exist panics, with its name.
 func TestRefused(t *testing.T) {
 	for want, emit := range map[string]func(*Func){
-		"no instruction fcbrt":       func(f *Func) { f.Two("fcbrt", S4, Vector(), Vector()) },
-		"no instruction fpow":        func(f *Func) { f.Three("fpow", S4, Vector(), Vector(), Vector()) },
-		"shl by 32 of 4s":            func(f *Func) { f.Shift("shl", S4, 32, Vector(), Vector()) },
-		"sshr by 0 of 4s":            func(f *Func) { f.Shift("sshr", S4, 0, Vector(), Vector()) },
-		"lane 4 of 4s":               func(f *Func) { f.Element("fmla", S4, Vector(), Vector(), Vector(), 4) },
-		"no instruction fcvtl to 4s": func(f *Func) { f.Change("fcvtl", S4, Vector(), Vector()) },
-		"fdiv by element":            func(f *Func) { f.Element("fdiv", S4, Vector(), Vector(), Vector(), 0) },
-		"is not set on every way":    func(f *Func) { f.Copy(General(), General()) },
-		"no label nowhere":           func(f *Func) { f.Jump("nowhere") },
-		"label twice twice":          func(f *Func) { f.Label("twice"); f.Label("twice") },
+		"no instruction fcbrt":        func(f *Func) { f.Two("fcbrt", S4, Vector(), Vector()) },
+		"no instruction fpow":         func(f *Func) { f.Three("fpow", S4, Vector(), Vector(), Vector()) },
+		"shl by 32 of 4s":             func(f *Func) { f.Shift("shl", S4, 32, Vector(), Vector()) },
+		"sshr by 0 of 4s":             func(f *Func) { f.Shift("sshr", S4, 0, Vector(), Vector()) },
+		"33 bits behind the point":    func(f *Func) { f.FromFixed(33, Vector(), Vector()) },
+		"lane 4 of 4s":                func(f *Func) { f.Element("fmla", S4, Vector(), Vector(), Vector(), 4) },
+		"no instruction fcvtl to 16b": func(f *Func) { f.Change("fcvtl", B16, Vector(), Vector()) },
+		"fdiv by element":             func(f *Func) { f.Element("fdiv", S4, Vector(), Vector(), Vector(), 0) },
+		"is not set on every way":     func(f *Func) { f.Copy(General(), General()) },
+		"no label nowhere":            func(f *Func) { f.Jump("nowhere") },
+		"label twice twice":           func(f *Func) { f.Label("twice"); f.Label("twice") },
 		"needs more than 32 registers": func(f *Func) {
 			all := make([]reg.VecVirtual, 33)
 			for i := range all {

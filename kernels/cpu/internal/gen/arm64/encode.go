@@ -109,7 +109,7 @@ var two = map[string]encoding{
 }
 
 // shifts has the shifts by a number of bits.
-var shifts = map[string]uint32{"shl": 0x4f005400, "sshr": 0x4f000400}
+var shifts = map[string]uint32{"shl": 0x4f005400, "sshr": 0x4f000400, "ushr": 0x6f000400}
 
 // A change is an instruction whose destination has another arrangement than its sources.
 type change struct {
@@ -126,6 +126,10 @@ var changes = map[string]change{
 	"fcvtl2.d": {0x4e617800, D2, S4, 1, false},
 	"fcvtn.s":  {0x0e616800, S2, D2, 1, false},
 	"fcvtn2.s": {0x4e616800, S4, D2, 1, true},
+	"fcvtn.h":  {0x0e216800, H4, S4, 1, false},
+	"fcvtn2.h": {0x4e216800, H8, S4, 1, true},
+	"fcvtl.s":  {0x0e217800, S4, H4, 1, false},
+	"fcvtl2.s": {0x4e217800, S4, H8, 1, false},
 	"xtn.b":    {0x0e212800, B8, H8, 1, false},
 	"xtn.h":    {0x0e612800, H4, S4, 1, false},
 	"xtn2.h":   {0x4e612800, H8, S4, 1, true},
@@ -139,10 +143,24 @@ var changes = map[string]change{
 	"umull2.d": {0x6ea0c000, D2, S4, 2, false},
 }
 
+// shiftLong has the shifts to lanes twice as wide, by the bits of a source's lane, which is of 16.
+var shiftLong = map[bool]uint32{false: 0x2e613800, true: 0x6e613800}
+
+// fixedWord converts signed integers with so many bits behind the point, from 1 to 32.
+func fixedWord(point int) uint32 {
+	if point < 1 || point > 32 {
+		panic(fmt.Sprintf("arm64: scvtf with %d bits behind the point", point))
+	}
+	return 0x4f00e400 | uint32(64-point)<<16
+}
+
 // byElement has the instructions whose second source is one lane of a register.
 var byElement = map[string]encoding{
 	"fmla": {0x4f801000, floating, true},
 }
+
+// dotBits is SDOT by an element.
+const dotBits = 0x4f80e000
 
 // registers puts the numbers of registers into an instruction.
 func registers(word, d, n, m uint32) uint32 { return word | m<<16 | n<<5 | d }

@@ -131,6 +131,29 @@ func (f *Func) Change(name string, to Arrangement, d operand.Op, sources ...oper
 	}, regs...)
 }
 
+// WidenBF16 makes numbers of S4 of the lower four of H8 that are upper halves of such, or of the upper four.
+func (f *Func) WidenBF16(upper bool, d, n operand.Op) {
+	name, from := "shll", H4
+	if upper {
+		name, from = "shll2", H8
+	}
+	f.vector(fmt.Sprintf("%s v%%[1]s.4s, v%%[2]s.%s, #16", name, from), false,
+		func(r []uint32) uint32 { return registers(shiftLong[upper], r[0], r[1], 0) }, f.register(d), f.value(n))
+}
+
+// FromFixed converts signed integers of S4, of which so many bits are behind the point.
+func (f *Func) FromFixed(point int, d, n operand.Op) {
+	word := fixedWord(point)
+	f.vector(fmt.Sprintf("scvtf v%%[1]s.4s, v%%[2]s.4s, #%d", point), false,
+		func(r []uint32) uint32 { return registers(word, r[0], r[1], 0) }, f.register(d), f.value(n))
+}
+
+// Lookup sets each byte of d to the byte of n whose number that of m is, or to 0 if n has none.
+func (f *Func) Lookup(d, n, m operand.Op) {
+	f.vector("tbl v%[1]s.16b, {v%[2]s.16b}, v%[3]s.16b", false,
+		func(r []uint32) uint32 { return registers(0x4e000000, r[0], r[1], r[2]) }, f.register(d), f.value(n), f.value(m))
+}
+
 // Element is d = d op (n, lane number at of m), or d = n op that.
 func (f *Func) Element(name string, a Arrangement, d, n, m operand.Op, at int) {
 	e, ok := byElement[name]
@@ -139,6 +162,13 @@ func (f *Func) Element(name string, a Arrangement, d, n, m operand.Op, at int) {
 	}
 	word := elementWord(e, a, uint32(at))
 	f.vector(fmt.Sprintf("%s v%%[1]s.%s, v%%[2]s.%[2]s, v%%[3]s.%[3]s[%[4]d]", name, a, a.element(), at), e.reads,
+		func(r []uint32) uint32 { return registers(word, r[0], r[1], r[2]) }, f.register(d), f.value(n), f.value(m))
+}
+
+// Dot adds to each S4 lane of d the products of four signed bytes of n and those of lane number at of m. FEAT_DotProd has it.
+func (f *Func) Dot(d, n, m operand.Op, at int) {
+	word := elementWord(encoding{bits: dotBits}, S4, uint32(at))
+	f.vector(fmt.Sprintf("sdot v%%[1]s.4s, v%%[2]s.16b, v%%[3]s.4b[%d]", at), true,
 		func(r []uint32) uint32 { return registers(word, r[0], r[1], r[2]) }, f.register(d), f.value(n), f.value(m))
 }
 

@@ -1,11 +1,13 @@
-// Command panel generates the amd64 assembly of package kernels/cpu/panel: products of a block of rows and a panel of weights
-// of few bits, which are unpacked in registers.
+// Command panel generates the assembly of package kernels/cpu/panel for amd64, or with -arch=arm64 for Arm: products of a block
+// of rows and a panel of weights of few bits, which are unpacked in registers.
 //
 // The output depends on nothing but this program, so it can be regenerated and compared.
 package main
 
 import (
+	"flag"
 	"fmt"
+	"os"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -41,13 +43,15 @@ type format struct {
 	doc   string
 	// unpack gives the function that makes vector v of row i of an octet, at q, as numbers of float32 in a register.
 	unpack func(w width, q GPVirtual) func(i, v int, to VecVirtual)
+	// neon does the same for Arm.
+	neon neonUnpack
 }
 
 var formats = []format{
-	{"i4", 4 * columns, "four bits, eight rows of a column in a word", unpackI4},
-	{"i8", 8 * columns, "eight bits", unpackI8},
-	{"bf16", 16 * columns, "bfloat16", unpackBF16},
-	{"f16", 16 * columns, "binary16", unpackF16},
+	{"i4", 4 * columns, "four bits, eight rows of a column in a word", unpackI4, neonI4},
+	{"i8", 8 * columns, "eight bits", unpackI8, neonI8},
+	{"bf16", 16 * columns, "bfloat16", unpackBF16, neonBF16},
+	{"f16", 16 * columns, "binary16", unpackF16, neonF16},
 }
 
 // nibbles has the numbers of four bits, made once.
@@ -118,14 +122,23 @@ func zero(w width, r VecVirtual) {
 	}
 }
 
+const tileSignature = "func(octets, block int, x *float32, q *byte, scale *float32, lds int, y *float32)"
+
+// describe is the documentation of the kernel for a block of rows.
+func (f format) describe(name string, rows int) []string {
+	return []string{
+		fmt.Sprintf("%s adds the product of %d rows and a panel of weights to y [%[2]d][32].", name, rows),
+		fmt.Sprintf("The weights, octets of 8 rows, are stored in %s. x is [octets][%d][8].", f.doc, rows),
+		"Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.",
+	}
+}
+
 // generate makes the kernel for a block of rows. One row has two sums for each column, to cover the latency of a multiply-add.
 func (f format) generate(w width, rows int) {
 	name := fmt.Sprintf("%sx%d%s", f.name, rows, w.name)
-	TEXT(name, NOSPLIT, "func(octets, block int, x *float32, q *byte, scale *float32, lds int, y *float32)")
+	TEXT(name, NOSPLIT, tileSignature)
 	Pragma("noescape")
-	Doc(fmt.Sprintf("%s adds the product of %d rows and a panel of weights to y [%[2]d][32].", name, rows),
-		fmt.Sprintf("The weights, octets of 8 rows, are stored in %s. x is [octets][%d][8].", f.doc, rows),
-		"Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.")
+	Doc(f.describe(name, rows)...)
 	octets := Load(Param("octets"), GP64()).(GPVirtual)
 	block := Load(Param("block"), GP64()).(GPVirtual)
 	x := Load(Param("x"), GP64()).(GPVirtual)
@@ -213,6 +226,15 @@ func (f format) generate(w width, rows int) {
 }
 
 func main() {
+	arch := flag.String("arch", "amd64", "the processor: amd64 or arm64")
+	flag.Parse()
+	if *arch == "arm64" {
+		if err := neonFile().Write(); err != nil {
+			fmt.Fprintf(os.Stderr, "panel: %v\n", err)
+			os.Exit(1)
+		}
+		return
+	}
 	for _, f := range formats {
 		for _, w := range []width{avx2, avx512} {
 			for _, rows := range w.rows {

@@ -27,6 +27,7 @@ func memoryFamily(g *generator) {
 	widen()
 	narrow()
 	masks()
+	halves()
 }
 
 // transposeBlocks emits the transposition of a matrix whose sides are

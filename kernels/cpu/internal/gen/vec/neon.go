@@ -471,6 +471,7 @@ func neonMemory(g *generator) {
 		g.fn.Three("bic", arm64.B16, low, one(), low)
 		g.fn.StorePart(4, Mem{Base: dst}, low)
 	})
+	neonHalves(g)
 }
 
 // neonConversion is conversion, with elements of from and to bytes.
