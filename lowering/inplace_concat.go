@@ -21,12 +21,17 @@ func Strides(can func(op graph.Op, args, results []graph.Operand) bool) Option {
 // An operand is moved if it is a temporary value of its own, made once, outside the prepared part, and all launches that touch
 // it can do so in strides.
 func (p *Program) joinInPlace(can func(op graph.Op, args, results []graph.Operand) bool) {
+	if !slices.ContainsFunc(p.Launches, func(l Launch) bool { _, joins := l.Op.(graph.Concat); return joins }) {
+		return
+	}
 	moved, gone := map[int]bool{}, map[int]bool{}
 	users := make([][]int, len(p.Buffers)) // the launches that touch each buffer
 	for i, l := range p.Launches {
-		for _, v := range slices.Concat(l.Args, l.Results) {
-			if u := users[v.Buffer]; len(u) == 0 || u[len(u)-1] != i {
-				users[v.Buffer] = append(u, i)
+		for _, list := range [][]View{l.Args, l.Results} {
+			for _, v := range list {
+				if u := users[v.Buffer]; len(u) == 0 || u[len(u)-1] != i {
+					users[v.Buffer] = append(u, i)
+				}
 			}
 		}
 	}

@@ -10,7 +10,8 @@ import (
 func (p *Program) prepare(frozen graph.PerNode[bool]) {
 	const prepared, run = 1, 2 // a buffer that the prepared part makes, and one of them that the run reads
 	made := make([]uint8, len(p.Buffers))
-	var first, rest []Launch
+	var first []Launch
+	rest := make([]Launch, 0, len(p.Launches))
 	for _, l := range p.Launches {
 		once := frozen.Get(l.Node) && !slices.ContainsFunc(l.Results, func(v View) bool { return p.Buffers[v.Buffer].Role != Temp })
 		for _, v := range l.Args {

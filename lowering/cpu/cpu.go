@@ -137,8 +137,8 @@ func (d *Device) Place(p *lowering.Program) {
 	estimate.Exchanges(p, links)
 	for i := range p.Launches {
 		l := &p.Launches[i]
-		if op, x, w := convolutionOf(l); op != nil {
-			if way, ok := d.tuning.Tuned(*op, x, w); ok {
+		if op, x, w, ok := convolutionOf(l); ok {
+			if way, ok := d.tuning.Tuned(op, x, w); ok {
 				l.Way = way.Text() + ", tuned"
 			}
 		}
@@ -151,31 +151,33 @@ func Convolutions(p *lowering.Program) (list []kernels.Convolution, ways map[ker
 	ways = map[kernels.Convolution]kernels.Way{}
 	for i := range p.Launches[p.Prepared:] {
 		l := &p.Launches[p.Prepared+i]
-		if op, x, w := convolutionOf(l); op != nil && l.Device == "" {
-			c := kernels.ConvolutionOf(*op, x, w)
+		if op, x, w, ok := convolutionOf(l); ok && l.Device == "" {
+			c := kernels.ConvolutionOf(op, x, w)
 			if _, ok := ways[c]; !ok {
-				list, ways[c] = append(list, c), kernels.WayOf(*op, x, w)
+				list, ways[c] = append(list, c), kernels.WayOf(op, x, w)
 			}
 		}
 	}
 	return list, ways
 }
 
-// convolutionOf is the convolution that a launch computes, with the types of its images and filters, or nil.
-func convolutionOf(l *lowering.Launch) (op *graph.Conv2D, images, filters graph.Type) {
-	of, args := l.Op, l.Args
-	if f, ok := of.(graph.Fusion); ok && f.Anchor == graph.AnchorConv {
-		n := f.Anchored()
-		if c, ok := n.Op.(graph.Conv2D); ok {
-			return &c, n.Args[0].Type, n.Args[1].Type
+// convolutionOf is the convolution that a launch computes, if it does, with the types of its images and filters.
+func convolutionOf(l *lowering.Launch) (op graph.Conv2D, images, filters graph.Type, ok bool) {
+	if f, fused := l.Op.(graph.Fusion); fused {
+		if f.Anchor != graph.AnchorConv {
+			return op, images, filters, false
 		}
-		return nil, images, filters
+		n := f.Anchored()
+		if op, ok = n.Op.(graph.Conv2D); ok {
+			images, filters = n.Args[0].Type, n.Args[1].Type
+		}
+		return op, images, filters, ok
 	}
-	if c, ok := of.(graph.Conv2D); ok {
+	if op, ok = l.Op.(graph.Conv2D); ok {
 		typed := func(v lowering.View) graph.Type { return graph.Type{DType: v.DType, Shape: v.Layout.Shape} }
-		return &c, typed(args[0]), typed(args[1])
+		images, filters = typed(l.Args[0]), typed(l.Args[1])
 	}
-	return nil, images, filters
+	return op, images, filters, ok
 }
 
 // Compile implements lowering.Device. A program that needs more memory than available (see package memlimit) is refused
