@@ -86,7 +86,8 @@ func doctor(e *cli.Env, json bool) error {
 
 // vectorCheck tells whether the kernels in assembly are in use.
 func vectorCheck(m cli.Machine) check {
-	c := check{Name: "vector kernels", State: stateOK, Detail: m.GEMM, For: "target cpu at full speed"}
+	c := check{Name: "vector kernels", State: stateOK, Detail: m.GEMM + "; for weights of few bits " + m.Panels,
+		For: "target cpu at full speed"}
 	if m.GEMM == "portable" {
 		c.State, c.Detail = stateMissing, "portable Go is in use; the kernels in assembly require AVX2 and FMA, or NEON"
 	}

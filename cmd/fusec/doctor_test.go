@@ -23,7 +23,8 @@ func TestDoctor(t *testing.T) {
 	if err := json.Unmarshal([]byte(clitest.Good(t, "doctor", "--json")), &rep); err != nil {
 		t.Fatal(err)
 	}
-	if rep.Schema != "fusec.doctor/1" || rep.Machine.Cores < 1 || rep.Machine.GEMM == "" || len(rep.Checks) < 8 {
+	if rep.Schema != "fusec.doctor/1" || rep.Machine.Cores < 1 || rep.Machine.GEMM == "" || rep.Machine.Panels == "" ||
+		len(rep.Checks) < 8 {
 		t.Errorf("%+v", rep)
 	}
 	for _, c := range rep.Checks {

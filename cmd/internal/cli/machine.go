@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/panel"
 	"fusec/lowering/local"
 )
 
@@ -18,7 +19,8 @@ type Machine struct {
 	CPU      string   `json:"cpu"`
 	Cores    int      `json:"cores"` // that this process may use
 	Features []string `json:"features"`
-	GEMM     string   `json:"gemm"` // the kernel of matrix multiplication
+	GEMM     string   `json:"gemm"`             // the kernel of matrix multiplication
+	Panels   string   `json:"panels,omitempty"` // that of products with weights of few bits
 	Memory   int64    `json:"memory_bytes,omitempty"`
 	Free     int64    `json:"-"` // changes from run to run
 	OS       string   `json:"os"`
@@ -34,7 +36,7 @@ func (m Machine) String() string {
 // ThisMachine describes the computer that this process runs on.
 var ThisMachine = sync.OnceValue(func() Machine {
 	m := Machine{CPU: local.Processor(), Cores: runtime.NumCPU(), Features: features(), GEMM: gemm.Kernel[float32](),
-		OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version()}
+		Panels: panel.Kernel(), OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version()}
 	mem := local.Fields("/proc/meminfo")
 	m.Memory, m.Free = Kibibytes(mem["MemTotal"]), Kibibytes(mem["MemAvailable"])
 	return m

@@ -128,6 +128,9 @@ func TestRefused(t *testing.T) {
 	if _, err := New(Config{Type: graph.I8}, nil); err == nil {
 		t.Error("no pool is accepted")
 	}
+	if Kernel() != kernels[0].name {
+		t.Errorf("the kernel is %s", Kernel())
+	}
 	plan, err := New(Config{M: 1, N: 1, K: 9, Type: graph.I8, LDX: 9, LDC: 1}, p)
 	if err != nil {
 		t.Fatal(err)

@@ -68,6 +68,9 @@ type tile = func(octets, block int, x *float32, q *byte, scale *float32, lds int
 // kernels are those that this processor can run, the preferred one first.
 var kernels = append(native(), &portable)
 
+// Kernel returns the name of the instruction set in use.
+func Kernel() string { return kernels[0].name }
+
 // New makes a plan that runs on the workers of p.
 func New(cfg Config, p *pool.Pool) (*Plan, error) { return newPlan(cfg, p, kernels[0]) }
 

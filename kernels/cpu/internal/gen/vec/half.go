@@ -125,7 +125,9 @@ func neonHalves(g *generator) {
 		f().Change("fcvtn2", arm64.H8, v, high)
 		return v
 	}
-	g.neonConversion("narrowF16Blocks", narrows, halfGroup, 4, 2, func(src, dst reg.Register) { f().Store(Mem{Base: dst}, toF16(src)) })
+	g.neonConversion("narrowF16Blocks", narrows, halfGroup, 4, 2, func(src, dst reg.Register) {
+		f().Store(Mem{Base: dst}, toF16(src))
+	})
 	g.neonConversion("roundF16Blocks", rounds, halfGroup, 4, 4, func(src, dst reg.Register) { store(dst, widenF16(toF16(src))) })
 	toBF16 := func(src reg.Register) reg.VecVirtual { // the upper halves of rounded numbers
 		low, high := vector(), vector()
@@ -151,7 +153,9 @@ func neonHalves(g *generator) {
 		f().Three("uzp2", arm64.H8, v, round(low), round(high))
 		return v
 	}
-	g.neonConversion("narrowBF16Blocks", narrows, halfGroup, 4, 2, func(src, dst reg.Register) { f().Store(Mem{Base: dst}, toBF16(src)) })
+	g.neonConversion("narrowBF16Blocks", narrows, halfGroup, 4, 2, func(src, dst reg.Register) {
+		f().Store(Mem{Base: dst}, toBF16(src))
+	})
 	g.neonConversion("roundBF16Blocks", rounds, halfGroup, 4, 4, func(src, dst reg.Register) {
 		v := toBF16(src)
 		store(dst, func(upper bool, d Op) { f().WidenBF16(upper, d, v) })
