@@ -24,6 +24,7 @@ class Operations(unittest.TestCase):
     def hold(self, op, theirs, *shapes):
         args = tensors(*shapes)
         torch.autograd.gradcheck(op, args)
+        torch.autograd.gradgradcheck(op, args, fast_mode=True)
         for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
             mine = [a.detach().to(dtype).requires_grad_() for a in args]
             other = [a.detach().clone().requires_grad_() for a in mine]
@@ -52,6 +53,12 @@ class Operations(unittest.TestCase):
         mask[..., 0] = True
         self.hold(lambda q, k, v: fusec.torch.attention(q, k, v, mask),
                   lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask), (2, 3, 5, 4), *[(2, 3, 7, 4)] * 2)
+        for mask in ((5, 7), (3, 1, 7), (2, 1, 1, 1)):
+            self.hold(fusec.torch.attention, F.scaled_dot_product_attention, (2, 3, 5, 4), *[(2, 3, 7, 4)] * 2, mask)
+        self.hold(lambda q, k, v, m: fusec.torch.attention(q, k, v, m, causal=True, window=4), lambda q, k, v, m:
+                  F.scaled_dot_product_attention(q, k, v, m.masked_fill((torch.arange(5)[:, None] + 2 - torch.arange(7)).sub(1.5).abs() > 2,
+                                                                        -torch.inf), enable_gqa=True),
+                  (2, 6, 5, 4), *[(2, 3, 7, 4)] * 2, (5, 7))
         at = torch.arange(9)
         window = (at[:, None] - at).abs() < 3
         self.hold(lambda q, k, v: fusec.torch.attention(q, k, v, window=3),
@@ -100,8 +107,25 @@ class Operations(unittest.TestCase):
         with self.assertRaisesRegex(fusec.FusecError, "no activation 'softsign'"):
             fusec.torch.linear(x, x, activation="softsign")
         q = torch.randn(1, 1, 2, 3)
-        with self.assertRaisesRegex(fusec.FusecError, "no gradient for mask"):
-            fusec.torch.attention(q, q, q, torch.zeros(2, 2, requires_grad=True))
+        with self.assertRaisesRegex(fusec.FusecError, "mask"):
+            fusec.torch.attention(q, q, q, torch.zeros(3, 2))
+
+    def test_second(self):
+        """Second derivatives where operands are one tensor, where a query attends nowhere, and of third order."""
+        q, = tensors((1, 2, 4, 3))
+        nowhere = torch.ones(4, 4, dtype=torch.bool)
+        nowhere[1] = False
+        for f in (lambda q: fusec.torch.attention(q, q, q, causal=True), lambda q: fusec.torch.attention(q, q, q, nowhere)):
+            torch.autograd.gradcheck(f, q)
+            torch.autograd.gradgradcheck(f, q)
+        x, w = tensors((3, 5), (4, 5))
+
+        def slope(x, w):
+            return torch.autograd.grad(fusec.torch.linear(x, w, activation="tanh").sum(), w, create_graph=True)[0]
+
+        torch.autograd.gradgradcheck(slope, (x, w))
+        for p in torch.nn.Parameter(x.detach()), x.detach():  # an operand that needs no gradient
+            torch.autograd.gradgradcheck(lambda w: fusec.torch.linear(p, w, activation="gelu"), w)
 
     def test_compiled(self):
         """An operation inside torch.compile."""

@@ -1,5 +1,6 @@
 """Operations with gradients for PyTorch's dispatcher: linear, attention, moe, layer_norm and rms_norm. Each is a program that is
-compiled for the shapes and strides of its operands when they first come, and kept."""
+compiled for the shapes and strides of its operands when they first come, and kept. Second derivatives are PyTorch's, of the same
+function in its operations."""
 
 import collections
 import functools
@@ -11,6 +12,7 @@ import torch
 from .._library import FusecError
 from .._model import parse
 from ._backend import Runner, inverse, plain
+from . import _second
 from ._grads import library
 from ._text import Unsupported, Writer, number
 
@@ -18,7 +20,7 @@ MAX_KERNELS = 256
 
 # An operation: the names of its operands, those that may be None, a function of a Writer, the operands' values by name and the
 # settings that gives its result, and one of the operands and settings that gives the shape of the result.
-Operation = collections.namedtuple("Operation", "name operands optional fixed write shape")
+Operation = collections.namedtuple("Operation", "name operands optional write shape")
 OPERATIONS = {}
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "silu": "silu", "tanh": "tanh", "sigmoid": "sigmoid"}
 
@@ -89,9 +91,9 @@ def _call(name, settings, operands, dy, wanted):
     return runner(*(t.detach() for t in (*operands, dy) if t is not None))
 
 
-def _define(name, operands, optional, settings, fixed, write, shape):
+def _define(name, operands, optional, settings, write, shape):
     """Declares an operation to PyTorch, with its gradient, both with what fake tensors need."""
-    op = OPERATIONS[name] = Operation(name, operands, optional, fixed, write, shape)
+    op = OPERATIONS[name] = Operation(name, operands, optional, write, shape)
     count = len(operands)
     tensors = ", ".join(f"Tensor{'?' if o in optional else ''} {o}" for o in operands)
     library.define(f"{name}({tensors}{settings}) -> Tensor")
@@ -123,20 +125,26 @@ def _define(name, operands, optional, settings, fixed, write, shape):
     torch.library.register_fake(f"fusec::{name}_backward", fake_backward, lib=library)
 
     def keep(ctx, inputs, output):
-        for o in fixed:
-            t = inputs[operands.index(o)]
-            if t is not None and t.requires_grad:
-                raise FusecError(f"{name} has no gradient for {o}")
         ctx.save_for_backward(*inputs[:count])
         ctx.settings = inputs[count:]
 
     def differentiate(ctx, dy):
         saved = ctx.saved_tensors
-        wanted = [t is not None and need and o not in fixed for t, need, o in zip(saved, ctx.needs_input_grad, operands)]
+        wanted = [t is not None and need for t, need in zip(saved, ctx.needs_input_grad)]
         given = iter(getattr(torch.ops.fusec, f"{name}_backward")(dy, *saved, *ctx.settings, wanted))
         return (*(next(given) if want else None for want in wanted), *(None for _ in ctx.settings))
 
+    def keep_again(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[:count + 1])
+        ctx.settings = inputs[count + 1:]
+
+    def differentiate_again(ctx, dgrads):
+        *settings, wanted = ctx.settings
+        second = _second.derivatives(name, settings, ctx.saved_tensors, wanted, ctx.needs_input_grad, dgrads)
+        return (*second, *(None for _ in ctx.settings))
+
     torch.library.register_autograd(f"fusec::{name}", differentiate, setup_context=keep, lib=library)
+    torch.library.register_autograd(f"fusec::{name}_backward", differentiate_again, setup_context=keep_again, lib=library)
 
 
 def _flag(name, on):
@@ -189,14 +197,14 @@ def _rms_norm(w, of, eps):
     return w.op(f"rms_norm[eps={number(eps, torch.float64)}]", [x, _vector(w, of, "gain", 1)], x.shape, x.dtype)
 
 
-_define("linear", ("x", "w", "b", "residual"), ("b", "residual"), ", str? activation", (), _linear,
+_define("linear", ("x", "w", "b", "residual"), ("b", "residual"), ", str? activation", _linear,
         lambda x, w, *rest: (*x.shape[:-1], w.shape[0]))
-_define("attention", ("q", "k", "v", "mask"), ("mask",), ", bool causal, float? scale, int window", ("mask",), _attention,
+_define("attention", ("q", "k", "v", "mask"), ("mask",), ", bool causal, float? scale, int window", _attention,
         lambda q, k, v, *rest: (*q.shape[:-1], v.shape[-1]))
-_define("moe", ("x", "gates", "w1", "w2", "w3"), ("w3",), ", str activation", (), _moe,
+_define("moe", ("x", "gates", "w1", "w2", "w3"), ("w3",), ", str activation", _moe,
         lambda x, gates, w1, w2, *rest: (*x.shape[:-1], w2.shape[-1]))
-_define("layer_norm", ("x", "gain", "bias"), ("gain", "bias"), ", float eps", (), _layer_norm, lambda x, *rest: x.shape)
-_define("rms_norm", ("x", "gain"), ("gain",), ", float eps", (), _rms_norm, lambda x, *rest: x.shape)
+_define("layer_norm", ("x", "gain", "bias"), ("gain", "bias"), ", float eps", _layer_norm, lambda x, *rest: x.shape)
+_define("rms_norm", ("x", "gain"), ("gain",), ", float eps", _rms_norm, lambda x, *rest: x.shape)
 
 
 def linear(x, w, b=None, *, activation=None, residual=None):
@@ -209,7 +217,7 @@ def attention(q, k, v, mask=None, *, causal=False, scale=None, window=0):
     """softmax(scale·q·kᵀ + mask)·v, for q [..., h, sq, d], k [..., hk, sk, d] and v [..., hk, sk, dv], where h is a multiple of hk.
     The scale is 1/√d if it is not given. Queries stand at the last of the keys: with causal each attends to the keys up to its own,
     with a window > 0 to those less than window positions away. A mask, broadcast to [..., h, sq, sk], is added, or if it is of
-    bool, has True for the scores that stay. It has no gradient."""
+    bool, has True for the scores that stay. The gradient of a mask of numbers is as large as the scores before it is summed up."""
     return torch.ops.fusec.attention(q, k, v, mask, causal, scale, window)
 
 
