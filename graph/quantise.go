@@ -178,11 +178,56 @@ func lowerDequantize(b *Builder, op Op, args []*Node) []*Node {
 		return nil
 	}
 	s, d := x.Type.Shape, scale.Type.DType
-	y := b.CastTo(d, x)
+	y := b.CastTo(d, wholeNumbers(x))
 	if len(args) > 2 {
 		y = b.Binary(Sub, y, spreadScale(b, b.CastTo(d, args[2]), q.Axis, q.Block, s))
 	}
 	return []*Node{b.Binary(Mul, y, spreadScale(b, scale, q.Axis, q.Block, s))}
+}
+
+// wholeNumbers is what n, the result of [lowerQuantize], casts: whole numbers in the range of n's type, or NaN. It is n itself if
+// n is something else.
+func wholeNumbers(n *Node) *Node {
+	if _, ok := n.Op.(Cast); !ok {
+		return n
+	}
+	limited, lo, hi := n.Args[0], 0., 0.
+	below, ok := limitedBy(limited, Max, &lo)
+	if !ok {
+		return n
+	}
+	y, ok := limitedBy(below, Min, &hi)
+	if a, b := n.Type.DType.Limits(); !ok || lo != float64(a) || hi != float64(b) {
+		return n
+	}
+	if y.Op == Op(Binary{Fn: Add}) && fromIntegers(y.Args[1]) {
+		y = y.Args[0]
+	}
+	if y.Op != Op(Unary{Fn: Round}) {
+		return n
+	}
+	return limited
+}
+
+// limitedBy is the operand of a function of it and a constant, whose value it sets.
+func limitedBy(n *Node, fn BinaryFn, v *float64) (of *Node, ok bool) {
+	if n.Op != Op(Binary{Fn: fn}) {
+		return nil, false
+	}
+	*v, ok = n.Args[1].ConstScalar()
+	return n.Args[0], ok
+}
+
+// fromIntegers reports whether n's numbers are those of an integer type, which views may bring to another shape.
+func fromIntegers(n *Node) bool {
+	for IsView(n.Op) {
+		n = n.Args[0]
+	}
+	if v, ok := n.ConstScalar(); ok {
+		return v == math.Trunc(v)
+	}
+	_, ok := n.Op.(Cast)
+	return ok && n.Args[0].Type.DType.IsInt()
 }
 
 // Quantised is the element of d, as a number, that x ÷ scale is stored as with a zero point.

@@ -131,3 +131,57 @@ func TestScaleIndex(t *testing.T) {
 		}
 	}
 }
+
+// TestRoundTrip dequantizes what was quantized before, both made of simpler operations: no value of integers is between.
+func TestRoundTrip(t *testing.T) {
+	number := func(b *graph.Builder) *graph.Node { return b.Input("x", graph.TypeOf(graph.F32, 3, 4)) }
+	axis := graph.ShapeOf(4)
+	for name, c := range map[string]struct {
+		quantize func(b *graph.Builder) *graph.Node
+		casts    bool
+	}{
+		"one scale": {func(b *graph.Builder) *graph.Node {
+			return b.Add(graph.Quantize{To: graph.I8}, number(b), b.Scalar(graph.F32, 0.1))
+		}, false},
+		"known zero point": {func(b *graph.Builder) *graph.Node {
+			return b.Add(graph.Quantize{To: graph.U8}, number(b), b.Scalar(graph.F32, 0.1), b.Scalar(graph.U8, 7))
+		}, false},
+		"zero points of an axis": {func(b *graph.Builder) *graph.Node {
+			return b.Add(graph.Quantize{To: graph.U8, Axis: 1}, number(b), b.Param("s", graph.Type{DType: graph.F32, Shape: axis}),
+				b.Param("z", graph.Type{DType: graph.U8, Shape: axis}))
+		}, false},
+		"integers": {func(b *graph.Builder) *graph.Node { return b.Input("q", graph.TypeOf(graph.U8, 3, 4)) }, true},
+		"not limited": {func(b *graph.Builder) *graph.Node {
+			return b.CastTo(graph.U8, b.Unary(graph.Round, number(b)))
+		}, true},
+		"limited by less": {func(b *graph.Builder) *graph.Node {
+			x := b.BinaryScalar(graph.Min, b.Unary(graph.Round, number(b)), 100)
+			return b.CastTo(graph.U8, b.BinaryScalar(graph.Max, x, 0))
+		}, true},
+		"limited by a value": {func(b *graph.Builder) *graph.Node {
+			x := b.Binary(graph.Min, b.Unary(graph.Round, number(b)), b.Input("most", graph.TypeOf(graph.F32)))
+			return b.CastTo(graph.U8, b.BinaryScalar(graph.Max, x, 0))
+		}, true},
+		"not rounded": {func(b *graph.Builder) *graph.Node {
+			return b.CastTo(graph.U8, b.BinaryScalar(graph.Max, b.BinaryScalar(graph.Min, number(b), 255), 0))
+		}, true},
+		"moved by a fraction": {func(b *graph.Builder) *graph.Node {
+			x := b.BinaryScalar(graph.Add, b.Unary(graph.Round, number(b)), 0.5)
+			return b.CastTo(graph.U8, b.BinaryScalar(graph.Max, b.BinaryScalar(graph.Min, x, 255), 0))
+		}, true},
+	} {
+		b := graph.NewBuilder("g")
+		q := c.quantize(b)
+		if lowered := graph.Lower(b, q); lowered != nil {
+			q = lowered[0]
+		}
+		y := graph.Lower(b, b.Add(graph.Dequantize{}, q, b.Scalar(graph.F32, 0.1)))[0]
+		b.Output("y", y)
+		if _, err := b.Graph(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := graph.Ancestors(y)[q]; got != c.casts {
+			t.Errorf("%s: read from integers: %v", name, got)
+		}
+	}
+}

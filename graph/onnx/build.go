@@ -188,7 +188,11 @@ func (c *call) wide(x *graph.Node) *graph.Node {
 	return x
 }
 
+// gather picks elements of an axis. Of numbers that are stored in few bits with one scale, it picks those that are stored.
 func (c *call) gather(x, indices *graph.Node, axis int) *graph.Node {
+	if op, ok := x.Op.(graph.Dequantize); ok && x.Args[1].Type.Shape.Rank() == 0 && !x.Args[0].Type.DType.IsStored() {
+		return c.add(op, append([]*graph.Node{c.gather(x.Args[0], indices, axis)}, x.Args[1:]...)...)
+	}
 	return c.add(graph.Gather{Axis: axis}, x, indices)
 }
 

@@ -45,7 +45,7 @@ func (c *call) run() []*value {
 		if a == nil && i < r.min {
 			c.refuse("operand %d is missing", i)
 		}
-		if a != nil && a.err != nil {
+		if a != nil && a.err != nil && (a.unsigned == nil || !r.unsigned) {
 			c.refuse("%w", a.err)
 		}
 	}
@@ -198,7 +198,7 @@ func (c *call) tensor(name string) *graph.Tensor {
 }
 
 // there reports whether operand i is given.
-func (c *call) there(i int) bool { return i < len(c.args) && c.args[i] != nil }
+func (c *call) there(i int) bool { return i >= 0 && i < len(c.args) && c.args[i] != nil }
 
 // node is operand i, which has to be given.
 func (c *call) node(i int) *graph.Node {

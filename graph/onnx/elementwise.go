@@ -260,7 +260,7 @@ func buildCast(c *call) []*value {
 		k := pb.TensorProto_DataType(c.int("to"))
 		c.refuse("a cast to %s is not supported", typeName(k))
 	}
-	return one(c.cast(c.node(0), d))
+	return one(c.number(c.node(0), d))
 }
 
 // buildDropout is the identity, as outside of training, and a mask that is true.

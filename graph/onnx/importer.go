@@ -38,6 +38,7 @@ type importer struct {
 	fixed     map[string]bool
 	names     map[string]bool // of inputs and parameters
 	facts     map[*graph.Node]fact
+	whole     map[*graph.Node]*graph.Node // of values of integers, the whole numbers that they are cast from
 	functions map[string]*pb.FunctionProto
 	built     int // ONNX nodes
 	made      int // elements of constants
@@ -49,7 +50,9 @@ type value struct {
 	tensor *graph.Tensor
 	name   string // of an initializer
 	err    error  // why there is no node
-	absent bool   // an operand of a function that is left out
+	// unsigned are weights of type UINT4 less 8, as elements of I4; err is set, too.
+	unsigned *graph.Tensor
+	absent   bool // an operand of a function that is left out
 }
 
 // A scope is the names that nodes of one graph or function see.
@@ -132,6 +135,11 @@ func (m *importer) initializers(g *pb.GraphProto, s *scope) error {
 		v := &value{name: p.GetName()}
 		if _, err := elemType(p.GetDataType()); err != nil {
 			v.err = fmt.Errorf("tensor %q: %w", p.GetName(), err)
+			if pb.TensorProto_DataType(p.GetDataType()) == pb.TensorProto_UINT4 {
+				if v.unsigned, err = m.files.unsigned4(p); err != nil {
+					return err
+				}
+			}
 		} else if v.tensor, err = m.files.tensor(p); err != nil {
 			return err
 		}
@@ -503,8 +511,8 @@ func (m *importer) dropUnread() {
 	})
 }
 
-// nodeOf is the node of a value. Initializers of more than one element become parameters if they are floating-point numbers or
-// only stored.
+// nodeOf is the node of a value. Initializers of more than one element become parameters if they are floating-point numbers, or
+// of a type that quantised numbers have.
 func (m *importer) nodeOf(v *value) (*graph.Node, error) {
 	switch {
 	case v.err != nil:
@@ -514,7 +522,7 @@ func (m *importer) nodeOf(v *value) (*graph.Node, error) {
 	}
 	b := graph.Extend(m.g, graph.Origin{Name: v.name})
 	d := v.tensor.Type.DType
-	if v.name != "" && (d.IsReal() || d.IsStored()) && v.tensor.Type.Shape.Elems() > 1 {
+	if v.name != "" && (d.IsReal() || d.Quantizes()) && v.tensor.Type.Shape.Elems() > 1 {
 		v.node = b.Param(m.unique(v.name), v.tensor.Type)
 		m.weights[v.node.Name] = v.tensor
 	} else {

@@ -168,18 +168,24 @@ func (c *call) unpacked(x *graph.Node, bits int) *graph.Node {
 	return c.reshape(c.concat(len(d), parts...), d...)
 }
 
-// nibbles are weights [n, k] of four bits as the elements of I4 that dequantize reads, or nil if they or their zero points are
-// not known when the model is read, or lie in another way. What is stored without a sign has a zero point that is 8 more.
-func (c *call) nibbles(packed *graph.Node, k, n, bits, block, blocks int) *graph.Node {
+// few are weights [n, k] of four or eight bits as dequantize reads them, or nil if they or their zero points are not known when the
+// model is read, or have another form. What is stored without a sign has a zero point that is half its range more.
+func (c *call) few(packed *graph.Node, k, n, bits, block, blocks int) *graph.Node {
 	bytes := c.valueOf(packed)
-	if bits != 4 || k%block != 0 || bytes == nil || packed.Type.DType != graph.U8 || c.node(2).Type.Shape.Elems() != n*blocks {
+	if bits < 4 || bytes == nil || packed.Type.DType != graph.U8 || c.node(2).Type.Shape.Elems() != n*blocks {
 		return nil
 	}
-	signed := func(row, stored int, b []uint8) *graph.Node { // rows of so many numbers in so many bytes
-		t := graph.NewTensor(graph.TypeOf(graph.I4, n, row))
-		for i := range n * row {
-			at := i/row*stored*2 + i%row
-			graph.SetNibble(t.Data.([]uint8), i, graph.Nibble(b, at)^-8)
+	signed := func(cols, row int, b []uint8) *graph.Node { // rows of so many numbers in so many bytes
+		if bits == 8 {
+			t := graph.NewTensor(graph.TypeOf(graph.I8, n, cols))
+			for i := range n * cols {
+				t.Data.([]int8)[i] = int8(b[i/cols*row+i%cols] ^ 0x80)
+			}
+			return c.stored(t)
+		}
+		t := graph.NewTensor(graph.TypeOf(graph.I4, n, cols))
+		for i := range n * cols {
+			graph.SetNibble(t.Data.([]uint8), i, graph.Nibble(b, i/cols*row*2+i%cols)^-8)
 		}
 		return c.stored(t)
 	}
@@ -187,13 +193,13 @@ func (c *call) nibbles(packed *graph.Node, k, n, bits, block, blocks int) *graph
 	args := []*graph.Node{nil, scale}
 	if c.there(3) {
 		zero := c.valueOf(c.node(3))
-		row := (blocks + 1) / 2 // bytes
+		row := (blocks*bits + 7) / 8 // bytes
 		if zero == nil || zero.Type.DType != graph.U8 || zero.Type.Shape.Elems() != n*row {
 			return nil
 		}
 		args = append(args, signed(blocks, row, zero.Data.([]uint8)))
 	}
-	args[0] = signed(k, k/2, bytes.Data.([]uint8))
+	args[0] = signed(k, blocks*block*bits/8, bytes.Data.([]uint8))
 	return c.sure(c.b.Add(graph.Dequantize{Axis: 1, Block: block}, args...))
 }
 
@@ -231,7 +237,7 @@ func buildMatMulNBits(c *call) []*value {
 		}
 		return c.cast(c.reshape(v, n, blocks, 1), graph.F32)
 	}
-	if w := c.nibbles(packed, k, n, bits, block, blocks); w != nil {
+	if w := c.few(packed, k, n, bits, block, blocks); w != nil {
 		return c.withBias(x, w)
 	}
 	w := c.cast(c.unpacked(packed, bits), graph.F32)

@@ -6,15 +6,19 @@ import (
 	"fusec/graph"
 )
 
+// headsAttrs are the attributes of attention of as many heads of keys as of queries.
+var headsAttrs = []attr{{name: "num_heads", def: required{int64(0)}}, floatAttr("mask_filter_value", -10000), floatAttr("scale", 0),
+	intAttr("unidirectional", 0)}
+
+// selfAttentionAttrs are those where queries, keys and values follow from one operand.
+var selfAttentionAttrs = append([]attr{intAttr("do_rotary", 0), intAttr("past_present_share_buffer", 0),
+	{name: "qkv_hidden_sizes", def: []int64(nil)}, intAttr("rotary_embedding_dim", 0)}, headsAttrs...)
+
 func init() {
-	heads := attr{name: "num_heads", def: required{int64(0)}}
-	filter, scale, causal := floatAttr("mask_filter_value", -10000), floatAttr("scale", 0), intAttr("unidirectional", 0)
+	heads, scale := headsAttrs[0], headsAttrs[2]
 	declare(
-		operator{domain: microsoft, name: "Attention", min: 2, max: 7, build: buildContributedAttention, attrs: []attr{heads,
-			filter, scale, causal, intAttr("do_rotary", 0), intAttr("past_present_share_buffer", 0),
-			{name: "qkv_hidden_sizes", def: []int64(nil)}, intAttr("rotary_embedding_dim", 0)}},
-		operator{domain: microsoft, name: "MultiHeadAttention", min: 1, max: 8, build: buildMultiHeadAttention,
-			attrs: []attr{heads, filter, scale, causal}},
+		operator{domain: microsoft, name: "Attention", min: 2, max: 7, build: buildContributedAttention, attrs: selfAttentionAttrs},
+		operator{domain: microsoft, name: "MultiHeadAttention", min: 1, max: 8, build: buildMultiHeadAttention, attrs: headsAttrs},
 		operator{domain: microsoft, name: "GroupQueryAttention", min: 1, max: 12, build: buildGroupQueryAttention, attrs: []attr{
 			heads, {name: "kv_num_heads", def: required{int64(0)}}, scale, intAttr("do_rotary", 0), intAttr("local_window_size", -1),
 			intAttr("qk_output", 0), intAttr("rotary_interleaved", 0), intAttr("smooth_softmax", -1), floatAttr("softcap", 0)}},
@@ -91,16 +95,25 @@ func pastLength(past *graph.Node) int {
 // The past is keys and values [2,B,h,P,d], as is the second result.
 func buildContributedAttention(c *call) []*value {
 	x, w := c.node(0), c.node(1)
-	heads := c.int("num_heads")
-	if c.flag("do_rotary") || c.flag("past_present_share_buffer") {
-		c.refuse("rotary positions and shared buffers are not supported")
-	}
 	if x.Type.Shape.Rank() != 3 || w.Type.Shape.Rank() != 2 {
 		c.refuse("it takes [B,S,·] and a matrix, not %v and %v", x.Type, w.Type)
 	}
 	all := c.matmul(x, w, false, false)
 	if c.there(2) {
 		all = c.plus(all, c.node(2))
+	}
+	return c.attentionOf(all)
+}
+
+// attentionOf is attention with the queries, keys and values side by side. The mask, the past and what is added to the scores are
+// operands 3, 4 and 5, as far as they are given.
+func (c *call) attentionOf(all *graph.Node) []*value {
+	heads := c.int("num_heads")
+	if c.flag("do_rotary") || c.flag("past_present_share_buffer") {
+		c.refuse("rotary positions and shared buffers are not supported")
+	}
+	if all.Type.Shape.Rank() != 3 {
+		c.refuse("queries, keys and values %v, not [B,S,·]", all.Type)
 	}
 	width := all.Type.Shape.At(2)
 	sizes := c.ints("qkv_hidden_sizes")

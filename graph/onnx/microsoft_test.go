@@ -73,7 +73,14 @@ func TestMicrosoft(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if err := nearBy(got[result.GetName()], want, 1e-4, 1e-5); err != nil {
+					atol := 1e-5
+					if node.GetOpType() == "DynamicQuantizeLSTM" {
+						atol = 5e-3 // its inputs and states are rounded to 8 bits by ONNX Runtime
+					}
+					if want.Type.DType.IsInt() && want.Type.DType.Size() == 1 {
+						atol = 1 // numbers halfway between two may be rounded to the other one
+					}
+					if err := nearBy(got[result.GetName()], want, 1e-4, atol); err != nil {
 						t.Errorf("%s: %v", result.GetName(), err)
 					}
 				}
@@ -90,7 +97,8 @@ func TestMicrosoft(t *testing.T) {
 // TestOperandsOfAnyRank gives each operator operands of all ranks, with and without elements: it is built or refused.
 func TestOperandsOfAnyRank(t *testing.T) {
 	shapes := [][]int64{{}, {0}, {2}, {2, 2}, {1, 0, 2}, {2, 2, 2}, {1, 2, 2, 2}, {1, 2, 1, 0, 2}, {1, 1, 1, 1, 1}}
-	ints := map[string]int64{"num_heads": 1, "kv_num_heads": 1, "q_num_heads": 1, "K": 2, "N": 2, "block_size": 4, "do_rotary": 1}
+	ints := map[string]int64{"num_heads": 1, "kv_num_heads": 1, "q_num_heads": 1, "K": 2, "N": 2, "block_size": 4, "do_rotary": 1,
+		"opset": 13}
 	for key, row := range operators {
 		if row.domain != microsoft && !slices.Contains([]string{"LinearAttention", "GridSample", "AffineGrid", "Col2Im", "DFT", "STFT"},
 			row.name) {

@@ -16,6 +16,7 @@ type operator struct {
 	attrs        []attr
 	build        func(c *call) []*value
 	exact        bool   // build takes operands of 16 bits as they are; else they are widened to f32, and results are rounded
+	unsigned     bool   // build takes weights of type UINT4, as values have them
 	refused      string // why it is not supported; there is no build then
 }
 

@@ -6,10 +6,12 @@ import (
 	"fusec/graph"
 )
 
+// poolAttrs are the attributes of all pools.
+var poolAttrs = []attr{{name: "auto_pad", def: "NOTSET"}, {name: "kernel_shape", def: []int64(nil)},
+	{name: "pads", def: []int64(nil)}, {name: "strides", def: []int64(nil)}}
+
 func init() {
-	window := []attr{{name: "auto_pad", def: "NOTSET"}, {name: "kernel_shape", def: []int64(nil)}, {name: "pads", def: []int64(nil)},
-		{name: "strides", def: []int64(nil)}}
-	with := func(more ...attr) []attr { return append(more, window...) }
+	with := func(more ...attr) []attr { return append(more, poolAttrs...) }
 	dilations := func(from int) attr { return attr{name: "dilations", def: []int64(nil), from: from} }
 	ceil := func(from int) attr { return attr{name: "ceil_mode", def: int64(0), from: from} }
 	global := func(f func(c *call, x *graph.Node, axes []int) *graph.Node) func(c *call) []*value {
@@ -39,7 +41,7 @@ func init() {
 				p := float64(c.int("p"))
 				return c.root(c.reduce(graph.Sum, c.powered(x, p), true, axes...), p)
 			})},
-		operator{name: "MaxUnpool", min: 2, max: 3, build: buildMaxUnpool, attrs: window},
+		operator{name: "MaxUnpool", min: 2, max: 3, build: buildMaxUnpool, attrs: poolAttrs},
 	)
 }
 

@@ -11,34 +11,35 @@ func init() {
 	declare(
 		operator{name: "QuantizeLinear", min: 2, max: 3, exact: true, build: buildQuantize,
 			attrs: append([]attr{{name: "saturate", def: int64(1), from: 19}, {name: "precision", def: int64(0), from: 23}}, block...)},
-		operator{name: "DequantizeLinear", min: 2, max: 3, exact: true, attrs: block, build: buildDequantize},
+		operator{name: "DequantizeLinear", min: 2, max: 3, exact: true, attrs: block, build: buildDequantize, unsigned: true},
 		operator{name: "DynamicQuantizeLinear", min: 1, max: 1, build: buildDynamicQuantize},
 		operator{name: "MatMulInteger", min: 2, max: 4, exact: true, build: func(c *call) []*value {
-			return one(c.product(c.centred(0, 2, -2), c.centred(1, 3, -1), graph.I32))
+			return one(c.integral(c.product(c.factors(0, 2, 1, 3)), graph.I32))
 		}},
 		operator{name: "QLinearMatMul", min: 8, max: 8, exact: true, build: func(c *call) []*value {
-			y := c.product(c.centred(0, 2, -2), c.centred(3, 5, -1), graph.F64)
-			rank := y.Type.Shape.Rank()
-			s := c.mul(c.along(c.wide64(1), rank, -2), c.along(c.wide64(4), rank, -1))
-			return one(c.rounded(c.mul(y, c.over(s, c.along(c.wide64(6), rank, -2))), c.along(c.node(7), rank, -2)))
+			y := c.product(c.factors(0, 2, 3, 5))
+			rank, d := y.Type.Shape.Rank(), y.Type.DType
+			s := c.mul(c.along(c.in(d, 1), rank, -2), c.along(c.in(d, 4), rank, -1))
+			return one(c.rounded(c.mul(y, c.over(s, c.along(c.in(d, 6), rank, -2))), c.along(c.node(7), rank, -2)))
 		}},
 		operator{name: "ConvInteger", min: 2, max: 4, exact: true, attrs: convolutionAttrs, build: func(c *call) []*value {
-			return one(c.cast(c.convolution(c.centred(0, 2, -1), c.centred(1, 3, 0)), graph.I32))
+			return one(c.integral(c.convolution(c.filterFactors(0, 2, 1, 3)), graph.I32))
 		}},
 		operator{name: "QLinearConv", min: 8, max: 9, exact: true, attrs: convolutionAttrs, build: func(c *call) []*value {
-			y := c.convolution(c.centred(0, 2, -1), c.centred(3, 5, 0))
+			y := c.convolution(c.filterFactors(0, 2, 3, 5))
+			d := y.Type.DType
 			if c.there(8) {
-				y = c.plus(y, c.perChannel(c.cast(c.node(8), graph.F64), y))
+				y = c.plus(y, c.perChannel(c.in(d, 8), y))
 			}
 			rank := y.Type.Shape.Rank()
-			s := c.mul(c.along(c.wide64(1), rank, 1), c.along(c.wide64(4), rank, 1))
-			return one(c.rounded(c.mul(y, c.over(s, c.along(c.wide64(6), rank, 1))), c.along(c.node(7), rank, 1)))
+			s := c.mul(c.along(c.in(d, 1), rank, 1), c.along(c.in(d, 4), rank, 1))
+			return one(c.rounded(c.mul(y, c.over(s, c.along(c.in(d, 6), rank, 1))), c.along(c.node(7), rank, 1)))
 		}},
 	)
 }
 
-// wide64 is operand i in f64.
-func (c *call) wide64(i int) *graph.Node { return c.cast(c.node(i), graph.F64) }
+// in is operand i in an element type.
+func (c *call) in(d graph.DType, i int) *graph.Node { return c.cast(c.node(i), d) }
 
 // along brings a scale or a zero point of one element to a scalar, and a vector to the shape in which it broadcasts along an
 // axis of a tensor of the given rank.
@@ -56,13 +57,86 @@ func (c *call) along(v *graph.Node, rank, axis int) *graph.Node {
 	return c.reshape(v, to...)
 }
 
-// centred is operand i less its zero point, operand zero if that is given, along an axis, in f64, which is exact.
-func (c *call) centred(i, zero, axis int) *graph.Node {
-	x := c.wide64(i)
-	if !c.there(zero) {
+// zeroPoint is operand i, or nil if it is left out or known to be 0.
+func (c *call) zeroPoint(i int) *graph.Node {
+	if !c.there(i) {
+		return nil
+	}
+	z := c.node(i)
+	if t := c.valueOf(z); t != nil && t.Type.DType.IsInt() {
+		for k := range t.Type.Shape.Elems() {
+			if t.Int(k) != 0 {
+				return z
+			}
+		}
+		return nil
+	}
+	return z
+}
+
+// isWeight reports whether a value is part of the model.
+func isWeight(n *graph.Node) bool {
+	switch n.Op.(type) {
+	case graph.Param, graph.Const:
+		return true
+	}
+	return false
+}
+
+// exactInF32 is how many products of two numbers of 8 bits, each less its zero point, have a sum that f32 represents in any case.
+const exactInF32 = 1 << 24 / (255 * 255)
+
+// sumsIn is the type in which so many products of integers x and w are added. Products with weights are added in f32, in which
+// targets multiply by weights of few bits as they are stored; it represents sums up to 2²⁴.
+func sumsIn(x, w *graph.Node, terms int) graph.DType {
+	if isWeight(w) || isWeight(x) || terms <= exactInF32 && x.Type.DType.Size() == 1 && w.Type.DType.Size() == 1 {
+		return graph.F32
+	}
+	return graph.F64
+}
+
+// factors are the operands of a product of integers, each less its zero point, and the type of its sums.
+func (c *call) factors(x, xZero, w, wZero int) (a, b *graph.Node, d graph.DType) {
+	a, b = c.node(x), c.node(w)
+	terms := 1
+	if r := a.Type.Shape.Rank(); r > 0 {
+		terms = a.Type.Shape.At(r - 1)
+	}
+	d = sumsIn(a, b, terms)
+	return c.centred(x, xZero, -2, d), c.centred(w, wZero, -1, d), d
+}
+
+// filterFactors are those of a convolution.
+func (c *call) filterFactors(x, xZero, w, wZero int) (a, b *graph.Node) {
+	a, b = c.node(x), c.node(w)
+	d := sumsIn(a, b, b.Type.Shape.Elems()/max(append(dims(b), 1)[0], 1))
+	return c.centred(x, xZero, -1, d), c.centred(w, wZero, 0, d)
+}
+
+// centred is operand i less its zero point, operand zero if that is given, along an axis. A weight stays as it is stored.
+func (c *call) centred(i, zero, axis int, d graph.DType) *graph.Node {
+	q, z := c.node(i), c.zeroPoint(zero)
+	rank := q.Type.Shape.Rank()
+	if isWeight(q) && rank > 1 && q.Type.DType.Quantizes() && d == graph.F32 {
+		op, scale := graph.Dequantize{}, c.scalar(d, 1)
+		var zeros []*graph.Node
+		switch at := c.axis(axis, rank); {
+		case z == nil:
+			return c.add(op, q, scale)
+		case z.Type.Shape.Elems() == 1:
+			zeros = append(zeros, c.reshape(z))
+		case z.Type.Shape == graph.ShapeOf(q.Type.Shape.At(at)):
+			op.Axis, scale, zeros = at, c.filled(z.Type.With(d), 1), append(zeros, z)
+		}
+		if len(zeros) > 0 && z.Type.DType == q.Type.DType {
+			return c.add(op, q, scale, zeros[0])
+		}
+	}
+	x := c.number(q, d)
+	if z == nil {
 		return x
 	}
-	return c.minus(x, c.along(c.wide64(zero), x.Type.Shape.Rank(), axis))
+	return c.minus(x, c.along(c.cast(z, d), rank, axis))
 }
 
 // rounded is x, rounded to the nearest, ties to even, and moved by the zero point, whose type and limits it gets.
@@ -73,7 +147,22 @@ func (c *call) rounded(x, zero *graph.Node) *graph.Node {
 	}
 	lo, hi := d.Limits()
 	y := c.plus(c.unary(graph.Round, x), c.cast(zero, x.Type.DType))
-	return c.cast(c.with(graph.Max, c.with(graph.Min, y, float64(hi)), float64(lo)), d)
+	return c.integral(c.with(graph.Max, c.with(graph.Min, y, float64(hi)), float64(lo)), d)
+}
+
+// integral is x, whole numbers in the range of d, as elements of d.
+func (c *call) integral(x *graph.Node, d graph.DType) *graph.Node {
+	y := c.cast(x, d)
+	c.m.whole[y] = x
+	return y
+}
+
+// number is x in a floating-point type: what it was cast from, if that is whole numbers.
+func (c *call) number(x *graph.Node, d graph.DType) *graph.Node {
+	if of := c.m.whole[x]; of != nil && d.IsReal() {
+		x = of
+	}
+	return c.cast(x, d)
 }
 
 // blocked brings a scale or a zero point to the shape in which it broadcasts to x: one for all, one for each element of an
@@ -140,7 +229,7 @@ func buildQuantize(c *call) []*value {
 		d = zero.Type.DType
 	}
 	scale := c.cast(c.node(1), wide)
-	of := zero
+	of := c.zeroPoint(2)
 	if d.IsStored() && d != graph.I4 {
 		of = nil // it is 0
 	}
@@ -154,23 +243,23 @@ func buildQuantize(c *call) []*value {
 }
 
 func buildDequantize(c *call) []*value {
-	x, scale := c.node(0), c.node(1)
+	scale := c.node(1)
 	d := scale.Type.DType
 	if c.has("output_dtype") && c.int("output_dtype") != 0 {
 		var err error
 		d, err = elemType(int32(c.int("output_dtype")))
 		c.check(err)
 	}
-	var zero *graph.Node
-	if c.there(2) {
-		zero = c.node(2)
+	x, zero := c.withoutSign(scale)
+	if x == nil {
+		x, zero = c.node(0), c.zeroPoint(2)
 	}
-	of, t := zero, x.Type.DType
+	t := x.Type.DType
 	if t.IsStored() && t != graph.I4 {
-		of = nil // it is 0
+		zero = nil // it is 0
 	}
 	scale = c.cast(scale, graph.F32)
-	if axis, block, nodes, ok := c.quantised(x.Type.Shape, scale, of); ok && (t.Quantizes() || t == graph.I32) {
+	if axis, block, nodes, ok := c.quantised(x.Type.Shape, scale, zero); ok && (t.Quantizes() || t == graph.I32) {
 		return one(c.cast(c.sure(c.b.Add(graph.Dequantize{Axis: axis, Block: block}, append([]*graph.Node{x}, nodes...)...)), d))
 	}
 	y := c.cast(x, graph.F32)
@@ -178,6 +267,29 @@ func buildDequantize(c *call) []*value {
 		y = c.minus(y, c.blocked(c.cast(zero, graph.F32), x))
 	}
 	return one(c.cast(c.mul(y, c.blocked(scale, x)), d))
+}
+
+// withoutSign are weights of four bits without a sign, operand 0, and their zero points, operand 2, both less 8, so that they have
+// one; nil if operand 0 is none.
+func (c *call) withoutSign(scale *graph.Node) (x, zero *graph.Node) {
+	if c.args[0].unsigned == nil {
+		if c.there(2) && c.args[2].unsigned != nil {
+			c.refuse("%w", c.args[2].err)
+		}
+		return nil, nil
+	}
+	x = c.stored(c.args[0].unsigned)
+	switch {
+	case !c.there(2):
+		t := graph.NewTensor(scale.Type.With(graph.I4))
+		for i := range t.Type.Shape.Elems() {
+			graph.SetNibble(t.Data.([]uint8), i, -8)
+		}
+		return x, c.stored(t)
+	case c.args[2].unsigned == nil:
+		c.refuse("zero points %v for weights of type UINT4", c.node(2).Type)
+	}
+	return x, c.stored(c.args[2].unsigned)
 }
 
 // buildDynamicQuantize quantises to u8 by the range of x, in which 0 is.

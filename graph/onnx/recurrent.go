@@ -7,14 +7,15 @@ import (
 	"fusec/graph"
 )
 
+// recurrentAttrs are the attributes of all recurrences.
+var recurrentAttrs = []attr{{name: "activation_alpha", def: []float64(nil)}, {name: "activation_beta", def: []float64(nil)},
+	{name: "activations", def: []string(nil)}, floatAttr("clip", 0), {name: "direction", def: "forward"}, intAttr("hidden_size", 0),
+	{name: "layout", def: int64(0), from: 14}, {name: "output_sequence", def: int64(0), until: 6}}
+
 func init() {
-	attrs := []attr{{name: "activation_alpha", def: []float64(nil)}, {name: "activation_beta", def: []float64(nil)},
-		{name: "activations", def: []string(nil)},
-		floatAttr("clip", 0), {name: "direction", def: "forward"}, intAttr("hidden_size", 0), {name: "layout", def: int64(0), from: 14},
-		{name: "output_sequence", def: int64(0), until: 6}}
-	with := func(a attr) []attr { return append([]attr{a}, attrs...) }
+	with := func(a attr) []attr { return append([]attr{a}, recurrentAttrs...) }
 	declare(
-		operator{name: "RNN", min: 3, max: 6, attrs: attrs, build: func(c *call) []*value {
+		operator{name: "RNN", min: 3, max: 6, attrs: recurrentAttrs, build: func(c *call) []*value {
 			return c.recurrence(cell{gates: 1, states: 1, activations: []string{"Tanh"}, step: stepRNN,
 				whole: map[string]graph.Cell{"tanh": graph.TanhCell, "relu": graph.ReluCell}})
 		}},

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"google.golang.org/protobuf/proto"
+
 	"fusec/graph"
 	"fusec/graph/memlimit"
 	"fusec/graph/onnx/internal/pb"
@@ -100,6 +102,24 @@ func (f *folder) tensor(p *pb.TensorProto) (*graph.Tensor, error) {
 		return nil, fmt.Errorf("tensor %q: %w", p.GetName(), err)
 	}
 	return t, err
+}
+
+// unsigned4 reads a tensor of type UINT4 as I4, each element less 8.
+func (f *folder) unsigned4(p *pb.TensorProto) (*graph.Tensor, error) {
+	q := proto.CloneOf(p)
+	*q.DataType = int32(pb.TensorProto_INT4)
+	t, err := f.tensor(q)
+	if err != nil {
+		return nil, err
+	}
+	b := t.Data.([]uint8)
+	for i := range b {
+		b[i] ^= 0x88 // the sign's bit
+	}
+	if n := t.Type.Shape.Elems(); n%2 == 1 {
+		graph.SetNibble(b, n, 0)
+	}
+	return t, nil
 }
 
 func (f *folder) elements(p *pb.TensorProto) (*graph.Tensor, error) {

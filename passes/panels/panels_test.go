@@ -82,6 +82,16 @@ func TestQuantised(t *testing.T) {
 	}
 }
 
+// TestSquare multiplies what a launch computes by as many columns as it has: it is finished before the product reads it.
+func TestSquare(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		w := b.Add(graph.Dequantize{}, b.Param("w", graph.TypeOf(graph.I8, 40, 40)), b.Scalar(graph.F32, 0.5))
+		b.Output("y", b.MatMul(b.Unary(graph.Exp, b.Input("x", graph.TypeOf(graph.F32, 3, 40))), w, false, false))
+	})
+	out, _ := passtest.Run(t, g, passes.Config{Frozen: true, Target: device(t)})
+	passtest.SameOnCPU(t, g, out, graphtest.Values(rand.New(rand.NewPCG(1, 2)), g))
+}
+
 // TestHalve rounds weights to 16 bits.
 func TestHalve(t *testing.T) {
 	d := device(t)

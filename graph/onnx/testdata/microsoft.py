@@ -98,6 +98,13 @@ def products():
         if zero == "real":
             ops.append(W(real(n, blocks) + 8))
         case(f"{bits} bits, {k}, {zero} zero points", "MatMulNBits", ops, K=k, N=n, bits=bits, block_size=block)
+    for bits, k, zero in [(8, 40, "packed"), (4, 40, "packed"), (2, 32, None)]:  # known when the model is read, in blocks that are not whole
+        n, block = 5, 16
+        blocks = -(-k // block)
+        ops = [real(2, 3, k), W(rng.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)), W(np.abs(real(n, blocks)) / 8)]
+        if zero:
+            ops.append(W(rng.integers(0, 256, (n, (blocks * bits + 7) // 8)).astype(np.uint8)))
+        case(f"{bits} bits, {k}, {zero} zero points, uneven", "MatMulNBits", ops, K=k, N=n, bits=bits, block_size=block)
     case("4 bits with bias", "MatMulNBits", [real(1, 32), W(rng.integers(0, 256, (3, 1, 16)).astype(np.uint8)), W(np.abs(real(3, 1))), None, None, W(real(3))],
          K=32, N=3, bits=4, block_size=32)
 
@@ -177,8 +184,54 @@ def groups():
     case("groups, sink", "GroupQueryAttention", [q(3), k(3), v(3), None, None, ends(3, 3), total(3), None, None, None, None, W(real(4))], 3, only=[0], **heads)
 
 
+def quantised():
+    u8 = lambda *shape: rng.integers(0, 256, shape).astype(np.uint8)
+    i8 = lambda *shape: rng.integers(-127, 128, shape).astype(np.int8)
+    f = lambda v: W(np.float32(v))
+    z = lambda v: W(np.uint8(v))
+    y = [f(0.03), z(120)]
+    x = u8(2, 3, 5)
+    case("quantize", "QuantizeLinear", [real(2, 3, 5), f(0.02), z(100)])
+    case("quantize, channels", "QuantizeLinear", [real(2, 3, 5), W(np.float32([0.01, 0.02, 0.04])), W(np.int8([1, 0, -3]))], axis=1)
+    case("dequantize", "DequantizeLinear", [x, f(0.02), z(100)])
+    case("dequantize, channels", "DequantizeLinear", [i8(2, 3, 5), W(np.float32([0.01, 0.02, 0.04])), W(np.int8([1, 0, -3]))], axis=1)
+    case("add of quantised", "QLinearAdd", [x, f(0.01), z(90), u8(5), f(0.02), z(130), *y])
+    case("product of quantised", "QLinearMul", [x, f(0.01), z(90), W(u8(3, 1)), f(0.02), z(130), *y])
+    case("sigmoid of quantised", "QLinearSigmoid", [x, f(0.05), z(128), f(1 / 256), z(0)])
+    case("leaky ReLU of quantised", "QLinearLeakyRelu", [i8(2, 9), f(0.05), W(np.int8(3)), f(0.03), W(np.int8(-20))], alpha=0.2)
+    image = u8(2, 3, 5, 6)
+    case("mean of quantised images", "QLinearGlobalAveragePool", [image, f(0.02), z(100), f(0.004), z(90)])
+    case("means of windows of quantised", "QLinearAveragePool", [image, f(0.02), z(100), f(0.01), z(90)], kernel_shape=[3, 2], pads=[1, 0, 1, 1], strides=[2, 1])
+    case("means of windows of quantised, with padding", "QLinearAveragePool", [image, f(0.02), z(100), f(0.01), z(90)], kernel_shape=[3, 2], pads=[1, 0, 1, 1],
+         count_include_pad=1, ceil_mode=1)
+    case("softmax of quantised", "QLinearSoftmax", [x, f(0.05), z(128), f(1 / 256), z(0)], axis=-1, opset=13)
+    case("choice of quantised", "QLinearWhere", [rng.integers(0, 2, (2, 3, 5)).astype(bool), u8(2, 3, 5), f(0.01), z(90), u8(1, 5), f(0.02), z(130), *y])
+    case("join of quantised", "QLinearConcat", [y[0], y[1], u8(2, 3), f(0.01), z(90), u8(2, 2), f(0.02), z(130)], axis=1)
+    w, ws, wz = W(i8(7, 6)), W(np.abs(real(6)) / 50), W(np.zeros(6, np.int8))
+    a, given = u8(4, 7), [f(0.02), z(100)]
+    case("gemm of quantised", "QGemm", [a, *given, w, ws, wz, W(rng.integers(-9999, 9999, 6).astype(np.int32)), f(0.1), z(128)], alpha=0.5)
+    case("gemm of quantised to numbers", "QGemm", [u8(7, 4), *given, W(i8(6, 7)), f(0.03), W(np.int8(0)), None], transA=1, transB=1)
+    case("gemm of quantised, zero points", "QGemm", [a, *given, W(u8(7, 6)), f(0.03), z(77)])
+    case("product to numbers", "MatMulIntegerToFloat", [u8(2, 4, 7), w, f(0.02), ws, z(100), wz, W(real(6))])
+    case("product to numbers, one zero point", "MatMulIntegerToFloat", [a, W(u8(7, 6)), f(0.02), f(0.03), z(100), z(131)])
+    case("product, quantised first", "DynamicQuantizeMatMul", [real(2, 4, 7), w, ws, wz, W(real(6))])
+    case("product, quantised first, no zero point", "DynamicQuantizeMatMul", [real(4, 7), w, f(0.02)])
+    b, lengths = W(real(24)), np.array([3, 2], np.int32)
+    case("attention of quantised", "QAttention", [u8(2, 3, 8), W(i8(8, 24)), b, f(0.01), f(0.01), lengths, z(120), W(np.int8(0))], num_heads=2)
+    case("attention of quantised, columns", "QAttention", [u8(2, 3, 8), W(i8(8, 24)), b, f(0.01), W(np.abs(real(24)) / 50), None, z(120), W(np.zeros(24, np.int8))],
+         num_heads=2, unidirectional=1)
+    ids, seg = rng.integers(0, 9, (2, 3)).astype(np.int32), rng.integers(0, 2, (2, 3)).astype(np.int32)
+    mask = np.array([[1, 1, 1], [1, 1, 0]], np.int32)
+    scales, zeros = [f(v) for v in (0.01, 0.02, 0.01, 0.02, 0.03)], [z(v) for v in (100, 120, 130, 90, 128)]
+    case("embedding of quantised", "QEmbedLayerNormalization",
+         [ids, seg, W(u8(9, 8)), W(u8(5, 8)), W(u8(2, 8)), W(u8(8)), W(u8(8)), mask, *scales, *zeros], 2, epsilon=1e-5)
+    # ONNX Runtime rounds states, too: to 8 bits.
+    case("LSTM of quantised", "DynamicQuantizeLSTM", [real(4, 2, 3), W(i8(1, 3, 20)), W(i8(1, 5, 20)), W(real(1, 40)), None, None, None, None,
+         W(np.float32([0.004])), W(np.int8([0])), W(np.float32([0.004])), W(np.int8([0]))], 3, hidden_size=5)
+
+
 def main():
-    for part in (elementwise, products, norms, rotary, attention, groups):
+    for part in (elementwise, products, norms, rotary, attention, groups, quantised):
         part()
     graph = h.make_graph(nodes, "cases", inputs, [], tensors)
     folder = os.path.join(HERE, "microsoft")
