@@ -14,6 +14,8 @@ var moveRules = []Rule{
 	{"concat-one", "concat of one → its operand", trace.Exact, []graph.Op{graph.Concat{}}, concatOne},
 	{"concat-concat", "concat of a concat along the same axis, read once → one", trace.Exact, []graph.Op{graph.Concat{}},
 		concatConcat},
+	{"concat-slices", "concat of slices of one value that follow one another along the axis → one slice, or the value", trace.Exact,
+		[]graph.Op{graph.Concat{}}, concatSlices},
 	{"pad-nothing", "pad by nothing → its operand", trace.Exact, []graph.Op{graph.Pad{}}, padNothing},
 	{"dropout-nothing", "dropout of nothing → its operand", trace.Exact, []graph.Op{graph.Dropout{}}, dropoutNothing},
 }
@@ -33,6 +35,41 @@ func concatConcat(s *simplifier, n *graph.Node) *graph.Node {
 		} else {
 			args = append(args, a)
 		}
+	}
+	if len(args) == len(n.Args) {
+		return nil
+	}
+	return s.b.Add(n.Op, args...)
+}
+
+func concatSlices(s *simplifier, n *graph.Node) *graph.Node {
+	axis := n.Op.(graph.Concat).Axis
+	// start is where a is taken from a value without gaps.
+	start := func(a *graph.Node) (int, bool) {
+		op, ok := a.Op.(graph.Slice)
+		if !ok || op.Axis != axis || op.Step != 1 {
+			return 0, false
+		}
+		return op.ConstStart(a)
+	}
+	var args []*graph.Node
+	for i := 0; i < len(n.Args); {
+		a := n.Args[i]
+		first, ok := start(a)
+		size := a.Type.Shape.At(axis)
+		for i++; ok && i < len(n.Args); i++ {
+			next := n.Args[i]
+			if at, follows := start(next); !follows || next.Args[0] != a.Args[0] || at != first+size {
+				break
+			}
+			size += next.Type.Shape.At(axis)
+		}
+		if ok && size == a.Args[0].Type.Shape.At(axis) {
+			a = a.Args[0]
+		} else if size != a.Type.Shape.At(axis) {
+			a = s.b.Slice(a.Args[0], axis, first, size, 1)
+		}
+		args = append(args, a)
 	}
 	if len(args) == len(n.Args) {
 		return nil

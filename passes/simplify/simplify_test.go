@@ -377,6 +377,23 @@ var simplifications = map[string][]spelling{
 			return b.Add(graph.Concat{Axis: 0}, b.Add(graph.Concat{Axis: 1}, x, x), b.Add(graph.Concat{Axis: 1}, x, b.Unary(graph.Exp, x)))
 		}, "concat exp concat concat"},
 	},
+	"concat-slices": {
+		{"all", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Add(graph.Concat{Axis: 1}, b.Slice(x, 1, 0, 1, 1), b.Slice(x, 1, 1, 3, 1), b.Slice(x, 1, 4, 1, 1))
+		}, ""},
+		{"some, and others", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Add(graph.Concat{Axis: 1}, b.Unary(graph.Exp, x), b.Slice(x, 1, 1, 2, 1), b.Slice(x, 1, 3, 2, 1), x)
+		}, "exp slice[3,4] concat"},
+		{"in another order", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Add(graph.Concat{Axis: 0}, b.Slice(x, 0, 2, 1, 1), b.Slice(x, 0, 0, 2, 1))
+		}, "slice[1,5] slice[2,5] concat"},
+		{"of two values", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Add(graph.Concat{Axis: 0}, b.Slice(x, 0, 0, 1, 1), b.Slice(b.Unary(graph.Exp, x), 0, 1, 2, 1))
+		}, "slice[1,5] exp slice[2,5] concat"},
+		{"with gaps, along another axis", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Add(graph.Concat{Axis: 0}, b.Slice(x, 0, 0, 2, 2), b.Slice(x, 1, 0, 5, 1))
+		}, "slice[2,5] concat"},
+	},
 	"unslice-sum": {
 		{"three in order", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return passtest.Plus(b, passtest.Plus(b, unslice(b, x, 0, 9, 0), unslice(b, b.Unary(graph.Exp, x), 0, 9, 3)),
