@@ -217,3 +217,46 @@ func TestPreparedBudget(t *testing.T) {
 		}
 	}
 }
+
+// TestSharePrepared has two programs of one model share what is prepared.
+func TestSharePrepared(t *testing.T) {
+	first := prepared(t)
+	defer first.Close()
+	with(t, first, 2)
+	if err := first.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{"cpu", "ref"} {
+		second, err := Compile(scaled(t), WithTarget(target))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer second.Close()
+		left := second.SharePrepared(first)
+		if target == "ref" {
+			if len(left) != 2 || left[0] != "s" || left[1] != "w" {
+				t.Errorf("%v have to be set", left)
+			}
+			continue
+		}
+		if len(left) != 0 {
+			t.Errorf("%v have to be set", left)
+		}
+		x := graph.Filled(graph.TypeOf(graph.F32, 2, 4), 0)
+		x.SetFloat(1, 1)
+		if err := second.Set("x", x); err != nil {
+			t.Fatal(err)
+		}
+		if err := second.Exec(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := second.Output("y")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := first.Output("y")
+		if err != nil || !got.Equal(want) {
+			t.Errorf("%v, want %v: %v", got, want, err)
+		}
+	}
+}

@@ -429,6 +429,27 @@ func (p *Program) ShareState(from *Program) error {
 	return nil
 }
 
+// Prepare does what depends on frozen parameters alone, see [WithFrozenParams], before the first run, and lets go of the values
+// of those that runs do not read in their own form, such as weights that are packed: on the CPU p no longer refers to them. To
+// set one of them anew, set all of them.
+func (p *Program) Prepare() error { return p.explain(p.exe.Prepare()) }
+
+// SharePrepared makes p read what another program of the same target has prepared, in the same memory. It is for programs of one
+// model, which are given the same values of frozen parameters: one for a prompt, say, and one for the tokens after it. It lists
+// the parameters of p that still have to be set, in order: where nothing can be shared, such as on a GPU, all of them.
+func (p *Program) SharePrepared(from *Program) []string {
+	taken := p.exe.TakePrepared(from.exe)
+	only := p.program.Originals()
+	var names []string
+	for name, i := range p.named {
+		if p.program.Buffers[i].Role == lowering.Param && !(taken && only[i]) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // inherit takes over the state of the program that p replaces; nil for none.
 func (p *Program) inherit(old *Program) error {
 	if old == nil {

@@ -260,26 +260,32 @@ const panelSteps = 8
 //	[⌈n/32⌉, ⌈k/8⌉·8, 32]        element (p, i, j) is row i of column 32p+j
 //	[⌈n/32⌉, ⌈k/8⌉, 32, 8]       of I4: element (p, i, j, l) is row 8i+l of column 32p+j
 //
-// With Deep, all elements have the second order, in which a GPU reads them: eight rows of a column stand side by side.
+// With Deep, all elements have the second order, in which a GPU reads them: eight rows of a column stand side by side. With
+// Quads, four rows of a column of I8 do, as processors multiply integers: the shape is [⌈n/32⌉, ⌈k/8⌉·2, 32, 4].
 //
 // To is BF16 or F16, of an operand of F32.
 type PackWeights struct {
 	Trans bool
 	To    DType `attr:"optional"`
 	Deep  bool  `attr:"optional"`
+	Quads bool  `attr:"optional"`
 }
 
 // PanelMatMul multiplies x [..., m, k] of F32 by weights [k, n] in panels, as [PackWeights] makes them of I4, I8, BF16 or F16.
 // Columns is n. The optional third operand has scales [⌈k/Block⌉, n] of F32, one for each block of Block rows of a column; the
 // weights are its products with what the panels hold. Block is a multiple of 8, or 0 for one scale for each column. The result
-// [..., m, n] is of F32, and so are the sums.
+// [..., m, n] is of F32, and so are the sums. Scales of F16 are in panels themselves: those that PackWeights makes of them.
+//
+// With Integers, x is rounded to 8 bits, and the sums of each block are integers: of Block elements of a row of x, or of all if
+// Block is 0, the scale is max |x| ÷ 127, as [RoundRows] writes it out. The panels are of I4, or of I8 with Quads.
 //
 // With Deep the panels are in the order of that name, and x is of BF16 or F16. They may be of F8E4M3 and F8E5M2, too; if they are
 // of 16 bits, they have the type of x.
 type PanelMatMul struct {
-	Columns int
-	Block   int  `attr:"optional"`
-	Deep    bool `attr:"optional"`
+	Columns  int
+	Block    int  `attr:"optional"`
+	Deep     bool `attr:"optional"`
+	Integers bool `attr:"optional"`
 }
 
 // OpName implements Op.
@@ -344,10 +350,18 @@ func DeepShape(k, n int) Shape {
 	return ShapeOf(blocksOf(n, PanelColumns), blocksOf(k, panelSteps), PanelColumns, panelSteps)
 }
 
-// panelShape is [DeepShape] of deep panels, [PanelShape] of others.
-func panelShape(d DType, deep bool, k, n int) Shape {
-	if deep {
+// QuadShape is the shape of the panels of weights [k, n] of I8 in quads.
+func QuadShape(k, n int) Shape {
+	return ShapeOf(blocksOf(n, PanelColumns), blocksOf(k, panelSteps)*(panelSteps/4), PanelColumns, 4)
+}
+
+// panelShape is [DeepShape] of deep panels, [QuadShape] of quads, [PanelShape] of others.
+func panelShape(d DType, deep, quads bool, k, n int) Shape {
+	switch {
+	case deep:
 		return DeepShape(k, n)
+	case quads:
+		return QuadShape(k, n)
 	}
 	return PanelShape(d, k, n)
 }
@@ -367,11 +381,14 @@ func inferPackWeights(op Op, args []Type) ([]Type, error) {
 	if err := checkPanels(d, p.Deep); err != nil {
 		return nil, err
 	}
+	if p.Quads && (d != I8 || p.Deep) {
+		return nil, fmt.Errorf("quads of %v: they are of i8, and not deep", d)
+	}
 	k, n := w.Shape.At(0), w.Shape.At(1)
 	if p.Trans {
 		k, n = n, k
 	}
-	return one(args, Type{d, panelShape(d, p.Deep, k, n)})
+	return one(args, Type{d, panelShape(d, p.Deep, p.Quads, k, n)})
 }
 
 func inferPanelMatMul(op Op, args []Type) ([]Type, error) {
@@ -396,14 +413,100 @@ func inferPanelMatMul(op Op, args []Type) ([]Type, error) {
 		return nil, fmt.Errorf("blocks of %d: they have a multiple of %d rows", p.Block, panelSteps)
 	case p.Block > 0 && len(args) == 2:
 		return nil, fmt.Errorf("blocks of %d without scales", p.Block)
+	case p.Integers:
+		if err := p.checkIntegers(w.DType, k); err != nil {
+			return nil, err
+		}
 	}
-	if s := panelShape(w.DType, p.Deep, k, p.Columns); w.Shape != s {
+	if s := panelShape(w.DType, p.Deep, p.Integers && w.DType == I8, k, p.Columns); w.Shape != s {
 		return nil, fmt.Errorf("panels %v for weights [%d,%d]; wants %v", w.Shape, k, p.Columns, s)
 	}
-	if len(args) > 2 && args[2] != TypeOf(F32, p.Blocks(k), p.Columns) {
-		return nil, fmt.Errorf("scales %v; wants %v", args[2], TypeOf(F32, p.Blocks(k), p.Columns))
+	if len(args) > 2 {
+		want := TypeOf(F32, p.Blocks(k), p.Columns)
+		if args[2].DType == F16 && !p.Deep {
+			want = Type{F16, PanelShape(F16, p.Blocks(k), p.Columns)}
+		}
+		if args[2] != want {
+			return nil, fmt.Errorf("scales %v; wants %v", args[2], want)
+		}
 	}
 	return one(args, Type{F32, x.Shape.With(last, p.Columns)})
+}
+
+// MaxIntegerRows is how many rows of weights may share a scale where sums are integers, so that these have room in 32 bits.
+const MaxIntegerRows = 1 << 16
+
+// checkIntegers refuses what products of integers do not read.
+func (p PanelMatMul) checkIntegers(w DType, k int) error {
+	switch {
+	case p.Deep || w != I8 && w != I4:
+		return fmt.Errorf("products of integers with panels of %v: they are of i4 or i8, and not deep", w)
+	case (p.Block == 0 || p.Block > MaxIntegerRows) && k > MaxIntegerRows:
+		return fmt.Errorf("more than %d rows share a scale: the sums of integers do not fit into 32 bits", MaxIntegerRows)
+	}
+	return nil
+}
+
+// RoundRows rounds x [..., k] of F32 to 8 bits, and gives the numbers that remain: of block elements of a row, or of all if block
+// is 0, the scale is max |x| ÷ 127. Block divides k. Products with weights of few bits that read it sum integers, where a target
+// has instructions for that: there x is rounded in the product (T. Dettmers et al., LLM.int8(), arXiv 2208.07339, quantise each
+// row of x so).
+func (b *Builder) RoundRows(x *Node, block int) *Node {
+	last := x.Type.Shape.Rank() - 1
+	if b.err == nil && (last < 0 || x.Type.DType != F32 || block < 0 || block > 0 && x.Type.Shape.At(last)%block != 0) {
+		return b.Fail(fmt.Errorf("rows of %v are not rounded in blocks of %d", x.Type, block))
+	}
+	if b.err != nil {
+		return x
+	}
+	k := x.Type.Shape.At(last)
+	if block == 0 {
+		block = max(k, 1)
+	}
+	scales := x.Type.Shape.With(last, k/block).Slice()
+	sizes := b.Reduce(MaxOf, b.Reshape(b.Unary(Abs, x), append(scales[:last+1:last+1], block)...), false, last+1)
+	scale := b.BinaryScalar(Div, sizes, 127)
+	return b.Add(Dequantize{Axis: last, Block: block}, b.Add(Quantize{To: I8, Axis: last, Block: block}, x, scale), scale)
+}
+
+// RoundedRows tells what [Builder.RoundRows] made n of, and in what blocks.
+func RoundedRows(n *Node) (x *Node, block int, ok bool) {
+	d, ok := n.Op.(Dequantize)
+	if !ok || len(n.Args) != 2 || n.Type.DType != F32 {
+		return nil, 0, false
+	}
+	q := n.Args[0]
+	if op, ok := q.Op.(Quantize); !ok || op != (Quantize{To: I8, Axis: d.Axis, Block: d.Block}) || d.Block == 0 ||
+		d.Axis != n.Type.Shape.Rank()-1 || len(q.Args) != 2 || q.Args[1] != n.Args[1] {
+		return nil, 0, false
+	}
+	x = q.Args[0]
+	under := func(n *Node) *Node { // a reshape
+		for {
+			if _, ok := n.Op.(Reshape); !ok {
+				return n
+			}
+			n = n.Args[0]
+		}
+	}
+	by := under(n.Args[1])
+	if op, ok := by.Op.(Binary); !ok || op.Fn != Div {
+		return nil, 0, false
+	}
+	if v, ok := by.Args[1].ConstScalar(); !ok || v != 127 {
+		return nil, 0, false
+	}
+	sizes := under(by.Args[0])
+	op, ok := sizes.Op.(Reduce)
+	if !ok || op.Fn != MaxOf || op.Axes != IntsOf(sizes.Args[0].Type.Shape.Rank()-1) ||
+		sizes.Args[0].Type.Shape.At(op.Axes.At(0)) != d.Block {
+		return nil, 0, false
+	}
+	abs := under(sizes.Args[0])
+	if fn, ok := abs.Op.(Unary); !ok || fn.Fn != Abs || under(abs.Args[0]) != under(x) {
+		return nil, 0, false
+	}
+	return x, d.Block, true
 }
 
 // Blocks is the number of rows of scales of weights with k rows.

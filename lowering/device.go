@@ -101,6 +101,14 @@ type Executable interface {
 	// TakeState gives a State the value that another executable has of the same State, in its buffer of, and to whose tensor it
 	// is bound: without a way over the tensor. It reports false if it cannot, or the tensor has the value.
 	TakeState(buffer int, from Executable, of int) (bool, error)
+	// Prepare runs the prepared part, if it has not run with the present parameters, and lets go of the tensors of those that
+	// nothing else reads. After one of these is bound again, all that the prepared part reads have to be. A device that copies
+	// parameters may do nothing.
+	Prepare() error
+	// TakePrepared makes the executable read the Prepared values of another one, which has run its prepared part, in their memory.
+	// Parameters that only the prepared part reads need no value then, until one of them is bound. It reports false, and does
+	// nothing, if one of the values is not among those of the other.
+	TakePrepared(from Executable) bool
 	// Inspect describes the device and the program's use of it; nil for devices without separate memory.
 	Inspect() (*Inspection, error)
 	// Timeline describes the last measured run, if the device records more than Times.
@@ -133,6 +141,12 @@ func (ExecutableDefaults) BindOutput(int, *graph.Tensor) (bool, error) { return 
 
 // TakeState implements [Executable].
 func (ExecutableDefaults) TakeState(int, Executable, int) (bool, error) { return false, nil }
+
+// Prepare implements [Executable].
+func (ExecutableDefaults) Prepare() error { return nil }
+
+// TakePrepared implements [Executable].
+func (ExecutableDefaults) TakePrepared(Executable) bool { return false }
 
 // Measure implements [Executable].
 func (ExecutableDefaults) Measure(int) ([]time.Duration, error) { return nil, ErrNoClock }

@@ -43,3 +43,46 @@ func TestPrepared(t *testing.T) {
 		}
 	}
 }
+
+// TestSamePrepared finds the values that two programs prepare alike: of the same operations on parameters of the same names and
+// equal constants.
+func TestSamePrepared(t *testing.T) {
+	lowered := func(build func(b *graph.Builder, x *graph.Node)) *Program {
+		p, err := Lower(made(t, func(b *graph.Builder) { build(b, b.Input("x", f32(2, 3))) }), "none", Frozen())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	turned := func(b *graph.Builder, name string) *graph.Node {
+		return b.Add(graph.Copy{}, b.Transpose(b.Param(name, f32(4, 3)), 1, 0))
+	}
+	p := lowered(func(b *graph.Builder, x *graph.Node) {
+		b.Output("y", b.MatMul(x, turned(b, "w"), false, false))
+		b.Output("z", b.MatMul(x, b.Add(graph.Softmax{Axis: 1}, turned(b, "v")), false, false))
+		b.Output("s", b.MatMul(x, b.BinaryScalar(graph.Mul, b.Param("u", f32(3, 5)), 3), false, false))
+	})
+	q := lowered(func(b *graph.Builder, x *graph.Node) {
+		b.Output("z", b.MatMul(x, b.Add(graph.Softmax{Axis: 0}, turned(b, "v")), false, false))
+		b.Output("s", b.MatMul(x, b.BinaryScalar(graph.Mul, b.Param("u", f32(3, 5)), 3), false, false))
+		b.Output("t", b.MatMul(x, b.BinaryScalar(graph.Mul, b.Param("u2", f32(3, 5)), 3), false, false))
+		b.Output("y", b.MatMul(x, turned(b, "w"), false, false))
+	})
+	found := 0
+	for i, j := range p.SamePrepared(q) {
+		if j < 0 {
+			continue
+		}
+		found++
+		if p.Buffers[i].Role != Prepared || q.Buffers[j].Role != Prepared || p.Buffers[i].Type != q.Buffers[j].Type {
+			t.Errorf("%+v is like %+v", p.Buffers[i], q.Buffers[j])
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d values are alike\n%v\n%v", found, p, q)
+	}
+	q.Frozen = false
+	if slices.ContainsFunc(p.SamePrepared(q), func(j int) bool { return j >= 0 }) {
+		t.Error("values of parameters that change are alike")
+	}
+}

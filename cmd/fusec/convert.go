@@ -109,8 +109,13 @@ func saveStep(e *cli.Env, from, to string, save func(string, *graph.Graph, map[s
 	g.Name = modelio.ModelName(to)
 	values := maps.Clone(c.Weights)
 	for _, n := range g.Sources() {
-		if _, ok := n.Op.(graph.State); ok { // caches begin as zeros
+		switch n.Op.(type) {
+		case graph.State: // caches begin as zeros
 			values[n.Name] = graph.NewTensor(n.Type)
+		case graph.Param:
+			if values[n.Name], err = c.Value(n.Name); err != nil {
+				return fmt.Errorf("%s: %w", from, err)
+			}
 		}
 	}
 	if err := save(to, g, values); err != nil {

@@ -50,6 +50,13 @@ func TestQuantise(t *testing.T) {
 	}
 	clitest.Good(t, "run", small, "--in", "pixels="+digitPixels, "--precision", "bf16")
 
+	out = clitest.Good(t, "quantise", digitsModel, "--activations", "i8", "--group", "24", "--calibrate", samples, "-o", small)
+	if !strings.Contains(out, "what it multiplies stays: its rows are no whole groups of 24") {
+		t.Errorf("the report is\n%s", out)
+	}
+	clitest.Good(t, "quantise", digitsModel, "--activations", "i8", "--calibrate", samples, "-o", small)
+	clitest.Good(t, "run", small, "--in", "pixels="+digitPixels, "--against", "ref")
+
 	clitest.Bad(t, clitest.FusecRun(t, "quantise", digitsModel), 2, "want a file named like small.graph")
 	clitest.Bad(t, clitest.FusecRun(t, "quantise", digitsModel, "-o", small, "--weights", "i3"), 2, "i3")
 	clitest.Bad(t, clitest.FusecRun(t, "quantise", digitsModel, "-o", small, "--group", "12"), 2, "multiple of 8")

@@ -15,11 +15,13 @@ const pageTokens = 16
 
 // BatchOptions are the options of a [Batch].
 type BatchOptions struct {
-	Slots   int         // sequences that run at the same time
-	Tokens  int         // that a sequence may have; 0 for the context that the model is made for
-	Pages   int         // of 16 tokens, for all sequences; 0 for as many as all slots may fill
-	Cache   graph.DType // as in [Options]
-	Compile []fusec.CompileOption
+	Slots  int         // sequences that run at the same time
+	Tokens int         // that a sequence may have; 0 for the context that the model is made for
+	Pages  int         // of 16 tokens, for all sequences; 0 for as many as all slots may fill
+	Cache  graph.DType // as in [Options]
+	// Activations is as in [Options].
+	Activations graph.DType
+	Compile     []fusec.CompileOption
 }
 
 // Batch runs a language model on several sequences of different lengths, which join and leave while others go on. A step takes
@@ -82,11 +84,14 @@ func NewBatch(c *Checkpoint, o BatchOptions) (*Batch, error) {
 	if err := c.Config.checkCache((o.Pages+1)*pageTokens, o.Cache); err != nil {
 		return nil, err
 	}
+	var err error
+	if o.Activations, err = checkActivations(o.Activations); err != nil {
+		return nil, err
+	}
 	b := &Batch{c: c, limit: o.Tokens, block: block, slots: make([]*Sequence, o.Slots), scratch: int64(o.Pages)}
 	for i := range o.Pages {
 		b.free = append(b.free, int64(o.Pages-1-i))
 	}
-	var err error
 	if b.step, err = b.compile(o.Slots, 1, each, o); err == nil {
 		b.prompt, err = b.compile(1, block, each, o)
 	}
@@ -100,7 +105,7 @@ func NewBatch(c *Checkpoint, o BatchOptions) (*Batch, error) {
 // compile makes the program for so many sequences with so many tokens each, which attend to up to each pages.
 func (b *Batch) compile(sequences, tokens, each int, o BatchOptions) (*pagedRun, error) {
 	writes := sequences * max(tokens/pageTokens, 1)
-	g, err := b.c.pagedGraph(sequences, tokens, each, writes, o.Pages+1, o.Cache)
+	g, err := b.c.pagedGraph(sequences, tokens, each, writes, o.Pages+1, o.Cache, o.Activations)
 	if err != nil {
 		return nil, err
 	}
@@ -109,11 +114,11 @@ func (b *Batch) compile(sequences, tokens, each int, o BatchOptions) (*pagedRun,
 		return nil, err
 	}
 	r := &pagedRun{p: p}
-	for _, n := range g.Sources() {
-		if _, ok := n.Op.(graph.Param); ok {
-			err = errors.Join(err, p.Set(n.Name, b.c.Weights[n.Name]))
-		}
+	var other *fusec.Program
+	if b.step != nil {
+		other = b.step.p
 	}
+	err = b.c.give(p, other, g)
 	input := func(to *[]int64, name string) {
 		n := g.Lookup(name)
 		if n == nil {
@@ -315,8 +320,8 @@ type paged struct {
 }
 
 // pagedGraph is the program of a [Batch]: [Checkpoint.Graph] for several sequences, or for a block of one.
-func (c *Checkpoint) pagedGraph(sequences, tokens, each, writes, pages int, cache graph.DType) (*graph.Graph, error) {
-	d := c.decoder(sequences*tokens, cache)
+func (c *Checkpoint) pagedGraph(sequences, tokens, each, writes, pages int, cache, activations graph.DType) (*graph.Graph, error) {
+	d := c.decoder(sequences*tokens, cache, activations)
 	index := func(name string, dims ...int) *graph.Node { return d.b.Input(name, graph.TypeOf(graph.I64, dims...)) }
 	p := &paged{sequences: sequences, pages: pages, positions: index("positions", sequences*tokens),
 		lengths: index("lengths", sequences), table: index("table", sequences, each)}

@@ -10,7 +10,6 @@ import (
 	"fusec/graph"
 	"fusec/graph/filemap"
 	"fusec/graph/gguf"
-	"fusec/graph/memlimit"
 )
 
 // openGGUF reads a file that has everything.
@@ -205,8 +204,6 @@ func (c *Checkpoint) take(tensors []gguf.Tensor) error {
 		names, layers = gpt2Names, "h."
 	}
 	c.Config.Tied = !slices.ContainsFunc(tensors, func(t gguf.Tensor) bool { return t.Name == "output.weight" })
-	var memory memlimit.Sum
-	wide := int64(0) // bytes of weights that are not read in place
 	for i := range tensors {
 		t := &tensors[i]
 		if len(t.Shape) > graph.MaxRank {
@@ -239,7 +236,7 @@ func (c *Checkpoint) take(tensors []gguf.Tensor) error {
 			size := len(t.Data) / t.Shape[0]
 			for e := range t.Shape[0] {
 				one := gguf.Tensor{Name: t.Name, Type: t.Type, Shape: t.Shape[1:], Data: t.Data[e*size:][:size]}
-				if err := c.add(fmt.Sprintf("%sblock_sparse_moe.experts.%d.%s.%s", layer, e, w, ending), &one, &memory, &wide); err != nil {
+				if err := c.add(fmt.Sprintf("%sblock_sparse_moe.experts.%d.%s.%s", layer, e, w, ending), &one); err != nil {
 					return err
 				}
 			}
@@ -249,7 +246,7 @@ func (c *Checkpoint) take(tensors []gguf.Tensor) error {
 		if !ok {
 			return fmt.Errorf("tensor %q is not one that models of %s have", t.Name, c.Config.Family)
 		}
-		if err := c.add(layer+name+"."+ending, t, &memory, &wide); err != nil {
+		if err := c.add(layer+name+"."+ending, t); err != nil {
 			return err
 		}
 	}
@@ -265,21 +262,20 @@ func cutLast(s, sep string) (before, after string, found bool) {
 
 var ggufTypes = map[gguf.Type]graph.DType{gguf.F32: graph.F32, gguf.F16: graph.F16, gguf.BF16: graph.BF16}
 
-// add takes over a tensor under a name: in the file's memory, or widened to f32 if it is in blocks.
-func (c *Checkpoint) add(name string, t *gguf.Tensor, memory *memlimit.Sum, wide *int64) error {
-	if c.Weights[name] != nil {
+// add takes over a tensor under a name, in the file's memory.
+func (c *Checkpoint) add(name string, t *gguf.Tensor) error {
+	if c.Weights[name] != nil || c.blocks[name] != nil {
 		return fmt.Errorf("tensor %q is in the file twice", name)
 	}
 	if d, ok := ggufTypes[t.Type]; ok {
 		c.Weights[name] = tensorAt(t.Data, graph.TypeOf(d, t.Shape...))
 		return nil
 	}
-	typ := graph.TypeOf(graph.F32, t.Shape...)
-	*wide += typ.Bytes()
-	if err := memory.Check(*wide); err != nil {
-		return err
+	if len(t.Shape) == 2 {
+		c.blocks[name] = t
+		return nil
 	}
-	w := graph.NewTensor(typ)
+	w := graph.NewTensor(graph.TypeOf(graph.F32, t.Shape...))
 	c.Weights[name] = w
 	return t.Floats(w.Data.([]float32))
 }

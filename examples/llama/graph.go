@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/gguf"
 )
 
 // A decoder builds the graph that runs some tokens of one sequence through a model, after those whose keys and values its
@@ -15,10 +16,16 @@ type decoder struct {
 	*Config
 	b        *graph.Builder
 	weights  map[string]*graph.Tensor
+	blocks   map[string]*gguf.Tensor
 	params   map[string]*graph.Node // that the graph has
+	read     map[string]bool        // the matrices in blocks that it has
 	tokens   int                    // of a run
 	capacity int                    // tokens that the caches hold
 	cache    graph.DType            // of their elements
+
+	activations graph.DType // of what products with weights in blocks multiply
+	rounded     map[*graph.Node]*graph.Node
+	halves      *graph.Node // see halvesName
 
 	position, length *graph.Node // of the first token; of all tokens after the run
 	places           *graph.Node // the position of each token, where positions are learnt
@@ -32,23 +39,24 @@ type decoder struct {
 // [1, vocabulary], is for the token after that row. Models with learnt positions also get places [tokens], the positions of
 // the tokens. The caches are of f32.
 func (c *Checkpoint) Graph(tokens, capacity int) (*graph.Graph, error) {
-	return c.decoding(tokens, capacity, graph.F32)
+	return c.decoding(tokens, capacity, graph.F32, graph.F32)
 }
 
-// decoding is Graph with caches of a type.
-func (c *Checkpoint) decoding(tokens, capacity int, cache graph.DType) (*graph.Graph, error) {
+// decoding is Graph with caches, and operands of products with weights in blocks, of some types.
+func (c *Checkpoint) decoding(tokens, capacity int, cache, activations graph.DType) (*graph.Graph, error) {
 	if tokens < 1 || capacity < tokens {
 		return nil, fmt.Errorf("runs of %d tokens with caches of %d", tokens, capacity)
 	}
-	d := c.decoder(tokens, cache)
+	d := c.decoder(tokens, cache, activations)
 	d.capacity = capacity
 	return d.graph()
 }
 
-// decoder begins the graph for a run of so many tokens, with caches of a type.
-func (c *Checkpoint) decoder(tokens int, cache graph.DType) *decoder {
-	return &decoder{Config: c.Config, b: graph.NewBuilder(c.Config.Family), weights: c.Weights, params: map[string]*graph.Node{},
-		tokens: tokens, cache: cache}
+// decoder begins the graph for a run of so many tokens; see decoding.
+func (c *Checkpoint) decoder(tokens int, cache, activations graph.DType) *decoder {
+	return &decoder{Config: c.Config, b: graph.NewBuilder(c.Config.Family), weights: c.Weights, blocks: c.blocks,
+		params: map[string]*graph.Node{}, read: map[string]bool{}, tokens: tokens, cache: cache,
+		activations: activations, rounded: map[*graph.Node]*graph.Node{}}
 }
 
 // graph builds the model, and checks that it has all weights of the checkpoint.
@@ -62,8 +70,10 @@ func (d *decoder) graph() (*graph.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.weights)) {
-		if d.params[name] == nil && !(d.Tied && name == headName) {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(d.weights)), maps.Keys(d.blocks))
+	slices.Sort(names)
+	for _, name := range names {
+		if d.params[name] == nil && !d.read[name] && !(d.Tied && name == headName) {
 			return nil, fmt.Errorf("the checkpoint has a tensor %q, which models of type %s with this configuration do not have",
 				name, d.Family)
 		}
@@ -92,6 +102,9 @@ func (d *decoder) stored(name string, dims ...int) *graph.Node {
 
 // optional is a weight in f32; nil if the checkpoint has none.
 func (d *decoder) optional(name string, dims ...int) *graph.Node {
+	if t := d.inBlocks(name, dims...); t != nil {
+		return d.dequantised(name, t)
+	}
 	w := d.stored(name, dims...)
 	if w == nil {
 		return nil
@@ -111,6 +124,7 @@ func (d *decoder) weight(name string, dims ...int) *graph.Node {
 // linear is x·w + b, without b if the checkpoint has none.
 func (d *decoder) linear(name string, x *graph.Node, in, out int) *graph.Node {
 	var y *graph.Node
+	x = d.operand(x, name+".weight")
 	if d.Columns {
 		y = d.b.MatMul(x, d.weight(name+".weight", in, out), false, false)
 	} else {
@@ -129,7 +143,7 @@ func (d *decoder) inputs(embedding string) *graph.Node {
 	if d.paged == nil {
 		d.position, d.length = b.Input("position", graph.TypeOf(graph.I64)), b.Input("length", graph.TypeOf(graph.I64))
 	}
-	return b.Add(graph.Gather{}, d.weight(embedding, d.Vocabulary, d.Dim), tokens)
+	return d.rows(embedding, d.Vocabulary, d.Dim, tokens)
 }
 
 // logits makes the logits after one row of x: of the last norm's result times the head, or the embedding if they are tied.
@@ -141,7 +155,7 @@ func (d *decoder) logits(x *graph.Node, norm func(x *graph.Node) *graph.Node, em
 	if d.Tied {
 		head = embedding
 	}
-	d.b.Output("logits", d.b.MatMul(norm(x), d.weight(head, d.Vocabulary, d.Dim), false, true))
+	d.b.Output("logits", d.b.MatMul(d.operand(norm(x), head), d.weight(head, d.Vocabulary, d.Dim), false, true))
 }
 
 // llama is the model of the families with rotary positions: Llama, Mistral, Qwen2 and Mixtral (arXiv 2302.13971, 2310.06825,
@@ -197,7 +211,7 @@ func (d *decoder) gpt2() {
 	}
 	x := d.inputs(embedding)
 	d.places = b.Input("places", graph.TypeOf(graph.I64, d.tokens))
-	x = b.Binary(graph.Add, x, b.Add(graph.Gather{}, d.weight("wpe.weight", d.Context, d.Dim), d.places))
+	x = b.Binary(graph.Add, x, d.rows("wpe.weight", d.Context, d.Dim, d.places))
 	for i := range d.Layers {
 		layer := fmt.Sprintf("h.%d.", i)
 		qkv := d.linear(layer+"attn.c_attn", norm(layer+"ln_1")(x), d.Dim, 3*d.Dim)

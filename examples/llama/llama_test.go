@@ -193,11 +193,11 @@ func TestGPUTraffic(t *testing.T) {
 	for _, dir := range checkpoints(t) {
 		c := opened(t, dir)
 		for _, cache := range []graph.DType{graph.F32, graph.BF16} {
-			step, err := c.decoding(1, 64, cache)
+			step, err := c.decoding(1, 64, cache, graph.F32)
 			if err != nil {
 				t.Fatal(err)
 			}
-			pages, err := c.pagedGraph(2, 1, 4, 2, 9, cache)
+			pages, err := c.pagedGraph(2, 1, 4, 2, 9, cache, graph.F32)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,8 +13,11 @@ type Options struct {
 	Capacity int // tokens that a sequence may have, its prompt included; 0 for the context that the model is made for
 	Block    int // tokens of a prompt that one run takes; 0 for 64
 	// Cache is the type of the keys and values that are kept: F32, the default, or, on CUDA, BF16 or F16.
-	Cache   graph.DType
-	Compile []fusec.CompileOption
+	Cache graph.DType
+	// Activations is the type of what is multiplied by weights in blocks of few bits: F32, the default, or I8, which rounds each
+	// block of 32 numbers to multiples of the largest divided by 127, as llama.cpp does; sums are then of integers.
+	Activations graph.DType
+	Compile     []fusec.CompileOption
 }
 
 // Model runs a language model on one sequence of tokens. One goroutine uses it at a time. A run takes a block of a prompt, or
@@ -24,7 +27,8 @@ type Model struct {
 	c        *Checkpoint
 	capacity int // of the caches: whole blocks
 	cache    graph.DType
-	limit    int // tokens of a sequence
+	rounding graph.DType // of activations
+	limit    int         // tokens of a sequence
 	block    int
 	opts     []fusec.CompileOption
 
@@ -38,6 +42,10 @@ func New(c *Checkpoint, o Options) (*Model, error) {
 	m := &Model{Config: c.Config, c: c, limit: o.Capacity, block: o.Block, cache: o.Cache, opts: o.Compile}
 	if m.cache == graph.Invalid {
 		m.cache = graph.F32
+	}
+	var err error
+	if m.rounding, err = checkActivations(o.Activations); err != nil {
+		return nil, err
 	}
 	if m.limit == 0 {
 		m.limit = c.Config.Context
@@ -55,7 +63,6 @@ func New(c *Checkpoint, o Options) (*Model, error) {
 	if err := c.Config.checkCache(m.capacity, m.cache); err != nil {
 		return nil, err
 	}
-	var err error
 	if m.step, err = m.compile(1); err != nil {
 		return nil, err
 	}
@@ -74,7 +81,7 @@ type run struct {
 
 // compile makes the program for runs of n tokens.
 func (m *Model) compile(n int) (*run, error) {
-	g, err := m.c.decoding(n, m.capacity, m.cache)
+	g, err := m.c.decoding(n, m.capacity, m.cache, m.rounding)
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +90,11 @@ func (m *Model) compile(n int) (*run, error) {
 		return nil, err
 	}
 	r := &run{p: p, tokens: make([]int64, n), position: make([]int64, 1), length: make([]int64, 1), row: make([]int64, 1)}
-	for _, s := range g.Sources() {
-		if _, ok := s.Op.(graph.Param); ok {
-			err = errors.Join(err, p.Set(s.Name, m.c.Weights[s.Name]))
-		}
+	var other *fusec.Program
+	if m.step != nil {
+		other = m.step.p
 	}
+	err = m.c.give(p, other, g)
 	set := func(name string, to []int64, dims ...int) {
 		if g.Lookup(name) == nil {
 			return

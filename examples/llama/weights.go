@@ -16,17 +16,20 @@ import (
 	"fusec/examples/llama/tokenizer"
 	"fusec/graph"
 	"fusec/graph/filemap"
+	"fusec/graph/gguf"
 	"fusec/graph/safetensors"
 )
 
 // Checkpoint is a model as files have it. Its weights are in the memory of the files, which Close gives back: programs that
 // read them are closed before.
 type Checkpoint struct {
-	Config    *Config
-	Weights   map[string]*graph.Tensor // by the names that the model's family has in Hugging Face's transformers
+	Config *Config
+	// Weights are those that are no blocks of few bits, by the names that the model's family has in Hugging Face's transformers.
+	Weights   map[string]*graph.Tensor
 	Tokenizer *tokenizer.Tokenizer
 
-	files []*filemap.File
+	blocks map[string]*gguf.Tensor // matrices of Q8_0 and Q4_0, by the same names
+	files  []*filemap.File
 }
 
 // Close gives the memory of the files back.
@@ -35,7 +38,7 @@ func (c *Checkpoint) Close() error {
 	for _, f := range c.files {
 		err = errors.Join(err, f.Close())
 	}
-	c.files, c.Weights = nil, nil
+	c.files, c.Weights, c.blocks = nil, nil, nil
 	return err
 }
 
@@ -45,7 +48,7 @@ func Open(path string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Checkpoint{Weights: map[string]*graph.Tensor{}}
+	c := &Checkpoint{Weights: map[string]*graph.Tensor{}, blocks: map[string]*gguf.Tensor{}}
 	if info.IsDir() {
 		err = c.openFolder(path)
 	} else {

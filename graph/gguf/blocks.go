@@ -56,18 +56,37 @@ func (t Type) block(b []byte, q *[BlockElems]int8) (scale float32) {
 	return safetensors.Float16(binary.LittleEndian.Uint16(b))
 }
 
-// Codes writes the numbers of a tensor of Q8_0 or Q4_0, and what those of each block are multiplied by.
-func (t *Tensor) Codes(codes []int8, scales []float32) error {
+// Codes takes the blocks of a tensor of Q8_0 or Q4_0 apart: the integers, of four bits in two's complement, two in a byte, the
+// first in the lower half, and of each block the bits of the f16 that they are multiplied by. Either may be nil: it is left out
+// then.
+func (t *Tensor) Codes(codes []uint8, scales []uint16) error {
 	if t.Type != Q8_0 && t.Type != Q4_0 {
 		return fmt.Errorf("tensor %q: %v has no blocks", t.Name, t.Type)
 	}
-	if len(codes) != t.Elems() || len(scales)*BlockElems != t.Elems() {
-		return fmt.Errorf("tensor %q has %d elements, and there is room for %d, and %d blocks", t.Name, t.Elems(), len(codes),
+	size := t.Type.BlockBytes()
+	blocks := t.Elems() / BlockElems
+	if scales != nil && len(scales) != blocks || codes != nil && len(codes) != blocks*(size-2) {
+		return fmt.Errorf("tensor %q has %d blocks, and there is room for %d bytes and %d scales", t.Name, blocks, len(codes),
 			len(scales))
 	}
-	size := t.Type.BlockBytes()
-	for i := range scales {
-		scales[i] = t.Type.block(t.Data[i*size:][:size], (*[BlockElems]int8)(codes[i*BlockElems:]))
+	for i := range blocks {
+		b := t.Data[i*size:][:size]
+		if scales != nil {
+			scales[i] = binary.LittleEndian.Uint16(b)
+		}
+		if codes == nil {
+			continue
+		}
+		to := codes[i*(size-2):][:size-2]
+		if b = b[2:]; t.Type == Q8_0 {
+			copy(to, b)
+			continue
+		}
+		const half = BlockElems / 4
+		for j := range half { // the lower halves of all bytes come first; 8 is 0
+			x, y := b[2*j], b[2*j+1]
+			to[j], to[half+j] = (x&15|y<<4)^0x88, (x>>4|y&0xf0)^0x88
+		}
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"fusec/graph/safetensors"
 )
 
 // A writer makes files, right ones and others.
@@ -115,14 +117,23 @@ func TestParse(t *testing.T) {
 		if err := x.Floats(make([]float32, 1000)); err == nil {
 			t.Errorf("%s fills 1000 elements", x.Name)
 		}
-		codes, scales := make([]int8, x.Elems()), make([]float32, x.Elems()/BlockElems)
+		codes, scales := make([]uint8, x.Elems()), make([]uint16, x.Elems()/BlockElems)
+		at := func(i int) int8 { return int8(codes[i]) }
+		if x.Type == Q4_0 {
+			codes = codes[:len(codes)/2]
+			at = func(i int) int8 { return int8(codes[i/2]<<(4-i%2*4)) >> 4 }
+		}
 		err := x.Codes(codes, scales)
 		if blocks := x.Type == Q8_0 || x.Type == Q4_0; (err == nil) != blocks {
 			t.Errorf("%s: codes: %v", x.Name, err)
-		} else if blocks && float32(codes[5])*scales[0] != want.values[5] {
-			t.Errorf("%s: %d times %v, want %v", x.Name, codes[5], scales[0], want.values[5])
+		} else if blocks {
+			for i, v := range want.values {
+				if got := float32(at(i)) * safetensors.Float16(scales[i/BlockElems]); got != v {
+					t.Errorf("%s: element %d is %v, want %v", x.Name, i, got, v)
+				}
+			}
 		}
-		if err := x.Codes(nil, nil); err == nil {
+		if x.Codes([]uint8{}, nil) == nil || x.Codes(nil, []uint16{}) == nil {
 			t.Errorf("%s: codes without room", x.Name)
 		}
 	}

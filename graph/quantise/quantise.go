@@ -22,6 +22,9 @@ type Options struct {
 	Weights graph.DType // I8 or I4
 	// Group is the number of rows of a column that share a scale, a multiple of 8; 0: all.
 	Group int
+	// Activations is the type that what is multiplied by the weights is rounded to in each run: F32 or Invalid for none, or I8, with
+	// a scale for as many elements as share one of the weights; see [graph.Builder.RoundRows].
+	Activations graph.DType
 }
 
 // Check reports options that there is no form for.
@@ -31,6 +34,9 @@ func (o Options) Check() error {
 	}
 	if o.Group < 0 || o.Group%8 != 0 || o.Group > graph.MaxElems {
 		return fmt.Errorf("groups of %d rows: want a multiple of 8, or 0 for one scale for each column", o.Group)
+	}
+	if d := o.Activations; d != graph.Invalid && d != graph.F32 && d != graph.I8 {
+		return fmt.Errorf("activations of %v: want f32 or i8", d)
 	}
 	return nil
 }
@@ -121,6 +127,19 @@ func (l *Layer) Scales(o Options) graph.Type {
 // Bytes is the number of bytes of a layer's weights in few bits, with their scales.
 func (l *Layer) Bytes(o Options) int64 {
 	return l.Weight.Type.With(o.Weights).Bytes() + l.Scales(o).Bytes()
+}
+
+// Rounds reports whether a layer's operands are rounded to 8 bits: they are if their rows are whole groups.
+func (l *Layer) Rounds(o Options) bool {
+	return o.Activations == graph.I8 && (o.Group == 0 || l.rows()%o.Group == 0)
+}
+
+// operand is what a product of the layer multiplies by the weights.
+func (l *Layer) operand(b *graph.Builder, x *graph.Node, o Options) *graph.Node {
+	if !l.Rounds(o) {
+		return x
+	}
+	return b.RoundRows(x, o.Group)
 }
 
 // op is the operation that gives the weights back.
@@ -242,6 +261,13 @@ func Replace(g *graph.Graph, weights map[string]*graph.Tensor, layers []Stored, 
 		delete(values, w.Name)
 		values[q], values[scale] = l.Q, l.Scale
 		with[w] = b.Add(l.op(o), b.Param(q, l.Q.Type), b.Param(scale, l.Scale.Type))
+		for _, n := range l.Products {
+			if n := to[n]; l.Rounds(o) {
+				y := b.From(n).Add(n.Op, l.operand(b, n.Args[0], o), n.Args[1])
+				y.Name = n.Name
+				with[n] = y
+			}
+		}
 		if err := b.Err(); err != nil {
 			return nil, nil, err
 		}
@@ -295,7 +321,7 @@ func Losses(g *graph.Graph, layers []Stored, o Options) (*graph.Graph, map[strin
 			weights[q], weights[scale] = layers[i].Q, layers[i].Scale
 			last, w = i, b.Add(l.op(o), b.Param(q, layers[i].Q.Type), b.Param(scale, layers[i].Scale.Type))
 		}
-		y := b.MatMul(n.Args[0], w, false, l.Inner == 1)
+		y := b.MatMul(l.operand(b, n.Args[0], o), w, false, l.Inner == 1)
 		axes := make([]int, n.Type.Shape.Rank())
 		for k := range axes {
 			axes[k] = k

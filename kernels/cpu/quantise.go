@@ -122,7 +122,7 @@ func newPackWeights(op graph.PackWeights, args, results []Operand, env *Env) Ker
 		k, n = n, k
 	}
 	from, to := args[0].DType, results[0].DType
-	return &packWeights{panel.NewPacker(k, n, op.Trans, op.Deep, from, to, env.Pool), int(from.Span(int64(args[0].Layout.Offset))),
+	return &packWeights{panel.NewPacker(k, n, op, from, to, env.Pool), int(from.Span(int64(args[0].Layout.Offset))),
 		int(to.Span(int64(results[0].Layout.Offset)))}
 }
 
@@ -139,6 +139,8 @@ type panelProduct struct {
 	panels   int // argument
 	first    int // byte of it
 	x, scale *rowMajor
+	halves   int // the argument that has scales of F16 in panels, or -1
+	half     int // first element of it
 }
 
 // A rowMajor is an operand of f32 in row-major order: where it lies, or copied.
@@ -188,9 +190,15 @@ func newPanelMatMul(b *body.Program, results []Operand, env *Env) (Kernel, error
 		return nil, fmt.Errorf("the panels of %s are not contiguous", b.Anchor.Where())
 	}
 	k := &panelProduct{epilogue: epilogue[float32]{env: env}, panels: w.Arg, x: gathered(b.Operands[0], env),
-		first: int(b.Anchor.Args[1].Type.DType.Span(int64(w.Layout.Offset)))}
-	if len(b.Operands) > 2 {
+		first: int(b.Anchor.Args[1].Type.DType.Span(int64(w.Layout.Offset))), halves: -1}
+	switch {
+	case len(b.Operands) == 2:
+	case b.Anchor.Args[2].Type.DType == graph.F32:
 		k.scale = gathered(b.Operands[2], env)
+	case !b.Operands[2].Layout.IsContiguous():
+		return nil, fmt.Errorf("the scales of %s are not contiguous", b.Anchor.Where())
+	default:
+		k.halves, k.half = b.Operands[2].Arg, b.Operands[2].Layout.Offset
 	}
 	last := b.Space.Rank() - 1
 	if err := k.compile(b, last, results, graph.Layout.IsContiguous); err != nil {
@@ -198,7 +206,7 @@ func newPanelMatMul(b *body.Program, results []Operand, env *Env) (Kernel, error
 	}
 	inner := x.Layout.Shape.At(last)
 	cfg := panel.Config{M: b.Space.Elems() / max(op.Columns, 1), N: op.Columns, K: inner, Block: op.Block,
-		Type: b.Anchor.Args[1].Type.DType, Scaled: k.scale != nil, LDX: inner, LDC: op.Columns}
+		Type: b.Anchor.Args[1].Type.DType, Scaled: len(b.Operands) > 2, Integers: op.Integers, LDX: inner, LDC: op.Columns}
 	if op.Columns == 0 {
 		cfg.M = 0
 	}
@@ -226,7 +234,13 @@ func (k *panelProduct) Run(args, results []Memory) error {
 	if k.p != nil {
 		after = k
 	}
-	if err := k.plan.Run(x, args[k.panels][k.first:], scale, c, after); err != nil || k.p == nil {
+	panels := args[k.panels][k.first:]
+	if k.halves >= 0 {
+		err = k.plan.RunHalves(x, panels, elems[uint16](args[k.halves])[k.half:], c, after)
+	} else {
+		err = k.plan.Run(x, panels, scale, c, after)
+	}
+	if err != nil || k.p == nil {
 		return err
 	}
 	return k.end()

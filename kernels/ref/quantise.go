@@ -85,7 +85,7 @@ func packWeights(op graph.PackWeights, w Value, t graph.Type, bound bool) Value 
 		if op.Trans {
 			row, col = col, row
 		}
-		to := panelIndex(op.Deep || t.DType == graph.I4, k, row, col)
+		to := panelIndex(sideBySide(t.DType, op.Deep, op.Quads), k, row, col)
 		if v.F == nil {
 			v.I[to] = w.I[i]
 		} else {
@@ -101,14 +101,57 @@ func packWeights(op graph.PackWeights, w Value, t graph.Type, bound bool) Value 
 	return v
 }
 
-// panelIndex is where the element of a row and a column of weights with k rows stands in panels.
-func panelIndex(deep bool, k, row, col int) int {
-	steps := graph.DeepShape(k, 1).At(1)
-	panel, lane := col/graph.PanelColumns, col%graph.PanelColumns
-	if deep {
-		return ((panel*steps+row/8)*graph.PanelColumns+lane)*8 + row%8
+// sideBySide is how many rows of a column stand side by side in panels of a type.
+func sideBySide(d graph.DType, deep, quads bool) int {
+	switch {
+	case deep || d == graph.I4:
+		return 8
+	case quads:
+		return 4
 	}
-	return (panel*8*steps+row)*graph.PanelColumns + lane
+	return 1
+}
+
+// panelIndex is where the element of a row and a column of weights with k rows stands in panels in which so many rows of a column
+// stand side by side.
+func panelIndex(beside, k, row, col int) int {
+	steps := graph.DeepShape(k, 1).At(1) * 8 / beside
+	panel, lane := col/graph.PanelColumns, col%graph.PanelColumns
+	return ((panel*steps+row/beside)*graph.PanelColumns+lane)*beside + row%beside
+}
+
+// roundRows is x rounded to 8 bits with a scale for each block of a row; see [graph.Builder.RoundRows]. What may be rounded up or
+// down may be off by a scale.
+func roundRows(x Value, block int, bound bool) Value {
+	v := zeros(x.Type)
+	if bound {
+		v.Mag = make([]float64, v.Len())
+	}
+	k := x.Type.Shape.At(x.Type.Shape.Rank() - 1)
+	for row := 0; row < v.Len(); row += max(k, 1) {
+		for from := row; from < row+k; from += block {
+			most, off := 0.0, 0.0
+			end := min(from+block, row+k)
+			for i := from; i < end; i++ {
+				most, off = max(most, math.Abs(x.F[i])), max(off, x.off(i))
+			}
+			scale := most / 127
+			for i := from; i < end; i++ {
+				q := x.F[i] / scale
+				v.F[i] = graph.I8.Quantised(q, 0) * scale
+				if !bound {
+					continue
+				}
+				d := (x.off(i)+math.Abs(q)*off/127)/scale + math.Abs(q)*quotientError
+				step := deviation(graph.I8.Quantised(q-d, 0), graph.I8.Quantised(q+d, 0)) * scale
+				v.Mag[i] = settle(v.F[i], 2*size(v.F[i]), (step+math.Abs(q)*off/127)/x.Type.DType.Tolerance(), x.Type.DType)
+				if most == 0 {
+					v.Mag[i] = off / x.Type.DType.Tolerance()
+				}
+			}
+		}
+	}
+	return v
 }
 
 // panelMatMul takes the weights out of their panels, and multiplies.
@@ -122,17 +165,24 @@ func panelMatMul(op graph.PanelMatMul, args []Value, t graph.Type, bound bool) V
 	if block == 0 {
 		block = max(k, 1)
 	}
+	if op.Integers {
+		x = roundRows(x, block, bound)
+	}
+	beside := sideBySide(panels.Type.DType, op.Deep, op.Integers)
 	for i := range w.F {
 		row, col := i/op.Columns, i%op.Columns
-		from := panelIndex(op.Deep || panels.Type.DType == graph.I4, k, row, col)
+		from := panelIndex(beside, k, row, col)
 		w.F[i], w.Mag[i] = panels.float(from), panels.off(from)/w.Type.DType.Tolerance()
 		if panels.F == nil && panels.mag(from) != 0 {
 			w.Mag[i] = unsure
 		}
 		if len(args) > 2 {
 			at := row/block*op.Columns + col
+			if args[2].Type.DType == graph.F16 {
+				at = panelIndex(1, op.Blocks(k), row/block, col)
+			}
 			scale := args[2].F[at]
-			w.Mag[i] = w.Mag[i]*size(scale) + size(w.F[i])*args[2].mag(at)
+			w.Mag[i] = w.Mag[i]*size(scale) + size(w.F[i])*args[2].off(at)/w.Type.DType.Tolerance()
 			w.F[i] *= scale
 		}
 	}

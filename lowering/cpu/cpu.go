@@ -13,6 +13,7 @@ import (
 	"fusec/graph/memlimit"
 	kernels "fusec/kernels/cpu"
 	"fusec/kernels/cpu/attention"
+	"fusec/kernels/cpu/panel"
 	"fusec/kernels/cpu/pool"
 	"fusec/kernels/group"
 	"fusec/lowering"
@@ -92,6 +93,7 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 		for _, n := range f.Body.Nodes {
 			note(n.Type)
 		}
+	case isPanels(op): // alone, too
 	case graph.Contracts(op, 0):
 		for _, t := range args {
 			note(t)
@@ -111,7 +113,11 @@ func multipliesPanels(f graph.Fusion) bool {
 	if f.Anchor != graph.AnchorMatMul || f.Body == nil || f.Anchored() == nil {
 		return false
 	}
-	_, ok := f.Anchored().Op.(graph.PanelMatMul)
+	return isPanels(f.Anchored().Op)
+}
+
+func isPanels(op graph.Op) bool {
+	_, ok := op.(graph.PanelMatMul)
 	return ok
 }
 
@@ -123,6 +129,9 @@ func (d *Device) PacksWeights(weights graph.Type, as graph.DType) error {
 	}
 	return fmt.Errorf("the CPU has no products with weights of %v", as)
 }
+
+// MultipliesIntegers implements panels.Integers.
+func (d *Device) MultipliesIntegers() error { return panel.Integers() }
 
 // Lowering implements lowering.Device: values that are joined are written side by side.
 func (d *Device) Lowering() []lowering.Option {
@@ -206,7 +215,7 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 		e.launches = append(e.launches, l)
 	}
 	e.env.Fits = nil
-	e.arena = make([]uint64, (p.ArenaBytes+p.PreparedBytes)/8+cacheLine/8)
+	e.arena = make([]uint64, p.ArenaBytes/8+cacheLine/8)
 	e.place()
 	return e, nil
 }
@@ -262,9 +271,13 @@ type executable struct {
 	packed   map[int][]kernels.Kernel // kernels that keep a parameter or a prepared value in another form, by its buffer
 	memory   []kernels.Memory         // of each buffer
 	tensors  []*graph.Tensor          // of each buffer that is not in the arena
-	arena    []uint64                 // and behind it the prepared values
-	prepared bool                     // the prepared part has run with the present parameters
-	from     []bool                   // by buffer: the prepared part reads it
+	arena    []uint64
+	store    []uint64 // the prepared values; nil before there are any, and while they are another executable's
+	placed   bool     // they have their memory in the store
+	lent     bool     // others read what is in the store
+	let      bool     // parameters that only the prepared part reads were let go of
+	prepared bool     // the prepared part has run with the present parameters
+	from     []bool   // by buffer: the prepared part reads it
 	outputs  int64
 	profile  bool
 	times    []time.Duration
@@ -325,17 +338,36 @@ func (e *executable) updated(buffer int) bool {
 
 const cacheLine = 64
 
-// place gives memory to the buffers that the program owns.
+// aligned is so many bytes of words, from the first cache line on.
+func aligned(words []uint64, bytes int64) []byte {
+	base := unsafe.Pointer(unsafe.SliceData(words))
+	return unsafe.Slice((*byte)(unsafe.Add(base, int(-uintptr(base)%cacheLine))), bytes)
+}
+
+// keep gives memory to the prepared values, other than what others read.
+func (e *executable) keep() {
+	if e.p.PreparedBytes == 0 || e.placed && !e.lent {
+		return
+	}
+	if e.store == nil || e.lent {
+		e.store = make([]uint64, e.p.PreparedBytes/8+cacheLine/8)
+	}
+	bytes := aligned(e.store, e.p.PreparedBytes)
+	for i, b := range e.p.Buffers {
+		if b.Role == lowering.Prepared {
+			e.memory[i] = bytes[b.Offset:][:b.Type.Bytes()]
+		}
+	}
+	e.placed, e.lent, e.stale = true, false, true
+}
+
+// place gives memory to the buffers that the program owns, but for prepared values.
 func (e *executable) place() {
-	base := unsafe.Pointer(unsafe.SliceData(e.arena))
-	base = unsafe.Add(base, int(-uintptr(base)%cacheLine))
-	bytes := unsafe.Slice((*byte)(base), e.p.ArenaBytes+e.p.PreparedBytes)
+	bytes := aligned(e.arena, e.p.ArenaBytes)
 	for i, b := range e.p.Buffers {
 		switch b.Role {
 		case lowering.Temp:
 			e.memory[i] = bytes[b.Offset:][:b.Type.Bytes()]
-		case lowering.Prepared:
-			e.memory[i] = bytes[e.p.ArenaBytes+b.Offset:][:b.Type.Bytes()]
 		case lowering.Const:
 			e.set(i, b.Value)
 		case lowering.Output:
@@ -395,24 +427,10 @@ func (e *executable) Run() error {
 	if e.closed {
 		return errors.New("the program is closed")
 	}
-	if e.stale {
-		if err := e.refresh(); err != nil {
-			return err
-		}
-	}
 	once := e.p.Prepared
 	clear(e.times[:once])
-	if !e.prepared || e.watch != nil {
-		e.prepared = false
-		if err := e.runAll(0, once); err != nil {
-			return err
-		}
-		for i, b := range e.p.Buffers {
-			if b.Role == lowering.Prepared {
-				e.thaw(i)
-			}
-		}
-		e.prepared = true
+	if err := e.ready(!e.prepared || e.watch != nil && !e.let, true); err != nil {
+		return err
 	}
 	if err := e.runAll(once, len(e.launches)); err != nil {
 		return err
@@ -424,6 +442,87 @@ func (e *executable) Run() error {
 	}
 	runtime.KeepAlive(e) // the pool is closed when e is unreachable
 	return nil
+}
+
+// ready brings the launches' memory up to date, and runs the prepared part on request. What only others read may have no value
+// yet, unless all is set.
+func (e *executable) ready(prepare, all bool) error {
+	if prepare {
+		e.prepared = false
+		e.keep()
+	}
+	if e.stale {
+		if err := e.refresh(all); err != nil {
+			return err
+		}
+	}
+	if !prepare {
+		return nil
+	}
+	if err := e.runAll(0, e.p.Prepared); err != nil {
+		return err
+	}
+	e.thawPrepared()
+	e.prepared = true
+	return nil
+}
+
+func (e *executable) thawPrepared() {
+	for i, b := range e.p.Buffers {
+		if b.Role == lowering.Prepared {
+			e.thaw(i)
+		}
+	}
+}
+
+// Prepare implements lowering.Executable.
+func (e *executable) Prepare() error {
+	if e.closed {
+		return errors.New("the program is closed")
+	}
+	if err := e.ready(!e.prepared, false); err != nil {
+		return err
+	}
+	e.letGo()
+	return nil
+}
+
+// letGo forgets the parameters that only the prepared part reads.
+func (e *executable) letGo() {
+	for i, only := range e.p.Originals() {
+		if only {
+			e.tensors[i], e.memory[i] = nil, nil
+		}
+	}
+	e.let, e.stale = true, true
+}
+
+// TakePrepared implements lowering.Executable.
+func (e *executable) TakePrepared(from lowering.Executable) bool {
+	if o, ok := from.(*lowering.Owned); ok {
+		from = o.Executable
+	}
+	f, ok := from.(*executable)
+	if !ok || f == e || e.p.PreparedBytes == 0 || e.closed || f.closed || !f.prepared {
+		return false
+	}
+	same := e.p.SamePrepared(f.p)
+	for i, b := range e.p.Buffers {
+		if b.Role == lowering.Prepared && same[i] < 0 {
+			return false
+		}
+	}
+	for i, b := range e.p.Buffers {
+		if b.Role == lowering.Prepared {
+			e.memory[i] = f.memory[same[i]]
+		}
+	}
+	e.store, e.placed, e.lent = nil, false, false
+	f.lent = true
+	e.letGo()
+	e.thawPrepared()
+	e.prepared = true
+	return true
 }
 
 // Start implements lowering.Executable: it is all of Run.
@@ -473,8 +572,8 @@ func (e *executable) run(i int) (err error) {
 	return err
 }
 
-// refresh fills the launches' lists of memory.
-func (e *executable) refresh() error {
+// refresh fills the launches' lists of memory: all are complete, or those of the prepared part.
+func (e *executable) refresh(all bool) error {
 	bound := func(buffer int) error {
 		if b := e.p.Buffers[buffer]; b.Role != lowering.Temp && b.Role != lowering.Prepared && e.tensors[buffer] == nil {
 			return fmt.Errorf("%s %q has no value", b.Role, b.Name)
@@ -482,14 +581,16 @@ func (e *executable) refresh() error {
 		return nil
 	}
 	for _, u := range e.p.Updates {
-		if err := bound(u.Target); err != nil {
+		if err := bound(u.Target); all && err != nil {
 			return err
 		}
 	}
-	for _, l := range e.launches {
+	for at, l := range e.launches {
 		for i, b := range l.args {
-			if err := bound(b); err != nil {
-				return err
+			if once := at < e.p.Prepared; all && !once || once && !e.prepared {
+				if err := bound(b); err != nil {
+					return err
+				}
 			}
 			l.argMem[i] = e.memory[b]
 		}
@@ -497,8 +598,9 @@ func (e *executable) refresh() error {
 			l.resultMem[i] = e.memory[b]
 		}
 	}
-	e.stale = false
-	e.findJoins()
+	if e.stale = !all; all {
+		e.findJoins()
+	}
 	return nil
 }
 
@@ -530,6 +632,9 @@ func (e *executable) Memory() lowering.Memory {
 		return e.kept
 	}
 	m := lowering.Memory{Arena: e.p.ArenaBytes, Outputs: e.outputs, Scratch: e.env.WorkspaceBytes(), Prepared: e.p.PreparedBytes}
+	if e.prepared && !e.placed {
+		m.Prepared = 0 // they are another executable's
+	}
 	for _, l := range e.launches {
 		m.Kernels += kernels.Bytes(l.kernel)
 	}
@@ -553,12 +658,15 @@ func (e *executable) Spare() lowering.Spare {
 	if e.failed || e.env == nil {
 		return nil
 	}
-	s := &spare{env: e.env, launches: e.launches, packed: e.packed, arena: e.arena, memory: e.kept}
+	s := &spare{env: e.env, launches: e.launches, packed: e.packed, arena: e.arena, store: e.store, memory: e.kept}
+	if e.lent {
+		s.store = nil
+	}
 	for _, l := range s.launches { // bound tensors belong to their owner
 		clear(l.argMem)
 		clear(l.resultMem)
 	}
-	e.launches, e.packed, e.env, e.arena = nil, nil, nil, nil
+	e.launches, e.packed, e.env, e.arena, e.store = nil, nil, nil, nil, nil
 	return s
 }
 
@@ -568,6 +676,7 @@ type spare struct {
 	launches []launch
 	packed   map[int][]kernels.Kernel
 	arena    []uint64
+	store    []uint64
 	memory   lowering.Memory
 }
 
@@ -578,7 +687,7 @@ func (s *spare) Bytes() int64 { return s.memory.Bytes() - s.memory.Outputs }
 func (s *spare) Executable(p *lowering.Program) lowering.Executable {
 	s.env.Pool.Reopen()
 	e := newExecutable(p, s.env)
-	e.launches, e.packed, e.arena = s.launches, s.packed, s.arena
+	e.launches, e.packed, e.arena, e.store = s.launches, s.packed, s.arena, s.store
 	e.place()
 	return e
 }

@@ -108,3 +108,80 @@ func TestPreparedFails(t *testing.T) {
 		}
 	}
 }
+
+// TestPrepare lets go of parameters, and has a second executable read what the first has prepared.
+func TestPrepare(t *testing.T) {
+	g := built(t, normed)
+	in := values(g)
+	compiled := func(bound ...string) (lowering.Executable, *lowering.Program) {
+		d := cpu.New(cpu.Workers(2))
+		p := passtest.Lowered(t, g, d, true)
+		e, err := d.Compile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range bound {
+			if err := e.Bind(bufferOf(t, p, name), in[name]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return e, p
+	}
+	run := func(e lowering.Executable, p *lowering.Program) float64 {
+		t.Helper()
+		if err := e.Run(); err != nil {
+			t.Fatal(err)
+		}
+		return e.Output(p.Outputs[0].Buffer).Float(4)
+	}
+	first, p := compiled("w", "s")
+	other, _ := compiled("x")
+	if other.TakePrepared(first) || other.TakePrepared(other) {
+		t.Error("what is not prepared is taken")
+	}
+	if err := first.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Run(); err == nil || !strings.Contains(err.Error(), `"x" has no value`) {
+		t.Errorf("error %v", err)
+	}
+	if err := first.Bind(bufferOf(t, p, "x"), in["x"]); err != nil {
+		t.Fatal(err)
+	}
+	want := run(first, p)
+	if !other.TakePrepared(first) {
+		t.Fatal("what is prepared is not taken")
+	}
+	if got := run(other, p); got != want || other.Memory().Prepared != 0 || first.Memory().Prepared != p.PreparedBytes {
+		t.Errorf("%v, want %v, with %d and %d bytes", got, want, other.Memory().Prepared, first.Memory().Prepared)
+	}
+
+	// Values that are let go of are missing when one of them is set anew.
+	w := in["w"].Clone()
+	w.SetFloat(30, w.Float(30)+3)
+	bind := func(name string, v *graph.Tensor) {
+		t.Helper()
+		if err := first.Bind(bufferOf(t, p, name), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bind("w", w)
+	if err := first.Run(); err == nil || !strings.Contains(err.Error(), `"s" has no value`) {
+		t.Errorf("error %v", err)
+	}
+	bind("s", in["s"])
+	if got := run(first, p); got == want {
+		t.Error("a new weight has no effect")
+	}
+	if got := run(other, p); got != want {
+		t.Errorf("%v of the other, want %v", got, want)
+	}
+	for _, e := range []lowering.Executable{first, other} {
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Prepare(); err == nil {
+			t.Error("a closed program is prepared")
+		}
+	}
+}

@@ -10,10 +10,14 @@
 //	x ─► sum of each block ─► matmul ─► −
 //	z·scale ────────────────────┘
 //
+// Where x is rounded to 8 bits, as [graph.Builder.RoundRows] writes it out, in the blocks in which the weights have scales, the
+// product itself rounds and sums integers. Scales that were widened from f16 stay as they are, in panels of their own.
+//
 // Where the caller lets contractions round to 16 bits, [Halve] does the same with frozen weights of f32.
 package panels
 
 import (
+	"errors"
 	"fmt"
 
 	"fusec/graph"
@@ -26,6 +30,12 @@ type Packer interface {
 	// PacksWeights reports, as an error that carries the reason, that products with frozen weights of a type do not read them
 	// in panels of elements of type d.
 	PacksWeights(weights graph.Type, d graph.DType) error
+}
+
+// Integers is a Packer whose products with weights in panels round the other operand to 8 bits, and sum integers.
+type Integers interface {
+	// MultipliesIntegers reports, as an error that carries the reason, that this is not faster.
+	MultipliesIntegers() error
 }
 
 // A Streamer is a target that multiplies few rows of 16 bits by weights in deep panels.
@@ -48,6 +58,11 @@ func Run(c *rewrite.Context) error {
 	}
 	g := c.Graph
 	p := packer{streamer: streamer, c: c, b: graph.Extend(g), frozen: graph.Frozen(g, true), packed: map[packing]*graph.Node{}}
+	if of, ok := c.Target.(Integers); ok {
+		p.integers = of.MultipliesIntegers()
+	} else if c.Target != nil {
+		p.integers = errors.New("the target has no products of integers")
+	}
 	with := map[*graph.Node]*graph.Node{}
 	for _, n := range append([]*graph.Node(nil), g.Nodes...) {
 		w, trans, ok := p.weights(n)
@@ -112,7 +127,7 @@ func Halve(c *rewrite.Context, to graph.DType, least int) error {
 			continue
 		}
 		p.b.From(n)
-		y := p.b.Add(graph.PanelMatMul{Columns: n.Type.Shape.At(n.Type.Shape.Rank() - 1)}, n.Args[0], p.pack(w, trans, to))
+		y := p.b.Add(graph.PanelMatMul{Columns: n.Type.Shape.At(n.Type.Shape.Rank() - 1)}, n.Args[0], p.pack(w, trans, to, false))
 		y.Name = n.Name
 		with[n] = y
 		c.Match(pattern, trace.Approximate(to.Epsilon()), "", y, n)
@@ -141,7 +156,7 @@ func Stream(c *rewrite.Context, to graph.DType, least int) error {
 			continue // its operands are rounded where they lie
 		}
 		p.b.From(n)
-		y := p.b.Add(graph.PanelMatMul{Columns: cols, Deep: true}, p.rounded(n.Args[0]), p.pack(w, trans, to))
+		y := p.b.Add(graph.PanelMatMul{Columns: cols, Deep: true}, p.rounded(n.Args[0]), p.pack(w, trans, to, false))
 		y.Name = n.Name
 		with[n] = y
 		c.Match(pattern, trace.Approximate(to.Epsilon()), "", y, n)
@@ -168,6 +183,7 @@ type packer struct {
 	b        *graph.Builder
 	frozen   graph.PerNode[bool]
 	packed   map[packing]*graph.Node
+	integers error       // why products do not sum integers, or nil
 	streamer Streamer    // nil where panels are not deep
 	operand  graph.DType // that the streamer rounds to
 	casts    map[*graph.Node]*graph.Node
@@ -178,6 +194,7 @@ type packing struct {
 	weights *graph.Node
 	trans   bool
 	to      graph.DType
+	quads   bool
 }
 
 // weights are those of n, if it is a product of rows of f32 that change and a frozen matrix, and whether the matrix is [n, k].
@@ -194,12 +211,20 @@ func (p *packer) weights(n *graph.Node) (w *graph.Node, trans, ok bool) {
 }
 
 // pack is weights in panels, made once for all products that read them.
-func (p *packer) pack(w *graph.Node, trans bool, to graph.DType) *graph.Node {
-	key := packing{w, trans, to}
+func (p *packer) pack(w *graph.Node, trans bool, to graph.DType, quads bool) *graph.Node {
+	key := packing{w, trans, to, quads}
 	if p.packed[key] == nil {
-		p.packed[key] = p.b.Add(graph.PackWeights{Trans: trans, To: to, Deep: p.streamer != nil}, w)
+		p.packed[key] = p.b.Add(graph.PackWeights{Trans: trans, To: to, Deep: p.streamer != nil, Quads: quads}, w)
 	}
 	return p.packed[key]
+}
+
+// halved is the value of f16 that scales are widened from, or nil.
+func halved(scale *graph.Node) *graph.Node {
+	if _, ok := scale.Op.(graph.Cast); ok && scale.Args[0].Type.DType == graph.F16 {
+		return scale.Args[0]
+	}
+	return nil
 }
 
 // signed is the type of the panels of weights that are stored as d.
@@ -241,6 +266,18 @@ func (p *packer) quantised(n *graph.Node, op graph.Dequantize, w *graph.Node, tr
 	}
 	panels := graph.PanelMatMul{Columns: cols, Block: block, Deep: p.streamer != nil}
 	blocks := panels.Blocks(k)
+	operand := x // of the product
+	if from, in, ok := graph.RoundedRows(x); ok && (in == block || block == 0 && in == k) {
+		err := p.integers
+		if err == nil && block == 0 && k > graph.MaxIntegerRows {
+			err = fmt.Errorf("sums of %d products have no room in 32 bits", k)
+		}
+		if err == nil {
+			operand, panels.Integers = from, true
+		} else {
+			p.c.Note(n, "%s rounds %s to 8 bits, and sums in f32: %v", n.Where(), from.Where(), err)
+		}
+	}
 	if len(w.Args) > 2 && block > 0 && k%block != 0 {
 		return nil, fmt.Errorf("%d rows with zero points are not whole blocks of %d", k, block)
 	}
@@ -267,7 +304,13 @@ func (p *packer) quantised(n *graph.Node, op graph.Dequantize, w *graph.Node, tr
 			moved = b.Binary(graph.Sub, moved, half)
 		}
 	}
-	y := b.Add(panels, x, p.pack(q, trans, graph.Invalid), each(scale))
+	packed := p.pack(q, trans, graph.Invalid, panels.Integers && signed(q.Type.DType) == graph.I8)
+	var y *graph.Node
+	if from := halved(scale); from != nil && block > 0 && p.streamer == nil {
+		y = b.Add(panels, operand, packed, p.pack(from, trans, graph.Invalid, false))
+	} else {
+		y = b.Add(panels, operand, packed, each(scale))
+	}
 	if moved == nil {
 		return y, b.Err()
 	}

@@ -9,6 +9,7 @@ import (
 	"fusec/graph"
 	"fusec/graph/graphtest"
 	"fusec/graph/precision"
+	"fusec/kernels/cpu/panel"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
 	"fusec/passes"
@@ -112,5 +113,59 @@ func TestHalve(t *testing.T) {
 	stage := passtest.Stage(t, tr, "precision")
 	if len(stage.Matches) != 1 || len(stage.Notes) != 2 {
 		t.Errorf("%v %v", stage.Matches, stage.Notes)
+	}
+}
+
+// TestIntegers rounds what is multiplied by weights of few bits: where blocks are those of the weights, the product rounds itself.
+func TestIntegers(t *testing.T) {
+	d := device(t)
+	integers := panel.Integers() == nil
+	for _, f := range []struct {
+		stored    graph.DType
+		in, block int // blocks of x, and of the weights
+		halves    bool
+		trans     bool
+		rounds    bool
+	}{
+		{stored: graph.I8, rounds: true}, {stored: graph.I4, trans: true, rounds: true}, {stored: graph.U8, rounds: true},
+		{stored: graph.I8, in: 16, block: 16, rounds: true},
+		{stored: graph.I4, in: 24, block: 24, trans: true, halves: true, rounds: true},
+		{stored: graph.I8, in: 16, block: 16, halves: true, rounds: true}, {stored: graph.I8, in: 48, rounds: true},
+		{stored: graph.I8, in: 16}, {stored: graph.I8, in: 8, block: 16, halves: true},
+	} {
+		t.Run(fmt.Sprint(f), func(t *testing.T) {
+			g := graphtest.Built(t, func(b *graph.Builder) {
+				x := b.RoundRows(b.Input("x", graph.TypeOf(graph.F32, 2, 3, 48)), f.in)
+				shape, axis := graph.ShapeOf(48, 40), 0
+				if f.trans {
+					shape, axis = graph.ShapeOf(40, 48), 1
+				}
+				scales := graph.Type{DType: graph.F32, Shape: graph.ShapeOf(40)}
+				op := graph.Dequantize{Axis: 1 - axis}
+				if f.block > 0 {
+					scales.Shape, op = shape.With(axis, 48/f.block), graph.Dequantize{Axis: axis, Block: f.block}
+				}
+				if f.halves {
+					scales.DType = graph.F16
+				}
+				scale := b.CastTo(graph.F32, b.Param("scale", scales))
+				w := b.Add(op, b.Param("w", graph.Type{DType: f.stored, Shape: shape}), scale)
+				b.Output("y", b.Unary(graph.Relu, b.MatMul(x, w, false, f.trans)))
+			})
+			out, _ := passtest.Run(t, g, passes.Config{Frozen: true, Target: d})
+			text := graph.Print(out)
+			if rounds := strings.Contains(text, "integers=true"); rounds != (f.rounds && integers) {
+				t.Errorf("sums of integers: %v\n%s", rounds, text)
+			}
+			if f.rounds && integers && strings.Contains(text, "quantize[") && f.stored != graph.U8 {
+				t.Errorf("x is rounded outside of the product\n%s", text)
+			}
+			if halves := strings.Contains(text, "f16[2,8,32]"); halves != f.halves {
+				t.Errorf("scales of f16: %v\n%s", halves, text)
+			}
+			in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)
+			passtest.SameNumbers(t, g, out, in)
+			passtest.SameOnCPU(t, g, out, in)
+		})
 	}
 }

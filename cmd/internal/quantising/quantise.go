@@ -34,7 +34,7 @@ long.`,
 		{"fusec quantise model.onnx --weights i4 --group 64 --calibrate samples.npz -o small.graph", "4 bits, measured on samples"},
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
-		q := &command{weights: "i8", group: -1}
+		q := &command{weights: "i8", activations: "f32", group: -1}
 		f.Choice(&q.weights, "weights", []string{"i8", "i4"}, "store weights as `TYPE`: i8 or i4 (default i8)")
 		group := "`N` rows of a column share a scale: a multiple of 8, or 0 for all (default 0 for i8, 64 for i4)"
 		f.Func("group", group, func(s string) error {
@@ -45,6 +45,8 @@ long.`,
 			q.group = n
 			return nil
 		})
+		f.Choice(&q.activations, "activations", []string{"f32", "i8"},
+			"round what is multiplied by them to `TYPE`: f32, or i8, with which products sum integers (default f32)")
 		limit := "leave layers whose results are off by more than `R`, relative to their norm (default 0.02 for i8, 0.15 for i4)"
 		f.Func("limit", limit, func(s string) error {
 			v, err := strconv.ParseFloat(s, 64)
@@ -67,6 +69,7 @@ long.`,
 // command is fusec quantise with its flags.
 type command struct {
 	weights        string
+	activations    string
 	group          int // −1 for the default
 	limit          float64
 	calibrate, out string
@@ -78,6 +81,7 @@ type command struct {
 type Report struct {
 	Model       string   `json:"model"`
 	Weights     string   `json:"weights"`
+	Activations string   `json:"activations"`
 	Group       int      `json:"group"` // 0: one scale for each column
 	Limit       float64  `json:"limit"`
 	Samples     int      `json:"samples"`
@@ -93,7 +97,7 @@ type Layer struct {
 	Shape     []int      `json:"shape"`
 	Error     cli.Number `json:"error"` // relative, in norm: of what its products compute, or without samples of the weights
 	Quantised bool       `json:"quantised"`
-	Reason    string     `json:"reason,omitempty"` // why it stays as it is
+	Reason    string     `json:"reason,omitempty"` // why it stays as it is, or what it multiplies
 	Bytes     int64      `json:"bytes"`
 }
 
@@ -119,6 +123,9 @@ func (q *command) run(e *cli.Env, args []string) error {
 		return cli.Usage("--weights: %v", err)
 	}
 	o := quantise.Options{Weights: d, Group: q.group}
+	if o.Activations, err = graph.ParseDType(q.activations); err != nil {
+		return cli.Usage("--activations: %v", err)
+	}
 	if q.group < 0 {
 		o.Group = map[graph.DType]int{graph.I8: 0, graph.I4: 64}[d]
 	}
@@ -136,7 +143,7 @@ func (q *command) run(e *cli.Env, args []string) error {
 			return err
 		}
 	}
-	r := &Report{Model: path, Weights: q.weights, Group: o.Group, Limit: limit, Samples: len(samples)}
+	r := &Report{Model: path, Weights: q.weights, Activations: q.activations, Group: o.Group, Limit: limit, Samples: len(samples)}
 	h, weights, err := r.quantise(e, g, w.Tensors, samples, o)
 	if err != nil {
 		return err
@@ -195,6 +202,9 @@ func (r *Report) quantise(e *cli.Env, g *graph.Graph, weights map[string]*graph.
 			of.Error = cli.Number(lost[i])
 			if lost[i] <= r.Limit {
 				of.Quantised, of.Bytes = true, l.Bytes(o)
+				if o.Activations == graph.I8 && !l.Rounds(o) {
+					of.Reason = fmt.Sprintf("its rows are no whole groups of %d", o.Group)
+				}
 				kept = append(kept, stored[i])
 			} else {
 				of.Reason = fmt.Sprintf("its results would be off by %s, more than %v", percent(lost[i]), percent(r.Limit))
@@ -349,7 +359,10 @@ func (r *Report) print(e *cli.Env, to string) error {
 		if l.Error != 0 {
 			off = percent(float64(l.Error))
 		}
-		if note != "" {
+		switch {
+		case l.Quantised && note != "":
+			note = "what it multiplies stays: " + note
+		case note != "":
 			note = "stays: " + note
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.Name, strings.ReplaceAll(strings.Trim(fmt.Sprint(l.Shape), "[]"), " ", "×"), off,

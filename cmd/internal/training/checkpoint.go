@@ -62,7 +62,12 @@ func (g *generator) runCheckpoint(e *cli.Env, path string) (err error) {
 	if g.threads > 0 {
 		opts = append(opts, fusec.WithWorkers(g.threads))
 	}
-	m, err := llama.New(c, llama.Options{Capacity: room, Block: blockOf(len(prompt)), Cache: g.cache(), Compile: opts})
+	activations, err := graph.ParseDType(g.activations)
+	if err != nil {
+		return cli.Usage("--activations: %v", err)
+	}
+	m, err := llama.New(c, llama.Options{Capacity: room, Block: blockOf(len(prompt)), Cache: g.cache(), Activations: activations,
+		Compile: opts})
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

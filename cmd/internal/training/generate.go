@@ -41,7 +41,7 @@ after it follows.`,
 		{"fusec generate model.gguf --json", "the text and the speeds as JSON"},
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
-		g := &generator{prompt: "Catherine ", tokens: 500, seed: 1, temperature: 0.8, topK: 20, topP: 1}
+		g := &generator{prompt: "Catherine ", tokens: 500, seed: 1, temperature: 0.8, topK: 20, topP: 1, activations: "f32"}
 		f.StringVar(&g.prompt, "prompt", g.prompt, "go on from `TEXT`, of ASCII for a model.graph (default \"Catherine \")")
 		f.Count(&g.tokens, "tokens", 1, "write at most `N` tokens (default 500)")
 		f.Alias("tokens", "max-tokens")
@@ -65,6 +65,8 @@ after it follows.`,
 		f.Seed(&g.seed, "`N` decides the picks (default 1)")
 		f.Target(&g.target, "cpu", "cuda", "ref")
 		f.Precision(&g.precision)
+		f.Choice(&g.activations, "activations", []string{"f32", "i8"},
+			"round what is multiplied by weights of Q8_0 and Q4_0 to `TYPE`: f32, or i8, which is faster (default f32)")
 		f.Threads(&g.threads, "all; 1 for a model.graph, whose characters have little for more")
 		f.StringVar(&g.report, "report", "", "write a page on the run of a token, such as fusec report writes, to `FILE`")
 		f.BoolVar(&g.json, "json", false, "print the text with counts and speeds as JSON, when it is complete")
@@ -83,6 +85,7 @@ type generator struct {
 	threads     int
 	target      string // empty for the default
 	precision   fusec.Precision
+	activations string
 	report      string // empty for none
 	json        bool
 }

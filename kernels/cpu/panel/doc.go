@@ -14,6 +14,9 @@
 //
 // NEON has registers for the sums of 4 and 8 rows in a half and in a quarter of a panel's columns. It goes over a piece of the
 // panel once for each, so weights without blocks are cut into pieces that stay in the cache.
+//
+// Products of integers round the rows to 8 bits first. AVX512-VNNI multiplies four pairs and adds them to a sum in one instruction;
+// weights get an offset, as one of its operands is unsigned. AVX2 multiplies sizes by numbers with the sign of the weights.
 package panel
 
 //go:generate sh -c "cd ../internal/gen && go run ./panel -out ../../panel/kernel_amd64.s -stubs ../../panel/kernel_amd64.go -pkg panel"

@@ -169,3 +169,107 @@ func f16x4AVX512(octets int, block int, x *float32, q *byte, scale *float32, lds
 //
 //go:noescape
 func f16x8AVX512(octets int, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx1AVX2 adds the product of 1 rows of integers and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][1][8],
+// and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+//
+//go:noescape
+func i8Integersx1AVX2(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx2AVX2 adds the product of 2 rows of integers and a panel of weights to y [2][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][2][8],
+// and of each block of octets xs has [2][2]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+//
+//go:noescape
+func i8Integersx2AVX2(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx1AVX512 adds the product of 1 rows of integers and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][1][8],
+// and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+//
+//go:noescape
+func i8Integersx1AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx2AVX512 adds the product of 2 rows of integers and a panel of weights to y [2][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][2][8],
+// and of each block of octets xs has [2][2]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+//
+//go:noescape
+func i8Integersx2AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx4AVX512 adds the product of 4 rows of integers and a panel of weights to y [4][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][4][8],
+// and of each block of octets xs has [2][4]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+//
+//go:noescape
+func i8Integersx4AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx8AVX512 adds the product of 8 rows of integers and a panel of weights to y [8][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][8][8],
+// and of each block of octets xs has [2][8]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+//
+//go:noescape
+func i8Integersx8AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx1AVX2 adds the product of 1 rows of integers and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][1][8],
+// and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+//
+//go:noescape
+func i4Integersx1AVX2(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx2AVX2 adds the product of 2 rows of integers and a panel of weights to y [2][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][2][8],
+// and of each block of octets xs has [2][2]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+//
+//go:noescape
+func i4Integersx2AVX2(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx1AVX512 adds the product of 1 rows of integers and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][1][8],
+// and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+//
+//go:noescape
+func i4Integersx1AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx2AVX512 adds the product of 2 rows of integers and a panel of weights to y [2][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][2][8],
+// and of each block of octets xs has [2][2]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+//
+//go:noescape
+func i4Integersx2AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx4AVX512 adds the product of 4 rows of integers and a panel of weights to y [4][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][4][8],
+// and of each block of octets xs has [2][4]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+//
+//go:noescape
+func i4Integersx4AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx8AVX512 adds the product of 8 rows of integers and a panel of weights to y [8][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][8][8],
+// and of each block of octets xs has [2][8]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+//
+//go:noescape
+func i4Integersx8AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// roundRowAVX2 rounds a row of octets to eight bits, with a scale for each block of them: the largest size divided by 127.
+// The integers of an octet, in an order, are stored stride bytes after those of the octet before it. The scale of a block
+// is stored at scales, what sums of products begin with, −offset times the sum of its integers, gap bytes behind it, and
+// those of the next block 2·gap bytes on.
+//
+//go:noescape
+func roundRowAVX2(octets int, block int, x *float32, q *byte, stride int, scales *float32, gap int, offset int, order *byte)

@@ -12,16 +12,21 @@ type Packer struct {
 	k, n       int
 	row, col   int // distances of the weights' rows and columns, in elements
 	from, to   graph.DType
-	deep       bool
+	beside     int // rows of a column that stand side by side, in panels of whole bytes
 	pool       *pool.Pool
 	src, panel []byte
 }
 
-// NewPacker is for weights of type from, whose panels have the type to. If trans is set, the weights are [n, k]; if deep is
-// set, the panels are deep.
-func NewPacker(k, n int, trans, deep bool, from, to graph.DType, p *pool.Pool) *Packer {
-	q := &Packer{k: k, n: n, row: n, col: 1, from: from, to: to, deep: deep, pool: p}
-	if trans {
+// NewPacker is for weights of type from [k, n] that op packs, whose panels have the type to.
+func NewPacker(k, n int, op graph.PackWeights, from, to graph.DType, p *pool.Pool) *Packer {
+	q := &Packer{k: k, n: n, row: n, col: 1, from: from, to: to, beside: 1, pool: p}
+	switch {
+	case op.Deep:
+		q.beside = steps
+	case op.Quads:
+		q.beside = 4
+	}
+	if op.Trans {
 		q.row, q.col = 1, k
 	}
 	return q
@@ -63,12 +68,7 @@ func (q *Packer) Do(_, panel int) {
 }
 
 // at is where row i of column j of a panel of whole bytes stands.
-func (q *Packer) at(i, j int) int {
-	if q.deep {
-		return (i/steps*columns+j)*steps + i%steps
-	}
-	return i*columns + j
-}
+func (q *Packer) at(i, j int) int { return (i/q.beside*columns+j)*q.beside + i%q.beside }
 
 func units[E any](b []byte) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(*new(E))))

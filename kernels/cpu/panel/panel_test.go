@@ -36,7 +36,7 @@ func TestPanels(t *testing.T) {
 					}
 				}
 				panels := graph.NewTensor(graph.Type{DType: d, Shape: graph.PanelShape(d, k, n)})
-				NewPacker(k, n, trans, false, d, d, p).Pack(w.Bytes(), panels.Bytes())
+				NewPacker(k, n, graph.PackWeights{Trans: trans}, d, d, p).Pack(w.Bytes(), panels.Bytes())
 				x, c := make([]float32, m*k+1), make([]float32, m*n)
 				for i := range x {
 					x[i] = r.Float32() - 0.5
@@ -107,7 +107,7 @@ func TestRounded(t *testing.T) {
 			w.SetFloat(i, 1/float64(i+3))
 		}
 		panels := graph.NewTensor(graph.Type{DType: d, Shape: graph.PanelShape(d, 3, 2)})
-		NewPacker(3, 2, false, false, graph.F32, d, p).Pack(w.Bytes(), panels.Bytes())
+		NewPacker(3, 2, graph.PackWeights{}, graph.F32, d, p).Pack(w.Bytes(), panels.Bytes())
 		for i := range 6 {
 			if got, want := panels.Float(i/2*columns+i%2), d.Round(w.Float(i)); math.Abs(got-want) > 1e-9 {
 				t.Errorf("%v: element %d is %v, want %v", d, i, got, want)
@@ -270,7 +270,7 @@ func TestDeep(t *testing.T) {
 			w.SetFloat(i, float64(i%15-7))
 		}
 		panels := graph.NewTensor(graph.Type{DType: to, Shape: graph.DeepShape(k, n)})
-		NewPacker(k, n, true, true, from, to, p).Pack(w.Bytes(), panels.Bytes())
+		NewPacker(k, n, graph.PackWeights{Trans: true, Deep: true}, from, to, p).Pack(w.Bytes(), panels.Bytes())
 		for i := range panels.Type.Shape.Elems() {
 			row, col, want := i/256%2*8+i%8, i/512*32+i/8%32, 0.0
 			if row < k && col < n {

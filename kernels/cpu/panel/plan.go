@@ -1,12 +1,14 @@
 package panel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"unsafe"
 
 	"fusec/graph"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/vec"
 )
 
 const (
@@ -29,6 +31,8 @@ type Config struct {
 	Type    graph.DType // of the panels
 	Block   int         // rows of weights that share a scale, a multiple of 8; 0: all
 	Scaled  bool
+	// Integers rounds X to 8 bits and sums integers; see [graph.PanelMatMul]. Panels of I8 are in quads.
+	Integers bool
 	// LDX and LDC are the distances of the rows of X and C, whose elements are side by side.
 	LDX, LDC int
 }
@@ -38,6 +42,7 @@ type Plan struct {
 	cfg    Config
 	pool   *pool.Pool
 	kern   *kernel
+	by     *integerKernel // of products of integers
 	octets int
 	panels int
 	bytes  int // of a panel
@@ -46,9 +51,11 @@ type Plan struct {
 	piece  int // octets that a kernel multiplies before it adds to the sums
 
 	x       []float32 // packed: blocks of rows, each [octets][rows][8]
-	private []float32 // of each worker: sums, and the scales of a panel at the edge
+	rounded rounded   // the same as integers
+	private []float32 // of each worker: sums, and the scales of a panel, or a row to be rounded
 	run     struct {
 		x, scale, c []float32
+		halves      []uint16 // scales in panels, or nil
 		q           []byte
 		epilogue    Epilogue
 	}
@@ -59,7 +66,8 @@ type kernel struct {
 	name  string
 	tiles map[graph.DType][]tile
 	// piece is the number of octets that stay in the cache, where a tile reads them several times; 0 where it does not.
-	piece int
+	piece    int
+	integers *integerKernel // that of products of integers; nil for the portable one
 }
 
 // A tile adds the product of a block of rows and a panel to y; see the generated functions.
@@ -80,12 +88,14 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 		return nil, errors.New("panel: no pool")
 	case cfg.M < 0 || cfg.N < 0 || cfg.K < 0 || cfg.Block < 0 || cfg.Block%steps != 0:
 		return nil, fmt.Errorf("panel: a product %d×%d×%d with blocks of %d", cfg.M, cfg.N, cfg.K, cfg.Block)
-	case kern.tiles[cfg.Type] == nil:
+	case kern.tiles[cfg.Type] == nil || cfg.Integers && portableIntegers.tiles[cfg.Type] == nil:
 		return nil, fmt.Errorf("panel: weights of %v", cfg.Type)
+	case cfg.Integers && cfg.K > graph.MaxIntegerRows && (cfg.Block == 0 || cfg.Block > graph.MaxIntegerRows):
+		return nil, fmt.Errorf("panel: sums of more than %d integers", graph.MaxIntegerRows)
 	case cfg.M > 1 && (cfg.LDX < cfg.K || cfg.LDC < cfg.N):
 		return nil, fmt.Errorf("panel: rows of X %d and of C %d apart", cfg.LDX, cfg.LDC)
 	}
-	l := &Plan{cfg: cfg, pool: p, kern: kern}
+	l := &Plan{cfg: cfg, pool: p, kern: kern, by: cmp.Or(kern.integers, &portableIntegers)}
 	l.octets = (cfg.K + steps - 1) / steps
 	l.panels = (cfg.N + columns - 1) / columns
 	l.bytes = int(cfg.Type.Span(int64(l.octets * steps * columns)))
@@ -97,7 +107,10 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 	if l.piece = l.cfg.Block / steps; kern.piece > 0 && l.blocks == 1 {
 		l.piece = min(l.piece, kern.piece)
 	}
-	if !l.inPlace() {
+	switch {
+	case cfg.Integers:
+		l.rounded = rounded{make([]byte, l.octets*steps*cfg.M), make([]float32, 2*l.blocks*cfg.M)}
+	case !l.inPlace():
 		l.x = make([]float32, l.octets*steps*cfg.M)
 	}
 	l.private = make([]float32, p.Workers()*l.each())
@@ -105,13 +118,17 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 }
 
 // inPlace reports whether one row is read where it lies.
-func (p *Plan) inPlace() bool { return p.cfg.M == 1 && p.cfg.K%steps == 0 }
+func (p *Plan) inPlace() bool { return p.cfg.M == 1 && p.cfg.K%steps == 0 && !p.cfg.Integers }
 
 // each is the private memory of a worker.
-func (p *Plan) each() int { return 8*columns + p.blocks*columns }
+func (p *Plan) each() int {
+	return 8*columns + max((p.blocks+steps-1)/steps*steps*columns, p.octets*steps)
+}
 
 // Bytes is the memory that the plan has.
-func (p *Plan) Bytes() int64 { return 4 * int64(len(p.x)+len(p.private)) }
+func (p *Plan) Bytes() int64 {
+	return 4*int64(len(p.x)+len(p.private)+len(p.rounded.scales)) + int64(len(p.rounded.x))
+}
 
 // TileRows is the number of rows of the tiles that an Epilogue is given: all start at a multiple of it.
 func (p *Plan) TileRows() int { return most }
@@ -119,31 +136,55 @@ func (p *Plan) TileRows() int { return most }
 // Run computes the product, and calls the epilogue, if it is not nil, for every tile of C. The scales are [⌈K/Block⌉, N]; they
 // are nil if there are none. C must not overlap X.
 func (p *Plan) Run(x []float32, q []byte, scale, c []float32, epilogue Epilogue) error {
+	if p.cfg.Scaled && len(scale) < p.blocks*p.cfg.N {
+		return p.short()
+	}
+	if !p.cfg.Scaled {
+		scale = nil
+	}
+	return p.multiply(x, q, scale, nil, c, epilogue)
+}
+
+// RunHalves is [Plan.Run] with scales of binary16 in panels of their own, as [graph.PackWeights] makes them of [⌈K/Block⌉, N].
+func (p *Plan) RunHalves(x []float32, q []byte, scale []uint16, c []float32, epilogue Epilogue) error {
+	if !p.cfg.Scaled || len(scale) < p.panels*p.halves() {
+		return p.short()
+	}
+	return p.multiply(x, q, nil, scale, c, epilogue)
+}
+
+// halves is the number of scales of a panel, with what fills them up.
+func (p *Plan) halves() int { return (p.blocks + steps - 1) / steps * steps * columns }
+
+func (p *Plan) short() error {
+	return fmt.Errorf("panel: operands too short for %d×%d×%d", p.cfg.M, p.cfg.N, p.cfg.K)
+}
+
+func (p *Plan) multiply(x []float32, q []byte, scale []float32, halves []uint16, c []float32, epilogue Epilogue) error {
 	cfg := &p.cfg
 	if cfg.M == 0 || cfg.N == 0 {
 		return nil
 	}
-	if len(x) < (cfg.M-1)*cfg.LDX+cfg.K || len(q) < p.panels*p.bytes || len(c) < (cfg.M-1)*cfg.LDC+cfg.N ||
-		cfg.Scaled && len(scale) < p.blocks*cfg.N {
-		return fmt.Errorf("panel: operands too short for %d×%d×%d", cfg.M, cfg.N, cfg.K)
+	if len(x) < (cfg.M-1)*cfg.LDX+cfg.K || len(q) < p.panels*p.bytes || len(c) < (cfg.M-1)*cfg.LDC+cfg.N {
+		return p.short()
 	}
 	r := &p.run
-	r.x, r.q, r.c, r.epilogue, r.scale = x, q, c, epilogue, nil
-	if cfg.Scaled {
-		r.scale = scale
-	}
+	r.x, r.q, r.c, r.epilogue, r.scale, r.halves = x, q, c, epilogue, scale, halves
 	if !p.inPlace() {
 		p.pool.Run((cfg.M+most-1)/most, (*packTask)(p))
 		r.x = p.x
 	}
 	p.pool.Run((cfg.M+most-1)/most*((p.panels+p.group-1)/p.group), (*tileTask)(p))
-	r.x, r.q, r.c, r.epilogue, r.scale = nil, nil, nil, nil, nil
+	r.x, r.q, r.c, r.epilogue, r.scale, r.halves = nil, nil, nil, nil, nil, nil
 	return nil
 }
 
 // height is the number of rows of the next block, of so many that are left, and the number of its kernel.
 func (p *Plan) height(left int) (rows, number int) {
 	number = len(p.kern.tiles[p.cfg.Type]) - 1
+	if p.cfg.Integers {
+		number = len(p.by.tiles[p.cfg.Type]) - 1
+	}
 	for 1<<number > left {
 		number--
 	}
@@ -153,11 +194,16 @@ func (p *Plan) height(left int) (rows, number int) {
 // packTask packs the rows of an item.
 type packTask Plan
 
-func (t *packTask) Do(_, item int) {
+func (t *packTask) Do(worker, item int) {
 	p := (*Plan)(t)
 	end := min((item+1)*most, p.cfg.M)
 	for row := item * most; row < end; {
 		rows, _ := p.height(end - row)
+		if p.cfg.Integers {
+			p.round(worker, row, rows)
+			row += rows
+			continue
+		}
 		to := p.x[row*p.octets*steps:]
 		for r := range rows {
 			from := p.run.x[(row+r)*p.cfg.LDX:][:p.cfg.K]
@@ -202,6 +248,9 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 	y, edge := mem[:8*columns], mem[8*columns:]
 	scale, lds := &ones[0], 0
 	switch {
+	case p.run.halves != nil:
+		vec.FromHalf(edge[:p.blocks*columns], p.run.halves[panel*p.halves():][:p.blocks*columns], graph.F16)
+		scale, lds = &edge[0], columns
 	case p.run.scale == nil:
 	case cols == columns:
 		scale, lds = &p.run.scale[col], p.cfg.N
@@ -218,7 +267,12 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 	for row < end {
 		rows, number := p.height(end - row)
 		clear(y[:rows*columns])
-		if p.octets > 0 {
+		switch {
+		case p.octets == 0:
+		case p.cfg.Integers:
+			p.by.tiles[p.cfg.Type][number](p.octets, p.cfg.Block/steps, &p.rounded.x[row*p.octets*steps],
+				&p.rounded.scales[2*row*p.blocks], &p.run.q[panel*p.bytes], scale, lds, &y[0])
+		default:
 			tiles[number](p.octets, p.piece, &p.run.x[row*p.octets*steps], &p.run.q[panel*p.bytes], scale, lds, &y[0])
 		}
 		for r := range rows {

@@ -41,6 +41,9 @@ func (m *maker) quantised() {
 			m.add(d.String()+name, graph.PackWeights{}, of)
 			of.Type.Shape = graph.ShapeOf(n, k)
 			m.add(d.String()+name+"_transposed", graph.PackWeights{Trans: true}, of)
+			if d == graph.I8 {
+				m.add(d.String()+name+"_quads", graph.PackWeights{Trans: true, Quads: true}, of)
+			}
 			if d.Is16() {
 				m.add(d.String()+name+"_rounded", graph.PackWeights{To: d}, f32(k, n))
 			}
@@ -50,6 +53,21 @@ func (m *maker) quantised() {
 				m.add(rowsName, graph.PanelMatMul{Columns: n}, x, panels)
 				m.add(rowsName+"_channel", graph.PanelMatMul{Columns: n}, x, panels, f32(1, n))
 				m.add(rowsName+"_block", graph.PanelMatMul{Columns: n, Block: 16}, x, panels, f32((k+15)/16, n))
+				halves := Arg{Type: graph.Type{DType: graph.F16, Shape: graph.PanelShape(graph.F16, (k+15)/16, n)}, Lo: -2, Hi: 2}
+				m.add(rowsName+"_halves", graph.PanelMatMul{Columns: n, Block: 16}, x, panels, halves)
+				if d.Is16() {
+					continue
+				}
+				quads := panels
+				if d == graph.I8 {
+					quads.Type.Shape = graph.QuadShape(k, n)
+				}
+				integers := graph.PanelMatMul{Columns: n, Integers: true}
+				m.add(rowsName+"_integers", integers, x, quads)
+				m.add(rowsName+"_integers_channel", integers, x, quads, f32(1, n))
+				integers.Block = 16
+				m.add(rowsName+"_integers_block", integers, x, quads, f32((k+15)/16, n))
+				m.add(rowsName+"_integers_halves", integers, x, quads, halves)
 			}
 		}
 	}

@@ -242,5 +242,6 @@ func main() {
 			}
 		}
 	}
+	generateIntegers()
 	Generate()
 }

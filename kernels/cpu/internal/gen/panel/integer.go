@@ -1,0 +1,318 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// Products of integers: rows of 8 bits times weights of 8 or 4 bits, with sums of 32 bits for each block of weights that share a
+// scale. AVX512-VNNI multiplies unsigned by signed numbers, so that a multiple of the sum of a row's numbers has to be taken off;
+// the sums begin with that.
+
+// constants are words that every element of a vector has.
+var constants = map[string]Mem{}
+
+// constant is a word in read-only memory, 8 times.
+func constant(name string, word uint32) Mem {
+	m, ok := constants[name]
+	if !ok {
+		m = GLOBL(name, RODATA|NOPTR)
+		for i := range 8 {
+			DATA(4*i, U32(word))
+		}
+		constants[name] = m
+	}
+	return m
+}
+
+// integers is a format of weights in products of integers.
+type integers struct {
+	name  string
+	octet int // bytes of 8 rows of a panel
+	doc   string
+}
+
+var integerFormats = []integers{
+	{"i8", 8 * columns, "eight bits, four rows of a column side by side"},
+	{"i4", 4 * columns, "four bits, eight rows of a column in a word"},
+}
+
+func signature(name string, doc ...string) {
+	TEXT(name, NOSPLIT, "func(octets, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)")
+	Pragma("noescape")
+	Doc(doc...)
+}
+
+func (f integers) generate(w width, rows int) {
+	name := fmt.Sprintf("%sIntegersx%d%s", f.name, rows, w.name)
+	signature(name, fmt.Sprintf("%s adds the product of %d rows of integers and a panel of weights to y [%[2]d][32].", name, rows),
+		fmt.Sprintf("The weights, octets of 8 rows, are stored in %s. x is [octets][%d][8],", f.doc, rows),
+		fmt.Sprintf("and of each block of octets xs has [2][%d]: the rows' scales, and what their sums begin with, integers.", rows),
+		"Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.")
+	octets := Load(Param("octets"), GP64()).(GPVirtual)
+	block := Load(Param("block"), GP64()).(GPVirtual)
+	x := Load(Param("x"), GP64()).(GPVirtual)
+	xs := Load(Param("xs"), GP64()).(GPVirtual)
+	q := Load(Param("q"), GP64()).(GPVirtual)
+	scale := Load(Param("scale"), GP64()).(GPVirtual)
+	lds := Load(Param("lds"), GP64()).(GPVirtual)
+	y := Load(Param("y"), GP64()).(GPVirtual)
+	SHLQ(U8(2), lds)
+
+	acc := make([][]VecVirtual, rows)
+	for r := range acc {
+		acc[r] = make([]VecVirtual, w.vectors())
+		for v := range acc[r] {
+			acc[r][v] = w.register()
+		}
+	}
+	octet := f.wide(w, x, q, acc)
+	if w.bytes == avx2.bytes {
+		octet = f.narrow(w, x, q, acc)
+	}
+	left := GP64()
+
+	Label("block")
+	for r := range acc {
+		for v := range acc[r] {
+			VPBROADCASTD(Mem{Base: xs, Disp: 4 * (rows + r)}, acc[r][v])
+		}
+	}
+	MOVQ(block, left)
+	CMPQ(octets, left)
+	CMOVQLT(octets, left)
+	SUBQ(left, octets)
+
+	Label("octet")
+	for line := 0; line < f.octet; line += 64 {
+		PREFETCHT0(Mem{Base: q, Disp: ahead + line})
+	}
+	octet()
+	ADDQ(U32(8*rows), x)
+	ADDQ(U32(f.octet), q)
+	DECQ(left)
+	JNE(LabelRef("octet"))
+
+	weights, factor := w.register(), w.register()
+	for v := range w.vectors() {
+		VMOVUPS(Mem{Base: scale, Disp: v * w.bytes}, weights)
+		for r := range rows {
+			sum, of := acc[r][v], Mem{Base: xs, Disp: 4 * r}
+			VCVTDQ2PS(sum, sum)
+			if w.bytes == avx2.bytes {
+				VBROADCASTSS(of, factor)
+				VMULPS(factor, weights, factor)
+			} else {
+				VMULPS_BCST(of, weights, factor)
+			}
+			to := Mem{Base: y, Disp: 4*columns*r + v*w.bytes}
+			VFMADD213PS(to, factor, sum)
+			VMOVUPS(sum, to)
+		}
+	}
+	ADDQ(lds, scale)
+	ADDQ(U32(8*rows), xs)
+	TESTQ(octets, octets)
+	JNE(LabelRef("block"))
+	VZEROUPPER()
+	RET()
+}
+
+// wide multiplies an octet with AVX512-VNNI.
+func (f integers) wide(w width, x, q GPVirtual, acc [][]VecVirtual) func() {
+	if w.bytes == avx2.bytes {
+		return nil
+	}
+	broadcast := func(name string, word uint32) VecVirtual {
+		r := ZMM()
+		VPBROADCASTD(constant(name, word), r)
+		return r
+	}
+	at := func(r, quad int) Mem { return Mem{Base: x, Disp: 8*r + 4*quad} }
+	if f.name == "i8" {
+		flip := broadcast("flip8", 0x80808080)
+		weights := ZMM()
+		return func() {
+			for quad := range 2 {
+				for v := range w.vectors() {
+					VPXORD(Mem{Base: q, Disp: 4*columns*quad + v*w.bytes}, flip, weights)
+					for r := range acc {
+						VPDPBUSD_BCST(at(r, quad), weights, acc[r][v])
+					}
+				}
+			}
+		}
+	}
+	flip, low := broadcast("flip4", 0x88888888), broadcast("low4", 0x0f0f0f0f)
+	even, odd := ZMM(), ZMM()
+	return func() {
+		for v := range w.vectors() {
+			VPXORD(Mem{Base: q, Disp: v * w.bytes}, flip, even)
+			VPSRLD(U8(4), even, odd)
+			VPANDD(low, even, even)
+			VPANDD(low, odd, odd)
+			for r := range acc {
+				VPDPBUSD_BCST(at(r, 0), even, acc[r][v])
+			}
+			for r := range acc {
+				VPDPBUSD_BCST(at(r, 1), odd, acc[r][v])
+			}
+		}
+	}
+}
+
+// narrow multiplies an octet with AVX2: pairs of products have room in 16 bits, as |x| ≤ 127, and weights are −128 to 127 by
+// their size and sign, or 0 to 15.
+func (f integers) narrow(w width, x, q GPVirtual, acc [][]VecVirtual) func() {
+	at := func(r, quad int) Mem { return Mem{Base: x, Disp: 8*r + 4*quad} }
+	ones := constant("ones16", 0x00010001)
+	add := func(pairs, sum VecVirtual) {
+		VPMADDWD(ones, pairs, pairs)
+		VPADDD(pairs, sum, sum)
+	}
+	first, second := YMM(), YMM()
+	if f.name == "i8" {
+		weights, sizes := YMM(), YMM()
+		return func() {
+			for quad := range 2 {
+				for v := range w.vectors() {
+					VMOVDQU(Mem{Base: q, Disp: 4*columns*quad + v*w.bytes}, weights)
+					VPABSB(weights, sizes)
+					for r := range acc {
+						VPBROADCASTD(at(r, quad), first)
+						VPSIGNB(weights, first, first)
+						VPMADDUBSW(first, sizes, first)
+						add(first, acc[r][v])
+					}
+				}
+			}
+		}
+	}
+	flip, low := constant("flip4", 0x88888888), constant("low4", 0x0f0f0f0f)
+	even, odd := YMM(), YMM()
+	return func() {
+		for v := range w.vectors() {
+			VMOVDQU(Mem{Base: q, Disp: v * w.bytes}, even)
+			VPXOR(flip, even, even)
+			VPSRLD(U8(4), even, odd)
+			VPAND(low, even, even)
+			VPAND(low, odd, odd)
+			for r := range acc {
+				VPBROADCASTD(at(r, 0), first)
+				VPBROADCASTD(at(r, 1), second)
+				VPMADDUBSW(first, even, first)
+				VPMADDUBSW(second, odd, second)
+				VPADDW(second, first, first)
+				add(first, acc[r][v])
+			}
+		}
+	}
+}
+
+// roundRow makes the function that rounds a row to integers.
+func roundRow() {
+	TEXT("roundRowAVX2", NOSPLIT,
+		"func(octets, block int, x *float32, q *byte, stride int, scales *float32, gap int, offset int, order *byte)")
+	Pragma("noescape")
+	Doc("roundRowAVX2 rounds a row of octets to eight bits, with a scale for each block of them: the largest size divided by 127.",
+		"The integers of an octet, in an order, are stored stride bytes after those of the octet before it. The scale of a block",
+		"is stored at scales, what sums of products begin with, −offset times the sum of its integers, gap bytes behind it, and",
+		"those of the next block 2·gap bytes on.")
+	octets := Load(Param("octets"), GP64()).(GPVirtual)
+	block := Load(Param("block"), GP64()).(GPVirtual)
+	x := Load(Param("x"), GP64()).(GPVirtual)
+	q := Load(Param("q"), GP64()).(GPVirtual)
+	stride := Load(Param("stride"), GP64()).(GPVirtual)
+	scales := Load(Param("scales"), GP64()).(GPVirtual)
+	gap := Load(Param("gap"), GP64()).(GPVirtual)
+	offset := Load(Param("offset"), GP64()).(GPVirtual)
+	order := XMM()
+	at := Load(Param("order"), GP64()).(GPVirtual)
+	VMOVDQU(Mem{Base: at}, order)
+	size := YMM()
+	VMOVDQU(constant("size32", 0x7fffffff), size)
+	most := constant("most8", 0x42fe0000) // 127
+
+	left, from := GP64(), GP64()
+	Label("block")
+	MOVQ(block, left)
+	CMPQ(octets, left)
+	CMOVQLT(octets, left)
+	SUBQ(left, octets)
+
+	largest, v := YMM(), YMM()
+	VPXOR(largest, largest, largest)
+	MOVQ(x, from)
+	n := GP64()
+	MOVQ(left, n)
+	Label("largest")
+	VPAND(Mem{Base: from}, size, v)
+	VPMAXSD(v, largest, largest) // the order of the bits is that of the numbers; NaN is above all
+	ADDQ(U32(32), from)
+	DECQ(n)
+	JNE(LabelRef("largest"))
+	VEXTRACTI128(U8(1), largest, v.AsX())
+	VPMAXSD(v.AsX(), largest.AsX(), largest.AsX())
+	VPSHUFD(U8(0x4e), largest.AsX(), v.AsX())
+	VPMAXSD(v.AsX(), largest.AsX(), largest.AsX())
+	VPSHUFD(U8(0xb1), largest.AsX(), v.AsX())
+	VPMAXSD(v.AsX(), largest.AsX(), largest.AsX())
+	VDIVSS(most, largest.AsX(), largest.AsX())
+	VMOVSS(largest.AsX(), Mem{Base: scales})
+	scale := YMM()
+	VBROADCASTSS(largest.AsX(), scale)
+	zeros := YMM()
+	VXORPS(zeros, zeros, zeros)
+	isZero := YMM()
+	VCMPPS(U8(0), zeros, scale, isZero) // 0 ÷ 0 is 0 here
+
+	sum := YMM()
+	VPXOR(sum, sum, sum)
+	Label("round")
+	VMOVUPS(Mem{Base: x}, v)
+	VDIVPS(scale, v, v)
+	VANDNPS(v, isZero, v)
+	VCVTPS2DQ(v, v)
+	VPADDD(v, sum, sum)
+	high := XMM()
+	VEXTRACTI128(U8(1), v, high)
+	VPACKSSDW(high, v.AsX(), v.AsX())
+	VPACKSSWB(v.AsX(), v.AsX(), v.AsX())
+	VPSHUFB(order, v.AsX(), v.AsX())
+	VMOVQ(v.AsX(), Mem{Base: q})
+	ADDQ(U32(32), x)
+	ADDQ(stride, q)
+	DECQ(left)
+	JNE(LabelRef("round"))
+	VEXTRACTI128(U8(1), sum, v.AsX())
+	VPADDD(v.AsX(), sum.AsX(), sum.AsX())
+	VPSHUFD(U8(0x4e), sum.AsX(), v.AsX())
+	VPADDD(v.AsX(), sum.AsX(), sum.AsX())
+	VPSHUFD(U8(0xb1), sum.AsX(), v.AsX())
+	VPADDD(v.AsX(), sum.AsX(), sum.AsX())
+	total := GP32()
+	VMOVD(sum.AsX(), total)
+	IMULL(offset.As32(), total)
+	NEGL(total)
+	MOVL(total, Mem{Base: scales, Index: gap, Scale: 1})
+	LEAQ(Mem{Base: scales, Index: gap, Scale: 2}, scales)
+	TESTQ(octets, octets)
+	JNE(LabelRef("block"))
+	VZEROUPPER()
+	RET()
+}
+
+// generateIntegers makes all functions of products of integers.
+func generateIntegers() {
+	for _, f := range integerFormats {
+		for _, w := range []width{avx2, avx512} {
+			for _, rows := range w.rows {
+				f.generate(w, rows)
+			}
+		}
+	}
+	roundRow()
+}
