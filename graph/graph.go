@@ -121,6 +121,8 @@ func (n *Node) verb() string {
 		return op.Fn.String()
 	case Binary:
 		return op.Fn.String()
+	case Custom:
+		return op.Fn.String()
 	case Reduce:
 		return fmt.Sprintf("%v over axes %v", op.Fn, op.Axes)
 	}

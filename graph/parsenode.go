@@ -317,6 +317,9 @@ func (p *parser) build(sc *scope, t *nodeText) (*Node, error) {
 	n, err := sc.g.Add(op, t.args...)
 	sc.g.nextID = next
 	if err != nil {
+		if _, ok := op.(Custom); ok && t.name != "" { // whoever runs the file looks for what is missing in a program
+			err = fmt.Errorf("node %q: %w", t.name, err)
+		}
 		return nil, p.fail(t.op, "%w", err)
 	}
 	n.ID, n.Name, n.Phase, n.Sharding, n.Origin = t.id, t.name, t.phase, t.sharding, t.origins

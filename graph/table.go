@@ -5,7 +5,7 @@ import "math"
 // opTable is the operation table: the only list of all operations. The row of each operation is in the file of its
 // family.
 var opTable = []OpInfo{
-	inputRow, paramRow, stateRow, constRow, unaryRow, binaryRow, selectRow, castRow, matMulRow, conv2DRow,
+	inputRow, paramRow, stateRow, constRow, unaryRow, binaryRow, selectRow, customRow, castRow, matMulRow, conv2DRow,
 	conv2DTransposeRow, conv2DFilterGradRow, reduceRow, reshapeRow, transposeRow, broadcastRow, sliceRow, unsliceRow, updateSliceRow,
 	concatRow, padRow,
 	im2ColRow, col2ImRow, copyRow, allReduceRow, gatherRow, scatterAddRow, topKRow, routeRow, dropoutRow,

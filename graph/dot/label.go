@@ -1,6 +1,7 @@
 package dot
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"reflect"
@@ -17,6 +18,8 @@ func opName(op graph.Op) string {
 		return op.Fn.String()
 	case graph.Binary:
 		return op.Fn.String()
+	case graph.Custom:
+		return cmp.Or(op.Fn.String(), op.OpName())
 	case graph.Reduce:
 		return op.Fn.String()
 	case graph.Pool:

@@ -47,6 +47,7 @@ func init() {
 	for _, name := range []string{"quantize", "dequantize", "pack_weights", "matmul_panels"} {
 		refused[name] = "it has no elements of few bits"
 	}
+	refused["custom"] = "it is a function of the program's own"
 	refused["fusion"] = "its body is written"
 	for _, name := range []string{"unslice", "update_slice", "col2im", "scatter_add", "top_k", "route", "pool_grad", "host",
 		"result", "all_reduce"} {

@@ -17,7 +17,7 @@ func init() {
 		"state": func(g *generator) { g.add(g.b.State(g.name("s"), g.source())) },
 		"const": makeConst,
 
-		"unary": makeUnary, "binary": makeBinary, "select": makeSelect, "cast": makeCast,
+		"unary": makeUnary, "binary": makeBinary, "select": makeSelect, "custom": makeCustom, "cast": makeCast,
 		"matmul": makeMatMul, "reduce": makeReduce,
 		"conv2d":             func(g *generator) { g.conv2D(makeConv2D) },
 		"conv2d_transpose":   func(g *generator) { g.conv2D(makeConv2DTranspose) },

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"fusec/graph/graphtest"
 	"fusec/graph/nn"
 
 	"gorgonia.org/gorgonia"
@@ -225,6 +226,16 @@ func examples() []example {
 				return x * silu(2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)) / (2 * math.Sqrt(2/math.Pi) * (x + 0.044715*x*x*x))
 			}), s{2, 1, 3}),
 		of("SiLU", func(x ...node) (node, error) { return nn.SiLU(x[0]) }, elementwise(silu), s{7}),
+		of("Custom", func(x ...node) (node, error) { return nn.Custom(graphtest.Softsign, x[0]) },
+			elementwise(func(x float64) float64 { return x / (1 + math.Abs(x)) }), s{3, 4}),
+		of("Custom of three", func(x ...node) (node, error) { return nn.Custom(graphtest.Blend, x...) }, func(in [][]float64) []float64 {
+			y := slices.Clone(in[0])
+			for i := range y {
+				s := 1 / (1 + math.Exp(-in[2][i]))
+				y[i] = s*in[0][i] + (1-s)*in[1][i]
+			}
+			return y
+		}, s{3, 4}, s{3, 4}, s{3, 4}),
 		of("SwiGLU", func(x ...node) (node, error) { return nn.SwiGLU(x[0], x[1]) }, func(in [][]float64) []float64 {
 			y := slices.Clone(in[1])
 			for i, g := range in[0] {

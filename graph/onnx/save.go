@@ -332,6 +332,9 @@ func (w *writer) write(n *graph.Node) error {
 	}
 	f := forms[n.Op.OpName()]
 	if f == nil {
+		if c, ok := n.Op.(graph.Custom); ok {
+			return fmt.Errorf("ONNX has no operator for %s, a function of the program's own", c.Fn)
+		}
 		return fmt.Errorf("ONNX has no operator for it")
 	}
 	args := make([]string, len(n.Args))

@@ -21,7 +21,7 @@ func init() {
 		"all_reduce": collective, "reduce_scatter": collective, "all_gather": collective, "all_to_all": collective,
 		"part": collective, "permute": collective, "broadcast_from": collective,
 
-		"unary": fused, "binary": fused, "select": fused, "dropout": fused,
+		"unary": fused, "binary": fused, "select": fused, "custom": fused, "dropout": fused,
 		"matmul": fused, "conv2d": fused, "conv2d_transpose": fused, "layer_norm": fused, "rms_norm": fused,
 		"attention": fused, "attention_grad": fused, "moe": fused, "moe_grad": fused,
 		"cast": func(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {

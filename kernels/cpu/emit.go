@@ -34,6 +34,8 @@ func (c *compiler[T]) emit(v *body.Value) (value, error) {
 		return c.binary(op.Fn, in[0], in[1]), nil
 	case graph.Select:
 		return c.selection(in[0], in[1], in[2]), nil
+	case graph.Custom:
+		return c.custom(op.Fn.Info(), in), nil
 	case graph.Cast:
 		return c.cast(n.Args[0].Type.DType, op.To, in[0]), nil
 	case graph.Reduce:

@@ -22,8 +22,10 @@ type program[T float] struct {
 	outs    []*write // what is written
 	seeds   []seedRead
 	columns []columnSum[T]
-	regs    int  // registers in use at most
-	plain   bool // rows follow one another at fixed distances, and what is read stands in buffers, masks excepted
+	regs    int // registers in use at most
+	// operands is the most that a custom function has.
+	operands int
+	plain    bool // rows follow one another at fixed distances, and what is read stands in buffers, masks excepted
 }
 
 // A step is one instruction.
@@ -68,16 +70,19 @@ type frame[T float] struct {
 	s     []T
 	seeds []int64
 	words []uint32 // room for random words, where there are seeds
-	off   []int    // of reads, then of writes: the row's offset
-	lines []loaded // of reads: what stands in the register of one that is kept
-	n     int      // length for which the registers in v are cut
-	width int      // and the most that they hold
-	row   int
-	base  int   // linear index of the segment's first element in the iteration space
-	err   error // of a step that cannot go on
-	block int   // of rows, to whose column sums the frame adds
-	fresh bool  // there is nothing in them yet
-	walks []walk[T]
+	// Room for the operands of a custom function, as strips and as the numbers of one element.
+	operands [][]T
+	point    []float64
+	off      []int    // of reads, then of writes: the row's offset
+	lines    []loaded // of reads: what stands in the register of one that is kept
+	n        int      // length for which the registers in v are cut
+	width    int      // and the most that they hold
+	row      int
+	base     int   // linear index of the segment's first element in the iteration space
+	err      error // of a step that cannot go on
+	block    int   // of rows, to whose column sums the frame adds
+	fresh    bool  // there is nothing in them yet
+	walks    []walk[T]
 	// Further registers, one for each walk, line elements apart.
 	blocks []T
 	line   int
@@ -142,6 +147,7 @@ func (p *program[T]) newFrame() *frame[T] {
 	if len(p.seeds) > 0 {
 		f.words = make([]uint32, drawWords)
 	}
+	f.operands, f.point = make([][]T, p.operands), make([]float64, p.operands)
 	f.walks = make([]walk[T], 0, len(p.args)+len(p.outs)+1)
 	return f
 }

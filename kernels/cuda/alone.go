@@ -26,7 +26,7 @@ func init() {
 		"all_reduce": collective, "reduce_scatter": collective, "all_gather": collective, "all_to_all": collective,
 		"part": collective, "permute": collective, "broadcast_from": collective,
 
-		"unary": fused, "binary": fused, "select": fused, "dropout": fused,
+		"unary": fused, "binary": fused, "select": fused, "custom": fused, "dropout": fused,
 		"softmax": fused, "log_softmax": fused, "layer_norm": fused, "rms_norm": fused,
 		"matmul": fused, "matmul_panels": fused, "pack_weights": checkedOp(compilePackWeights),
 		"conv2d": fused, "conv2d_transpose": fused,

@@ -358,6 +358,13 @@ func (b *printer) expression(n *graph.Node, in []value) (string, error) {
 		return fmt.Sprintf("op::%s(%s, %s)", functionName(op.Fn.String()), in[0].expr, in[1].expr), nil
 	case graph.Select:
 		return fmt.Sprintf("op::select(%s, %s, %s)", b.alike(in[0], in), b.alike(in[1], in), b.alike(in[2], in)), nil
+	case graph.Custom:
+		call, err := b.u.custom(op.Fn)
+		args := make([]string, len(in))
+		for k, x := range in {
+			args[k] = b.alike(x, in)
+		}
+		return fmt.Sprintf("%s(%s)", call, strings.Join(args, ", ")), err
 	case graph.Cast:
 		if op.To.Is16() {
 			return fmt.Sprintf("op::rounded<%s>(%s)", ctype(op.To), in[0].expr), nil

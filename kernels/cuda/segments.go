@@ -22,6 +22,7 @@ type table struct {
 // compileParts makes the kernel of parts that may run in any order. Tables take as many steps as their rows need.
 func compileParts(parts []body.Part, cfg Config) (*Kernel, error) {
 	var tables []*table
+	var customs []graph.CustomFn
 	for _, s := range parts {
 		u := newUnit(s.Args, s.Results)
 		u.prefix = "s."
@@ -32,6 +33,7 @@ func compileParts(parts []body.Part, cfg Config) (*Kernel, error) {
 		if e.n == 0 {
 			continue
 		}
+		customs = append(customs, u.customs...)
 		e.units = max(min(2, inFlight/(e.w*max(len(s.Args), 1))), 1)
 		text := u.guard() + e.function("units", "const Row &s")
 		key := func(t *table) bool {
@@ -46,7 +48,7 @@ func compileParts(parts []body.Part, cfg Config) (*Kernel, error) {
 	}
 	k := &Kernel{}
 	var text strings.Builder
-	text.WriteString(preamble())
+	text.WriteString(preamble() + customText(customs))
 	for i, t := range tables {
 		k.Steps = append(k.Steps, t.steps(&text, i)...)
 	}

@@ -33,7 +33,8 @@ type unit struct {
 	fields        []Param
 	decls         []string // of the fields
 	names         map[field]string
-	prefix        string // of what reads a field
+	prefix        string           // of what reads a field
+	customs       []graph.CustomFn // that the text calls, in the order of their first use
 }
 
 func newUnit(args, results []Operand) *unit {
@@ -118,6 +119,7 @@ func preamble(templates ...string) string {
 func (u *unit) source(templates ...string) string {
 	var b strings.Builder
 	b.WriteString(preamble(templates...))
+	b.WriteString(customText(u.customs))
 	b.WriteString("struct Params {\n")
 	for _, d := range u.decls {
 		b.WriteString("  " + d + "\n")

@@ -177,6 +177,25 @@ func arithmeticBound(fn graph.BinaryFn, x, dx, y, dy, v float64, d graph.DType) 
 	return settle(v, terms(bound, size(v), size(x)+size(y)), carried/d.Tolerance(), d)
 }
 
+// customBound is the magnitude of element i, v = eval(x), of a function of which nothing is known but its values: its error is
+// relative to the sizes of its result and of its operands together. What the operands carry is added up, each moved alone,
+// twice over for what they do together.
+func customBound(eval func([]float64) float64, x []float64, v float64, args []Value, i int) float64 {
+	d, terms, carried := args[0].Type.DType, size(v), 0.0
+	for k, a := range args {
+		terms += size(x[k])
+		if off := a.off(a.at(i)); off > 0 {
+			at := x[k]
+			x[k] = at - off
+			most := deviation(v, eval(x))
+			x[k] = at + off
+			carried += 2 * max(most, deviation(v, eval(x)))
+			x[k] = at
+		}
+	}
+	return settle(v, terms, carried/d.Tolerance(), d)
+}
+
 func chooseBound(cond, a, b, v Value) []float64 {
 	mag := make([]float64, v.Len())
 	for i := range mag {

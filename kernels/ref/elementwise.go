@@ -63,6 +63,24 @@ func choose(cond, a, b Value, t graph.Type, bound bool) Value {
 	return v
 }
 
+// custom computes a function of the program's own by its Go body.
+func custom(op graph.Custom, args []Value, t graph.Type, bound bool) Value {
+	v, eval, x := zeros(t), op.Fn.Info().Eval, make([]float64, len(args))
+	if bound {
+		v.Mag = make([]float64, v.Len())
+	}
+	for i := range v.F {
+		for k, a := range args {
+			x[k] = a.F[a.at(i)]
+		}
+		v.F[i] = eval(x)
+		if bound {
+			v.Mag[i] = customBound(eval, x, v.F[i], args, i)
+		}
+	}
+	return v
+}
+
 func cast(x Value, t graph.Type, bound bool) Value {
 	v := zeros(t)
 	for i := range v.F {

@@ -26,6 +26,9 @@ func init() {
 		"cast": one(func(_ graph.Cast, a []Value, t graph.Type, bound bool) (Value, error) {
 			return cast(a[0], t, bound), nil
 		}),
+		"custom": one(func(op graph.Custom, a []Value, t graph.Type, bound bool) (Value, error) {
+			return custom(op, a, t, bound), nil
+		}),
 		"matmul": one(func(op graph.MatMul, a []Value, t graph.Type, bound bool) (Value, error) {
 			return bilinear(a[0], a[1], bound, func(x, y Value) Value { return matMul(op, x, y, t) }), nil
 		}),

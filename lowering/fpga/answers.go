@@ -18,6 +18,7 @@ func init() {
 	refused := graph.NotLaunched()
 	for reason, names := range map[string][]string{
 		"its code runs on the host":                           {"host"},
+		"it has no circuit for a function of the program's":   {"custom"},
 		"it quantises by itself":                              {"quantize", "dequantize"},
 		"its weights lie in an order of their own":            {"pack_weights", "matmul_panels"},
 		"fusions are taken apart before":                      {"fusion"},

@@ -152,8 +152,9 @@ type fuser struct {
 	order   *launchOrder
 	narrow  []bool // the node or one of its operands has 16 bits
 	once    onceness
-	moments bool // the target takes mean and variance of columns in one pass
-	halves  bool // the target contracts values of 16 bits, and what surrounds such a launch may have them
+	moments bool                  // the target takes mean and variance of columns in one pass
+	apart   map[*graph.Node]error // custom functions that the target has no body for, and why
+	halves  bool                  // the target contracts values of 16 bits, and what surrounds such a launch may have them
 }
 
 func newFuser(c *rewrite.Context) *fuser {
@@ -163,8 +164,13 @@ func newFuser(c *rewrite.Context) *fuser {
 		size = max(size, n.ID+1)
 	}
 	f := &fuser{ctx: c, g: g, at: make([]int, size), uses: g.Uses(), rows: map[*graph.Node][]*graph.Node{},
-		in: make([]*region, size), stored: make([]bool, size), narrow: make([]bool, size)}
+		apart: map[*graph.Node]error{}, in: make([]*region, size), stored: make([]bool, size), narrow: make([]bool, size)}
 	for i, n := range g.Nodes {
+		if _, ok := n.Op.(graph.Custom); ok {
+			if err := c.Accepts(n.Op, n.Args...); err != nil {
+				f.apart[n] = err
+			}
+		}
 		f.at[n.ID] = i
 		f.narrow[n.ID] = is16(n) || slices.ContainsFunc(n.Args, is16)
 		if _, ok := rowAxes(n); ok {
@@ -335,6 +341,11 @@ func (f *fuser) suits(r *region, n *graph.Node) why {
 	inside := func(a *graph.Node) bool { return f.in[a.ID] == r }
 	if reason := f.once.apart(r.root, n); reason != nil {
 		return reason
+	}
+	for _, own := range []*graph.Node{r.root, n} {
+		if err := f.apart[own]; err != nil {
+			return func() string { return err.Error() }
+		}
 	}
 	if r.contracts() && !f.halves && f.narrow[n.ID] {
 		return because("the target takes no values of 16 bits beside contractions")

@@ -33,7 +33,7 @@ func init() {
 		names  []string
 	}{
 		{imageForm, []string{"conv2d", "conv2d_transpose", "conv2d_filter_grad", "pool", "pool_grad"}},
-		{same, []string{"unary", "binary", "select", "cast", "copy", "all_reduce"}},
+		{same, []string{"unary", "binary", "select", "custom", "cast", "copy", "all_reduce"}},
 		{along, []string{"concat", "slice", "unslice", "update_slice", "softmax", "log_softmax"}},
 		{byIndex, []string{"gather", "scatter_add"}},
 		{padForm, []string{"pad"}},

@@ -85,7 +85,8 @@ func init() {
 	}
 	var err error
 	rules, err = graph.NewAnswers("the pass shard", map[string]ruler{
-		"unary": elementwise, "binary": binary, "select": elementwise, "cast": elementwise, "copy": linearly(elementwise),
+		"unary": elementwise, "binary": binary, "select": elementwise, "custom": elementwise, "cast": elementwise,
+		"copy":    linearly(elementwise),
 		"dropout": newRule, // whether an element is dropped follows from its place in the whole value
 		"matmul":  matmul, "reduce": reduce, "reshape": linearly(reshape), "transpose": linearly(transpose), "broadcast": broadcast,
 		"slice": linearly(sliced), "unslice": linearly(sliced), "update_slice": updateSlice, "concat": concat, "pad": pad,

@@ -24,7 +24,7 @@ var scalarRules = []Rule{
 	{"reshape-late", "f(reshape x) → reshape f(x) for a statistic x", trace.Exact, elementwiseOps, reshapeLate},
 }
 
-var elementwiseOps = []graph.Op{graph.Unary{}, graph.Binary{}, graph.Select{}, graph.Cast{}}
+var elementwiseOps = []graph.Op{graph.Unary{}, graph.Binary{}, graph.Select{}, graph.Cast{}, graph.Custom{}}
 
 // single returns a scalar equal to every element of x, if x is one value repeated, and else nil.
 func (s *simplifier) single(x *graph.Node) *graph.Node {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 )
 
 // A Fusion is a body of one of the forms that a target must launch; see [graph.Fusion].
@@ -90,6 +91,30 @@ func Fusions() []Fusion {
 		{"matmul: column sums where nothing is multiplied", graph.AnchorMatMul, func(b *graph.Builder, in Inputs) {
 			y := b.BinaryScalar(graph.Add, b.MatMul(in(f32, 5, 0), in(f32, 0, 4), false, false), 1)
 			b.Output("", b.Reduce(graph.Sum, y, false, 0))
+		}},
+		{"matmul: custom functions of the product, a row, a column and a number", graph.AnchorMatMul, func(b *graph.Builder, in Inputs) {
+			y := b.MatMul(in(f32, 37, 20), in(f32, 20, 300), false, false)
+			y = b.Custom(graphtest.Blend, y, b.Broadcast(in(f32, 300), y.Type.Shape), b.Broadcast(in(f32, 37, 1), y.Type.Shape))
+			b.Output("", b.Custom(graphtest.Softsign, y))
+			b.Output("", b.Custom(graphtest.Blend, y, b.Scalar(f32, 0.5), in(f32)))
+			b.Output("", b.Reduce(graph.Sum, y, false, 0))
+		}},
+		{"row: custom functions before, between and after", graph.AnchorRow, func(b *graph.Builder, in Inputs) {
+			x := b.Custom(graphtest.Softsign, in(f32, 9, 70))
+			mean := b.Custom(graphtest.Softsign, b.Reduce(graph.Mean, x, true, 1))
+			b.Output("", b.Custom(graphtest.Blend, x, b.Broadcast(mean, x.Type.Shape), b.Add(graph.Softmax{Axis: 1}, x)))
+		}},
+		{"elementwise: custom functions of f64, of views, and of what is stored over an operand", graph.AnchorNone,
+			func(b *graph.Builder, in Inputs) {
+				x := b.Custom(graphtest.Blend, in(f64, 5, 7, 300), b.Transpose(in(f64, 300, 5, 7), 1, 2, 0), in(f64))
+				b.Output("", b.Custom(graphtest.Softsign, x))
+				b.Output("", b.Reshape(b.Binary(graph.Mul, x, x), 35, 300))
+			}},
+		{"elementwise: custom functions of segments", graph.AnchorNone, func(b *graph.Builder, in Inputs) {
+			for i := range 5 {
+				b.Output("", b.Custom(graphtest.Softsign, in(f32, 100+i)))
+			}
+			b.Output("", b.Custom(graphtest.Blend, in(f32, 3, 5), in(f32, 3, 5), in(f32, 3, 5)))
 		}},
 		{"row: a norm's backward with its column sums", graph.AnchorRow, func(b *graph.Builder, in Inputs) {
 			x, dy, gamma := in(f32, 7, 50, 65), in(f32, 7, 50, 65), in(f32, 65)

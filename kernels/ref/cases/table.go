@@ -1,6 +1,9 @@
 package cases
 
-import "fusec/graph"
+import (
+	"fusec/graph"
+	"fusec/graph/graphtest"
+)
 
 func (m *maker) sources() {
 	t := graph.TypeOf(m.d, 3, 1)
@@ -55,6 +58,14 @@ func (m *maker) elementwise() {
 	m.add("scalar_b", graph.Select{}, boolean(3, 5), m.real(3, 5), m.real())
 	m.add("scalars", graph.Select{}, boolean(3, 5), m.real(), m.real())
 	m.add("i32", graph.Select{}, boolean(4), integer(graph.I32, -9, 9, 4), integer(graph.I32, -9, 9, 4))
+
+	m.add("one", graph.Custom{Fn: graphtest.Softsign}, m.real(3, 1, 5))
+	m.add("scalar", graph.Custom{Fn: graphtest.Softsign}, m.real())
+	m.add("empty", graph.Custom{Fn: graphtest.Softsign}, m.real(3, 0))
+	m.add("three", graph.Custom{Fn: graphtest.Blend}, m.real(3, 5), m.real(3, 5), m.real(3, 5))
+	m.add("scalar_x", graph.Custom{Fn: graphtest.Blend}, m.real(), m.real(3, 5), m.real(3, 5))
+	m.add("scalar_z", graph.Custom{Fn: graphtest.Blend}, m.real(3, 5), m.real(3, 5), m.real())
+	m.add("scalars", graph.Custom{Fn: graphtest.Blend}, m.real(), m.real(), m.real())
 
 	for _, to := range []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool} {
 		m.add("float_to_"+to.String(), graph.Cast{To: to}, m.between(-9, 9, 3, 2))
