@@ -117,10 +117,15 @@ func (a *autocast) cast(n *graph.Node) string {
 			args[i] = a.half(x)
 		}
 	}
-	if err := a.c.Accepts(n.Op, args...); err != nil {
+	op := n.Op
+	if conv, ok := op.(graph.Conv2D); ok {
+		conv.Winograd = 0 // which it may be computed by in f32
+		op = conv
+	}
+	if err := a.c.Accepts(op, args...); err != nil {
 		return err.Error()
 	}
-	n.Args = args
+	n.Op, n.Args = op, args
 	return ""
 }
 

@@ -417,3 +417,16 @@ func TestHalfValuesStay(t *testing.T) {
 		}
 	}
 }
+
+// TestPrecisionOfWinograd: a convolution that Winograd's algorithm may compute in f32 is computed without it in 16 bits.
+func TestPrecisionOfWinograd(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		ones := graph.IntsOf(1, 1)
+		op := graph.Conv2D{Stride: ones, Dilation: ones, Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1, Winograd: 4}
+		b.Output("y", b.Add(op, b.Input("x", f32(2, 16, 16, 16)), b.Param("w", f32(16, 16, 3, 3))))
+	})
+	half := compareHalves(t, g, passes.Config{}, 2e-2)
+	if got := contractionTypes(half); !slices.Contains(got, "bf16[2,16,16,16] bf16[16,16,3,3] → f32[2,16,16,16]") {
+		t.Errorf("contractions %v", got)
+	}
+}
