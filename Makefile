@@ -7,6 +7,9 @@ WITH_CUDA = lowering/cuda/driver/gpu/with-cuda.sh
 CUDA_TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-cuda/pip
 CUDA_PACKAGES = nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96 \
 	nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51
+# CUDA 13 has no sm_70.
+CUDA_12_TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-cuda/pip-12
+CUDA_12_PACKAGES = nvidia-cuda-nvrtc-cu12==12.9.86
 TENSORBOARD = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-tensorboard
 TENSORBOARD_PACKAGES = tensorboard==2.21.0 numpy==2.4.6 protobuf==7.36.2 absl-py==2.5.1
 ONNX = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-onnx
@@ -22,7 +25,7 @@ COUNTING = -coverprofile out/coverage
 TEST_PASSES = $(GO) test -coverpkg ./passes/... -coverprofile out/coverage-passes ./passes/...
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda cmd/internal/ladders
 
-.PHONY: build gpu libfusec wheel test-python test-transformers gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 arm64-long cross smoke models module peers peers-gpu clean
+.PHONY: build gpu libfusec wheel test-python test-transformers gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools cuda-12-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 arm64-long cross smoke models module peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -65,8 +68,11 @@ gpu-test-binaries: ## bin/PACKAGE.gpu.test for each package whose tests use a GP
 gpu-sanitize: gpu-test-binaries ## compute-sanitizer over what the tests run on a GPU
 	.ci/sanitize bin
 
-machine-code-long: ## checks the machine code of every form in TestMachineCode for every chip; `make test` checks each for one chip
-	FUSEC_LONG=1 $(GO) test -run '^TestMachineCode$$' ./kernels/cuda
+MACHINE_CHIPS = sm_75 sm_80 sm_86 sm_89 sm_90a sm_100a sm_120a
+machine-code-long: ## checks the machine code of every template in every precision for every chip; `make test` checks each for one chip
+	FUSEC_LONG=1 FUSEC_MACHINE_CODE='sm_70' FUSEC_NVRTC='$(CUDA_12_TOOLS)/nvidia/cuda_nvrtc/lib' \
+		$(GO) test -timeout 4h -run '^TestMachineCode$$' ./kernels/cuda
+	FUSEC_LONG=1 FUSEC_MACHINE_CODE='$(MACHINE_CHIPS)' $(GO) test -timeout 8h -run '^TestMachineCode$$' ./kernels/cuda
 
 machine-code: ## checks the machine code of the kernels that tests run, except those that TestMachineCode compiles
 	FUSEC_MACHINE_CODE='sm_80 sm_90a' $(GO) test -skip 'MoE|AttentionPlain|AttentionMMA|Hopper|Across|MachineCode' ./kernels/cuda ./cmd/internal/ladders
@@ -77,6 +83,12 @@ cuda-tools: ## NVIDIA's run-time compiler, headers and disassemblers in the user
 		python3 -m pip install --quiet --no-deps --upgrade --target '$(CUDA_TOOLS)' $(CUDA_PACKAGES) && \
 		echo '$(CUDA_PACKAGES)' >'$(CUDA_TOOLS)/fusec-packages'; }
 	@ls $(foreach f,lib/libnvrtc.so.13 include/cuda.h bin/cuobjdump bin/nvdisasm,'$(CUDA_TOOLS)/nvidia/cu13/$f')
+
+cuda-12-tools: ## CUDA 12's run-time compiler in the user's cache folder, for machine-code-long: CUDA 13 has no sm_70
+	@[ "$$(cat '$(CUDA_12_TOOLS)/fusec-packages' 2>/dev/null)" = '$(CUDA_12_PACKAGES)' ] || { \
+		python3 -m pip install --quiet --no-deps --upgrade --target '$(CUDA_12_TOOLS)' $(CUDA_12_PACKAGES) && \
+		echo '$(CUDA_12_PACKAGES)' >'$(CUDA_12_TOOLS)/fusec-packages'; }
+	@ls '$(CUDA_12_TOOLS)/nvidia/cuda_nvrtc/lib/libnvrtc.so.12'
 
 tensorboard: ## the part of TensorBoard that reads event files, in the user's cache folder, to test what fusec train writes
 	@[ "$$(cat '$(TENSORBOARD)/fusec-packages' 2>/dev/null)" = '$(TENSORBOARD_PACKAGES)' ] || { \

@@ -20,22 +20,7 @@ func TestEveryOperation(t *testing.T) {
 	for d, list := range lists {
 		r := rand.New(rand.NewPCG(1, uint64(d)))
 		for _, c := range list {
-			switch c.Op.(type) {
-			case graph.Fusion, graph.Host, graph.MatMul, graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
-				continue
-			case graph.Quantize, graph.Dequantize, graph.PackWeights, graph.PanelMatMul:
-				continue // on the host, or made of simpler operations
-			}
-			switch op := c.Op.(type) {
-			case graph.Recurrence, graph.RecurrenceGrad:
-				continue // their steps are written out
-			case graph.Conv2DTranspose, graph.Conv2DFilterGrad:
-				if op.(graph.ImageOp).ImageLayout() != graph.NHWC {
-					continue // made of simpler operations
-				}
-			}
-			_, slice := c.Op.(graph.Slice)
-			if graph.ClassOf(c.Op) == graph.ClassSource || graph.IsView(c.Op) && !slice {
+			if !standsAlone(c.Op) {
 				continue
 			}
 			check := cudatest.Check{Name: fmt.Sprintf("%s_%v", c.Name, d), Op: c.Op}
@@ -46,4 +31,22 @@ func TestEveryOperation(t *testing.T) {
 		}
 	}
 	cudatest.Run(t, cudatest.Open(t), checks...)
+}
+
+// standsAlone reports whether an operation, contractions aside, may be a launch of its own.
+func standsAlone(op graph.Op) bool {
+	switch op := op.(type) {
+	case graph.Fusion, graph.Host, graph.MatMul, graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
+		return false
+	case graph.Quantize, graph.Dequantize, graph.PackWeights, graph.PanelMatMul:
+		return false // on the host, or made of simpler operations
+	case graph.Recurrence, graph.RecurrenceGrad:
+		return false // their steps are written out
+	case graph.Conv2DTranspose:
+		return op.Layout == graph.NHWC // else made of simpler operations
+	case graph.Conv2DFilterGrad:
+		return op.Layout == graph.NHWC
+	}
+	_, slice := op.(graph.Slice)
+	return graph.ClassOf(op) != graph.ClassSource && (!graph.IsView(op) || slice)
 }

@@ -201,6 +201,12 @@ func ChipOf(arch int) Chip {
 	if arch != c.Arch {
 		c = Chip{Name: fmt.Sprintf("sm_%d", arch), Arch: arch, SMs: 108, Shared: 101376, L2: 40 << 20}
 	}
+	switch { // all later ones have at least 99 KiB
+	case arch < 75:
+		c.Shared = 96 << 10
+	case arch == 75:
+		c.Shared = 64 << 10
+	}
 	return c
 }
 

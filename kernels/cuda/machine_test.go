@@ -3,10 +3,13 @@ package cuda_test
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"fusec/graph"
 	"fusec/kernels/cuda"
+	"fusec/kernels/ref/cases"
 	"fusec/lowering/cuda/cudatest"
 )
 
@@ -202,13 +205,9 @@ func (l *machineList) mixtures(d graph.DType, p cuda.Precision) {
 	}
 }
 
-// TestMachineCode compiles kernels of the sizes that models have, which no emulator could run: each form for one chip,
-// or for all with $FUSEC_LONG, as make machine-code-long does.
-func TestMachineCode(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiling takes minutes")
-	}
-	l := &machineList{t: t, whole: os.Getenv("FUSEC_LONG") != ""}
+// forms adds each form of the templates of contractions and rows, in every precision.
+func (l *machineList) forms() {
+	l.t.Helper()
 	for _, c := range []struct {
 		d     graph.DType
 		p     cuda.Precision
@@ -219,8 +218,8 @@ func TestMachineCode(t *testing.T) {
 		l.form = c.first
 		l.convolutions(c.d, c.p)
 		l.form = c.first
-		l.attentions(c.d, c.p, c.p == cuda.F32 || c.p == cuda.BF16)
-		if c.d != graph.F16 {
+		l.attentions(c.d, c.p, l.whole || c.p == cuda.F32 || c.p == cuda.BF16)
+		if l.whole || c.d != graph.F16 {
 			l.mixtures(c.d, c.p)
 		}
 	}
@@ -231,7 +230,106 @@ func TestMachineCode(t *testing.T) {
 		l.both(fmt.Sprint("layer norm ", s), cuda.F32, graph.LayerNorm{Eps: 1e-5}, []graph.Type{x, w, w})
 		l.both(fmt.Sprint("rms norm ", s), cuda.F32, graph.RMSNorm{Eps: 1e-5}, []graph.Type{x, w})
 	}
+}
+
+// others adds the kernels of all operations that stand alone and of bodies of every form, as small as the other tests have
+// them, so that no template is left out.
+func (l *machineList) others() {
+	for _, list := range [][]cases.Case{cases.All(graph.F32), cases.All(graph.F64), cases.Half(graph.BF16), cases.Half(graph.F16),
+		cases.Integers(graph.I8), cases.Integers(graph.U64)} {
+		for _, c := range list {
+			if !standsAlone(c.Op) {
+				continue
+			}
+			var types []graph.Type
+			for _, a := range c.Args {
+				types = append(types, a.Type)
+			}
+			l.add(c.Name, cuda.F32, c.Op, types)
+		}
+	}
+	for _, f := range cases.Fusions() {
+		op, types, err := f.Op()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		l.add(f.Name, cuda.F32, op, types)
+	}
+}
+
+// longChips are those of $FUSEC_MACHINE_CODE, for the whole matrix.
+func longChips(t *testing.T) (chips []cuda.Chip) {
+	for _, name := range strings.Fields(os.Getenv(cudatest.Variable)) {
+		c, err := cuda.ChipNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chips = append(chips, c)
+	}
+	if chips == nil {
+		t.Fatalf("%s names no chips", cudatest.Variable)
+	}
+	return chips
+}
+
+// TestMachineCode compiles kernels of the sizes that models have, which no emulator could run: each form for one chip. With
+// $FUSEC_LONG it compiles every form and every operation, in every precision, for each of the chips in $FUSEC_MACHINE_CODE,
+// as make machine-code-long does.
+func TestMachineCode(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiling takes minutes")
+	}
+	l := &machineList{t: t, whole: os.Getenv("FUSEC_LONG") != ""}
+	l.forms()
+	if l.whole {
+		l.others()
+		for _, chip := range longChips(t) {
+			t.Run(chip.Target(), func(t *testing.T) {
+				for some := range slices.Chunk(l.checks[0], 50) { // so that -v shows how far it is
+					t.Run(some[0].Name, func(t *testing.T) {
+						cudatest.MachineCode(t, []cuda.Chip{chip}, []cuda.Chip{chip}, some...)
+					})
+				}
+			})
+		}
+		return
+	}
 	for i, made := range machineChips {
 		cudatest.MachineCode(t, []cuda.Chip{made}, machineChips, l.checks[i]...)
+	}
+}
+
+// TestSharedMemory: no form wants more shared memory than the chip that it is made for has.
+func TestSharedMemory(t *testing.T) {
+	l := &machineList{t: t, whole: true}
+	l.forms()
+	for _, arch := range []int{70, 75, 80, 90} { // the others have as much as one of these, or more
+		chip := cuda.ChipOf(arch)
+		for _, c := range l.checks[0] {
+			var args, results []cuda.Operand
+			var types []graph.Type
+			for _, a := range c.Args {
+				args, types = append(args, cuda.Operand{DType: a.Type.DType, Layout: graph.Contiguous(a.Type.Shape)}), append(types, a.Type)
+			}
+			out, err := graph.InfoOf(c.Op).Infer(c.Op, types)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, u := range out {
+				results = append(results, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
+			}
+			cfg := c.Config
+			cfg.Chip = chip
+			k, err := cuda.Compile(c.Op, args, results, cfg)
+			if err != nil {
+				t.Errorf("%s for %s: %v", c.Name, chip.Target(), err)
+				continue
+			}
+			for _, s := range k.Steps {
+				if s.Shared > chip.Shared {
+					t.Errorf("%s for %s: entry %s wants %d bytes of shared memory, of %d", c.Name, chip.Target(), s.Entry, s.Shared, chip.Shared)
+				}
+			}
+		}
 	}
 }
