@@ -236,6 +236,9 @@ func instructions() []string {
 	if cpu.X86.HasAVX2 {
 		sets = append(sets, "cpu.avx2=off,cpu.avx512f=off")
 	}
+	if cpu.ARM64.HasASIMDDP {
+		sets = append(sets, "cpu.i8mm=off", "cpu.asimddp=off")
+	}
 	if cpu.ARM64.HasASIMD {
 		sets = append(sets, "cpu.asimd=off")
 	}

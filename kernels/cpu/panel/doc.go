@@ -16,7 +16,12 @@
 // panel once for each, so weights without blocks are cut into pieces that stay in the cache.
 //
 // Products of integers round the rows to 8 bits first. AVX512-VNNI multiplies four pairs and adds them to a sum in one instruction;
-// weights get an offset, as one of its operands is unsigned. AVX2 multiplies sizes by numbers with the sign of the weights.
+// weights get an offset, as one of its operands is unsigned. AVX2 multiplies sizes by numbers with the sign of the weights. On Arm
+// SDOT does with numbers that both have signs what AVX512-VNNI does, where the processor has FEAT_DotProd. SMMLA, of FEAT_I8MM,
+// multiplies two rows by two columns, eight pairs each. Without them NEON sums products in pairs, which have room in 16 bits.
+//
+// Numbers of 16 bits are converted and multiplied in float32. The sums of FEAT_FP16 have 11 bits, fewer than a product may lose.
+// FMLAL, of FEAT_FHM, multiplies no more numbers than FMLA does, and would round X.
 package panel
 
 //go:generate sh -c "cd ../internal/gen && go run ./panel -out ../../panel/kernel_amd64.s -stubs ../../panel/kernel_amd64.go -pkg panel"

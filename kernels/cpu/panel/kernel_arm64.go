@@ -115,3 +115,192 @@ func f16x4NEON(octets int, block int, x *float32, q *byte, scale *float32, lds i
 //
 //go:noescape
 func f16x8NEON(octets int, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx1SDOT adds the product of 1 rows of integers and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][1][8],
+// and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i8Integersx1SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx2SDOT adds the product of 2 rows of integers and a panel of weights to y [2][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][2][8],
+// and of each block of octets xs has [2][2]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i8Integersx2SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx4SDOT adds the product of 4 rows of integers and a panel of weights to y [4][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][4][8],
+// and of each block of octets xs has [2][4]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i8Integersx4SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx8SDOT adds the product of 8 rows of integers and a panel of weights to y [8][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][8][8],
+// and of each block of octets xs has [2][8]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i8Integersx8SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx1NEON adds the product of 1 rows of integers and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][1][8],
+// and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i8Integersx1NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx2NEON adds the product of 2 rows of integers and a panel of weights to y [2][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][2][8],
+// and of each block of octets xs has [2][2]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i8Integersx2NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx4NEON adds the product of 4 rows of integers and a panel of weights to y [4][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][4][8],
+// and of each block of octets xs has [2][4]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i8Integersx4NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx8NEON adds the product of 8 rows of integers and a panel of weights to y [8][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][8][8],
+// and of each block of octets xs has [2][8]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i8Integersx8NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx4SMMLA adds the product of 4 rows of integers and a panel of weights to y [4][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][4][8],
+// and of each block of octets xs has [2][4]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i8Integersx4SMMLA(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Integersx8SMMLA adds the product of 8 rows of integers and a panel of weights to y [8][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][8][8],
+// and of each block of octets xs has [2][8]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i8Integersx8SMMLA(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx1SDOT adds the product of 1 rows of integers and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][1][8],
+// and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i4Integersx1SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx2SDOT adds the product of 2 rows of integers and a panel of weights to y [2][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][2][8],
+// and of each block of octets xs has [2][2]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i4Integersx2SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx4SDOT adds the product of 4 rows of integers and a panel of weights to y [4][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][4][8],
+// and of each block of octets xs has [2][4]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i4Integersx4SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx8SDOT adds the product of 8 rows of integers and a panel of weights to y [8][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][8][8],
+// and of each block of octets xs has [2][8]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i4Integersx8SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx1NEON adds the product of 1 rows of integers and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][1][8],
+// and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i4Integersx1NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx2NEON adds the product of 2 rows of integers and a panel of weights to y [2][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][2][8],
+// and of each block of octets xs has [2][2]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i4Integersx2NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx4NEON adds the product of 4 rows of integers and a panel of weights to y [4][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][4][8],
+// and of each block of octets xs has [2][4]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i4Integersx4NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx8NEON adds the product of 8 rows of integers and a panel of weights to y [8][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][8][8],
+// and of each block of octets xs has [2][8]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i4Integersx8NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx4SMMLA adds the product of 4 rows of integers and a panel of weights to y [4][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][4][8],
+// and of each block of octets xs has [2][4]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i4Integersx4SMMLA(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4Integersx8SMMLA adds the product of 8 rows of integers and a panel of weights to y [8][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][8][8],
+// and of each block of octets xs has [2][8]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// Here sums begin with 0.
+//
+//go:noescape
+func i4Integersx8SMMLA(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// roundRowNEON rounds a row of octets to eight bits, with a scale for each block of them: the largest size divided by 127.
+// The integers of an octet, in an order, are stored stride bytes after those of the octet before it. The scale of a block
+// is stored at scales, what sums of products begin with, −offset times the sum of its integers, gap bytes behind it, and
+// those of the next block 2·gap bytes on.
+// Here offset has no effect: sums begin with 0.
+//
+//go:noescape
+func roundRowNEON(octets int, block int, x *float32, q *byte, stride int, scales *float32, gap int, offset int, order *byte)

@@ -20,7 +20,9 @@ DATA constants<>+112(SB)/8, $0x09ffffff08ffffff
 DATA constants<>+120(SB)/8, $0x0bffffff0affffff
 DATA constants<>+128(SB)/8, $0x0dffffff0cffffff
 DATA constants<>+136(SB)/8, $0x0fffffff0effffff
-GLOBL constants<>(SB), RODATA|NOPTR, $144
+DATA constants<>+144(SB)/8, $0x42fe000042fe0000
+DATA constants<>+152(SB)/8, $0x42fe000042fe0000
+GLOBL constants<>(SB), RODATA|NOPTR, $160
 
 // func i4x1NEON(octets int, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
 TEXT ·i4x1NEON(SB), NOSPLIT, $0-56
@@ -5025,4 +5027,9023 @@ octet:
 	ADD R7<<9, R3, R3
 	ADD R5, R4, R4
 	CBNZ R0, block
+	RET
+
+// func i8Integersx1SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i8Integersx1SDOT(SB), NOSPLIT, $0-64
+	MOVD octets+0(FP), R0
+	MOVD block+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD xs+24(FP), R3
+	MOVD q+32(FP), R4
+	MOVD scale+40(FP), R5
+	MOVD lds+48(FP), R6
+	MOVD y+56(FP), R7
+	LSL $2, R6, R6
+
+block:
+	CMP R0, R1
+	CSEL LT, R1, R0, R8
+	SUB R8, R0, R0
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $0, R4, R9
+	MOVD R8, R10
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FMOVD 0(R2), F16
+	FLDPQ 0(R9), (F17, F18)
+	FLDPQ 32(R9), (F19, F20)
+	FLDPQ 64(R9), (F21, F22)
+	FLDPQ 96(R9), (F23, F24)
+	WORD $0x4f90e220 // sdot v0.4s, v17.16b, v16.4b[0]
+	WORD $0x4f90e241 // sdot v1.4s, v18.16b, v16.4b[0]
+	WORD $0x4f90e262 // sdot v2.4s, v19.16b, v16.4b[0]
+	WORD $0x4f90e283 // sdot v3.4s, v20.16b, v16.4b[0]
+	WORD $0x4f90e2a4 // sdot v4.4s, v21.16b, v16.4b[0]
+	WORD $0x4f90e2c5 // sdot v5.4s, v22.16b, v16.4b[0]
+	WORD $0x4f90e2e6 // sdot v6.4s, v23.16b, v16.4b[0]
+	WORD $0x4f90e307 // sdot v7.4s, v24.16b, v16.4b[0]
+	FLDPQ 128(R9), (F17, F18)
+	FLDPQ 160(R9), (F19, F20)
+	FLDPQ 192(R9), (F21, F22)
+	FLDPQ 224(R9), (F23, F24)
+	WORD $0x4fb0e228 // sdot v8.4s, v17.16b, v16.4b[1]
+	WORD $0x4fb0e249 // sdot v9.4s, v18.16b, v16.4b[1]
+	WORD $0x4fb0e26a // sdot v10.4s, v19.16b, v16.4b[1]
+	WORD $0x4fb0e28b // sdot v11.4s, v20.16b, v16.4b[1]
+	WORD $0x4fb0e2ac // sdot v12.4s, v21.16b, v16.4b[1]
+	WORD $0x4fb0e2cd // sdot v13.4s, v22.16b, v16.4b[1]
+	WORD $0x4fb0e2ee // sdot v14.4s, v23.16b, v16.4b[1]
+	WORD $0x4fb0e30f // sdot v15.4s, v24.16b, v16.4b[1]
+	ADD $8, R2, R2
+	ADD $256, R9, R9
+	SUB $1, R10, R10
+	CBNZ R10, octet0
+	FLDPQ 0(R5), (F16, F17)
+	FLDPQ 32(R5), (F18, F19)
+	FLDPQ 64(R5), (F20, F21)
+	FLDPQ 96(R5), (F22, F23)
+	WORD $0x4d40c878 // ld1r {v24.4s}, [x3]
+	WORD $0x4ea88400 // add v0.4s, v0.4s, v8.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e30df08 // fmul v8.4s, v24.4s, v16.4s
+	FMOVQ 0(R7), F16
+	WORD $0x4e28cc10 // fmla v16.4s, v0.4s, v8.4s
+	FMOVQ F16, 0(R7)
+	WORD $0x4ea98421 // add v1.4s, v1.4s, v9.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e31df00 // fmul v0.4s, v24.4s, v17.4s
+	FMOVQ 16(R7), F8
+	WORD $0x4e20cc28 // fmla v8.4s, v1.4s, v0.4s
+	FMOVQ F8, 16(R7)
+	WORD $0x4eaa8442 // add v2.4s, v2.4s, v10.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e32df00 // fmul v0.4s, v24.4s, v18.4s
+	FMOVQ 32(R7), F1
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	FMOVQ F1, 32(R7)
+	WORD $0x4eab8463 // add v3.4s, v3.4s, v11.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e33df00 // fmul v0.4s, v24.4s, v19.4s
+	FMOVQ 48(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 48(R7)
+	WORD $0x4eac8484 // add v4.4s, v4.4s, v12.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e34df00 // fmul v0.4s, v24.4s, v20.4s
+	FMOVQ 64(R7), F1
+	WORD $0x4e20cc81 // fmla v1.4s, v4.4s, v0.4s
+	FMOVQ F1, 64(R7)
+	WORD $0x4ead84a5 // add v5.4s, v5.4s, v13.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e35df00 // fmul v0.4s, v24.4s, v21.4s
+	FMOVQ 80(R7), F1
+	WORD $0x4e20cca1 // fmla v1.4s, v5.4s, v0.4s
+	FMOVQ F1, 80(R7)
+	WORD $0x4eae84c6 // add v6.4s, v6.4s, v14.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e36df00 // fmul v0.4s, v24.4s, v22.4s
+	FMOVQ 96(R7), F1
+	WORD $0x4e20ccc1 // fmla v1.4s, v6.4s, v0.4s
+	FMOVQ F1, 96(R7)
+	WORD $0x4eaf84e7 // add v7.4s, v7.4s, v15.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e37df00 // fmul v0.4s, v24.4s, v23.4s
+	FMOVQ 112(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 112(R7)
+	ADD R8<<8, R4, R4
+	ADD $8, R3, R3
+	ADD R6, R5, R5
+	CBNZ R0, block
+	RET
+
+// func i8Integersx2SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i8Integersx2SDOT(SB), NOSPLIT, $0-64
+	MOVD octets+0(FP), R0
+	MOVD block+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD xs+24(FP), R3
+	MOVD q+32(FP), R4
+	MOVD scale+40(FP), R5
+	MOVD lds+48(FP), R6
+	MOVD y+56(FP), R7
+	LSL $2, R6, R6
+
+block:
+	CMP R0, R1
+	CSEL LT, R1, R0, R8
+	SUB R8, R0, R0
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $0, R4, R9
+	MOVD R8, R10
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FMOVQ 0(R2), F16
+	FLDPQ 0(R9), (F17, F18)
+	FLDPQ 32(R9), (F19, F20)
+	FLDPQ 64(R9), (F21, F22)
+	FLDPQ 96(R9), (F23, F24)
+	WORD $0x4f90e220 // sdot v0.4s, v17.16b, v16.4b[0]
+	WORD $0x4f90e241 // sdot v1.4s, v18.16b, v16.4b[0]
+	WORD $0x4f90e262 // sdot v2.4s, v19.16b, v16.4b[0]
+	WORD $0x4f90e283 // sdot v3.4s, v20.16b, v16.4b[0]
+	WORD $0x4f90e2a4 // sdot v4.4s, v21.16b, v16.4b[0]
+	WORD $0x4f90e2c5 // sdot v5.4s, v22.16b, v16.4b[0]
+	WORD $0x4f90e2e6 // sdot v6.4s, v23.16b, v16.4b[0]
+	WORD $0x4f90e307 // sdot v7.4s, v24.16b, v16.4b[0]
+	WORD $0x4f90ea28 // sdot v8.4s, v17.16b, v16.4b[2]
+	WORD $0x4f90ea49 // sdot v9.4s, v18.16b, v16.4b[2]
+	WORD $0x4f90ea6a // sdot v10.4s, v19.16b, v16.4b[2]
+	WORD $0x4f90ea8b // sdot v11.4s, v20.16b, v16.4b[2]
+	WORD $0x4f90eaac // sdot v12.4s, v21.16b, v16.4b[2]
+	WORD $0x4f90eacd // sdot v13.4s, v22.16b, v16.4b[2]
+	WORD $0x4f90eaee // sdot v14.4s, v23.16b, v16.4b[2]
+	WORD $0x4f90eb0f // sdot v15.4s, v24.16b, v16.4b[2]
+	FLDPQ 128(R9), (F17, F18)
+	FLDPQ 160(R9), (F19, F20)
+	FLDPQ 192(R9), (F21, F22)
+	FLDPQ 224(R9), (F23, F24)
+	WORD $0x4fb0e220 // sdot v0.4s, v17.16b, v16.4b[1]
+	WORD $0x4fb0e241 // sdot v1.4s, v18.16b, v16.4b[1]
+	WORD $0x4fb0e262 // sdot v2.4s, v19.16b, v16.4b[1]
+	WORD $0x4fb0e283 // sdot v3.4s, v20.16b, v16.4b[1]
+	WORD $0x4fb0e2a4 // sdot v4.4s, v21.16b, v16.4b[1]
+	WORD $0x4fb0e2c5 // sdot v5.4s, v22.16b, v16.4b[1]
+	WORD $0x4fb0e2e6 // sdot v6.4s, v23.16b, v16.4b[1]
+	WORD $0x4fb0e307 // sdot v7.4s, v24.16b, v16.4b[1]
+	WORD $0x4fb0ea28 // sdot v8.4s, v17.16b, v16.4b[3]
+	WORD $0x4fb0ea49 // sdot v9.4s, v18.16b, v16.4b[3]
+	WORD $0x4fb0ea6a // sdot v10.4s, v19.16b, v16.4b[3]
+	WORD $0x4fb0ea8b // sdot v11.4s, v20.16b, v16.4b[3]
+	WORD $0x4fb0eaac // sdot v12.4s, v21.16b, v16.4b[3]
+	WORD $0x4fb0eacd // sdot v13.4s, v22.16b, v16.4b[3]
+	WORD $0x4fb0eaee // sdot v14.4s, v23.16b, v16.4b[3]
+	WORD $0x4fb0eb0f // sdot v15.4s, v24.16b, v16.4b[3]
+	ADD $16, R2, R2
+	ADD $256, R9, R9
+	SUB $1, R10, R10
+	CBNZ R10, octet0
+	FLDPQ 0(R5), (F16, F17)
+	FLDPQ 32(R5), (F18, F19)
+	FLDPQ 64(R5), (F20, F21)
+	FLDPQ 96(R5), (F22, F23)
+	WORD $0x4d40c878 // ld1r {v24.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e30df19 // fmul v25.4s, v24.4s, v16.4s
+	FMOVQ 0(R7), F26
+	WORD $0x4e39cc1a // fmla v26.4s, v0.4s, v25.4s
+	FMOVQ F26, 0(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e31df00 // fmul v0.4s, v24.4s, v17.4s
+	FMOVQ 16(R7), F25
+	WORD $0x4e20cc39 // fmla v25.4s, v1.4s, v0.4s
+	FMOVQ F25, 16(R7)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e32df00 // fmul v0.4s, v24.4s, v18.4s
+	FMOVQ 32(R7), F1
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	FMOVQ F1, 32(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e33df00 // fmul v0.4s, v24.4s, v19.4s
+	FMOVQ 48(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 48(R7)
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e34df00 // fmul v0.4s, v24.4s, v20.4s
+	FMOVQ 64(R7), F1
+	WORD $0x4e20cc81 // fmla v1.4s, v4.4s, v0.4s
+	FMOVQ F1, 64(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e35df00 // fmul v0.4s, v24.4s, v21.4s
+	FMOVQ 80(R7), F1
+	WORD $0x4e20cca1 // fmla v1.4s, v5.4s, v0.4s
+	FMOVQ F1, 80(R7)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e36df00 // fmul v0.4s, v24.4s, v22.4s
+	FMOVQ 96(R7), F1
+	WORD $0x4e20ccc1 // fmla v1.4s, v6.4s, v0.4s
+	FMOVQ F1, 96(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e37df00 // fmul v0.4s, v24.4s, v23.4s
+	FMOVQ 112(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 112(R7)
+	ADD $4, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 128(R7), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 128(R7)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 144(R7), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 144(R7)
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 160(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 160(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e33dc01 // fmul v1.4s, v0.4s, v19.4s
+	FMOVQ 176(R7), F2
+	WORD $0x4e21cd62 // fmla v2.4s, v11.4s, v1.4s
+	FMOVQ F2, 176(R7)
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e34dc01 // fmul v1.4s, v0.4s, v20.4s
+	FMOVQ 192(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 192(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e35dc01 // fmul v1.4s, v0.4s, v21.4s
+	FMOVQ 208(R7), F2
+	WORD $0x4e21cda2 // fmla v2.4s, v13.4s, v1.4s
+	FMOVQ F2, 208(R7)
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e36dc01 // fmul v1.4s, v0.4s, v22.4s
+	FMOVQ 224(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 224(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e37dc00 // fmul v0.4s, v0.4s, v23.4s
+	FMOVQ 240(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 240(R7)
+	ADD R8<<8, R4, R4
+	ADD $16, R3, R3
+	ADD R6, R5, R5
+	CBNZ R0, block
+	RET
+
+// func i8Integersx4SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i8Integersx4SDOT(SB), NOSPLIT, $0-64
+	MOVD octets+0(FP), R0
+	MOVD block+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD xs+24(FP), R3
+	MOVD q+32(FP), R4
+	MOVD scale+40(FP), R5
+	MOVD lds+48(FP), R6
+	MOVD y+56(FP), R7
+	LSL $2, R6, R6
+
+block:
+	CMP R0, R1
+	CSEL LT, R1, R0, R8
+	SUB R8, R0, R0
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $0, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 0(R9), (F18, F19)
+	FLDPQ 32(R9), (F20, F21)
+	WORD $0x4f90e240 // sdot v0.4s, v18.16b, v16.4b[0]
+	WORD $0x4f90e261 // sdot v1.4s, v19.16b, v16.4b[0]
+	WORD $0x4f90e282 // sdot v2.4s, v20.16b, v16.4b[0]
+	WORD $0x4f90e2a3 // sdot v3.4s, v21.16b, v16.4b[0]
+	WORD $0x4f90ea44 // sdot v4.4s, v18.16b, v16.4b[2]
+	WORD $0x4f90ea65 // sdot v5.4s, v19.16b, v16.4b[2]
+	WORD $0x4f90ea86 // sdot v6.4s, v20.16b, v16.4b[2]
+	WORD $0x4f90eaa7 // sdot v7.4s, v21.16b, v16.4b[2]
+	WORD $0x4f91e248 // sdot v8.4s, v18.16b, v17.4b[0]
+	WORD $0x4f91e269 // sdot v9.4s, v19.16b, v17.4b[0]
+	WORD $0x4f91e28a // sdot v10.4s, v20.16b, v17.4b[0]
+	WORD $0x4f91e2ab // sdot v11.4s, v21.16b, v17.4b[0]
+	WORD $0x4f91ea4c // sdot v12.4s, v18.16b, v17.4b[2]
+	WORD $0x4f91ea6d // sdot v13.4s, v19.16b, v17.4b[2]
+	WORD $0x4f91ea8e // sdot v14.4s, v20.16b, v17.4b[2]
+	WORD $0x4f91eaaf // sdot v15.4s, v21.16b, v17.4b[2]
+	FLDPQ 128(R9), (F18, F19)
+	FLDPQ 160(R9), (F20, F21)
+	WORD $0x4fb0e240 // sdot v0.4s, v18.16b, v16.4b[1]
+	WORD $0x4fb0e261 // sdot v1.4s, v19.16b, v16.4b[1]
+	WORD $0x4fb0e282 // sdot v2.4s, v20.16b, v16.4b[1]
+	WORD $0x4fb0e2a3 // sdot v3.4s, v21.16b, v16.4b[1]
+	WORD $0x4fb0ea44 // sdot v4.4s, v18.16b, v16.4b[3]
+	WORD $0x4fb0ea65 // sdot v5.4s, v19.16b, v16.4b[3]
+	WORD $0x4fb0ea86 // sdot v6.4s, v20.16b, v16.4b[3]
+	WORD $0x4fb0eaa7 // sdot v7.4s, v21.16b, v16.4b[3]
+	WORD $0x4fb1e248 // sdot v8.4s, v18.16b, v17.4b[1]
+	WORD $0x4fb1e269 // sdot v9.4s, v19.16b, v17.4b[1]
+	WORD $0x4fb1e28a // sdot v10.4s, v20.16b, v17.4b[1]
+	WORD $0x4fb1e2ab // sdot v11.4s, v21.16b, v17.4b[1]
+	WORD $0x4fb1ea4c // sdot v12.4s, v18.16b, v17.4b[3]
+	WORD $0x4fb1ea6d // sdot v13.4s, v19.16b, v17.4b[3]
+	WORD $0x4fb1ea8e // sdot v14.4s, v20.16b, v17.4b[3]
+	WORD $0x4fb1eaaf // sdot v15.4s, v21.16b, v17.4b[3]
+	ADD $32, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	FLDPQ 0(R5), (F16, F17)
+	FLDPQ 32(R5), (F18, F19)
+	WORD $0x4d40c874 // ld1r {v20.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e30de95 // fmul v21.4s, v20.4s, v16.4s
+	FMOVQ 0(R7), F22
+	WORD $0x4e35cc16 // fmla v22.4s, v0.4s, v21.4s
+	FMOVQ F22, 0(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e31de80 // fmul v0.4s, v20.4s, v17.4s
+	FMOVQ 16(R7), F21
+	WORD $0x4e20cc35 // fmla v21.4s, v1.4s, v0.4s
+	FMOVQ F21, 16(R7)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e32de80 // fmul v0.4s, v20.4s, v18.4s
+	FMOVQ 32(R7), F1
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	FMOVQ F1, 32(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e33de80 // fmul v0.4s, v20.4s, v19.4s
+	FMOVQ 48(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 48(R7)
+	ADD $4, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 128(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 128(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 144(R7), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 144(R7)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 160(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 160(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 176(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 176(R7)
+	ADD $8, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 256(R7), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 256(R7)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 272(R7), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 272(R7)
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 288(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 288(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 304(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 304(R7)
+	ADD $12, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 384(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 384(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 400(R7), F2
+	WORD $0x4e21cda2 // fmla v2.4s, v13.4s, v1.4s
+	FMOVQ F2, 400(R7)
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 416(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 416(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 432(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 432(R7)
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $64, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 0(R9), (F18, F19)
+	FLDPQ 32(R9), (F20, F21)
+	WORD $0x4f90e240 // sdot v0.4s, v18.16b, v16.4b[0]
+	WORD $0x4f90e261 // sdot v1.4s, v19.16b, v16.4b[0]
+	WORD $0x4f90e282 // sdot v2.4s, v20.16b, v16.4b[0]
+	WORD $0x4f90e2a3 // sdot v3.4s, v21.16b, v16.4b[0]
+	WORD $0x4f90ea44 // sdot v4.4s, v18.16b, v16.4b[2]
+	WORD $0x4f90ea65 // sdot v5.4s, v19.16b, v16.4b[2]
+	WORD $0x4f90ea86 // sdot v6.4s, v20.16b, v16.4b[2]
+	WORD $0x4f90eaa7 // sdot v7.4s, v21.16b, v16.4b[2]
+	WORD $0x4f91e248 // sdot v8.4s, v18.16b, v17.4b[0]
+	WORD $0x4f91e269 // sdot v9.4s, v19.16b, v17.4b[0]
+	WORD $0x4f91e28a // sdot v10.4s, v20.16b, v17.4b[0]
+	WORD $0x4f91e2ab // sdot v11.4s, v21.16b, v17.4b[0]
+	WORD $0x4f91ea4c // sdot v12.4s, v18.16b, v17.4b[2]
+	WORD $0x4f91ea6d // sdot v13.4s, v19.16b, v17.4b[2]
+	WORD $0x4f91ea8e // sdot v14.4s, v20.16b, v17.4b[2]
+	WORD $0x4f91eaaf // sdot v15.4s, v21.16b, v17.4b[2]
+	FLDPQ 128(R9), (F18, F19)
+	FLDPQ 160(R9), (F20, F21)
+	WORD $0x4fb0e240 // sdot v0.4s, v18.16b, v16.4b[1]
+	WORD $0x4fb0e261 // sdot v1.4s, v19.16b, v16.4b[1]
+	WORD $0x4fb0e282 // sdot v2.4s, v20.16b, v16.4b[1]
+	WORD $0x4fb0e2a3 // sdot v3.4s, v21.16b, v16.4b[1]
+	WORD $0x4fb0ea44 // sdot v4.4s, v18.16b, v16.4b[3]
+	WORD $0x4fb0ea65 // sdot v5.4s, v19.16b, v16.4b[3]
+	WORD $0x4fb0ea86 // sdot v6.4s, v20.16b, v16.4b[3]
+	WORD $0x4fb0eaa7 // sdot v7.4s, v21.16b, v16.4b[3]
+	WORD $0x4fb1e248 // sdot v8.4s, v18.16b, v17.4b[1]
+	WORD $0x4fb1e269 // sdot v9.4s, v19.16b, v17.4b[1]
+	WORD $0x4fb1e28a // sdot v10.4s, v20.16b, v17.4b[1]
+	WORD $0x4fb1e2ab // sdot v11.4s, v21.16b, v17.4b[1]
+	WORD $0x4fb1ea4c // sdot v12.4s, v18.16b, v17.4b[3]
+	WORD $0x4fb1ea6d // sdot v13.4s, v19.16b, v17.4b[3]
+	WORD $0x4fb1ea8e // sdot v14.4s, v20.16b, v17.4b[3]
+	WORD $0x4fb1eaaf // sdot v15.4s, v21.16b, v17.4b[3]
+	ADD $32, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	FLDPQ 64(R5), (F16, F17)
+	FLDPQ 96(R5), (F18, F19)
+	WORD $0x4d40c874 // ld1r {v20.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e30de95 // fmul v21.4s, v20.4s, v16.4s
+	FMOVQ 64(R7), F22
+	WORD $0x4e35cc16 // fmla v22.4s, v0.4s, v21.4s
+	FMOVQ F22, 64(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e31de80 // fmul v0.4s, v20.4s, v17.4s
+	FMOVQ 80(R7), F21
+	WORD $0x4e20cc35 // fmla v21.4s, v1.4s, v0.4s
+	FMOVQ F21, 80(R7)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e32de80 // fmul v0.4s, v20.4s, v18.4s
+	FMOVQ 96(R7), F1
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	FMOVQ F1, 96(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e33de80 // fmul v0.4s, v20.4s, v19.4s
+	FMOVQ 112(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 112(R7)
+	ADD $4, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 192(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 192(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 208(R7), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 208(R7)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 224(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 224(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 240(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 240(R7)
+	ADD $8, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 320(R7), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 320(R7)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 336(R7), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 336(R7)
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 352(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 352(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 368(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 368(R7)
+	ADD $12, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 448(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 448(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 464(R7), F2
+	WORD $0x4e21cda2 // fmla v2.4s, v13.4s, v1.4s
+	FMOVQ F2, 464(R7)
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 480(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 480(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 496(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 496(R7)
+	MOVD R10, R2
+	ADD R8<<8, R4, R4
+	ADD $32, R3, R3
+	ADD R6, R5, R5
+	CBNZ R0, block
+	RET
+
+// func i8Integersx8SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i8Integersx8SDOT(SB), NOSPLIT, $0-64
+	MOVD octets+0(FP), R0
+	MOVD block+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD xs+24(FP), R3
+	MOVD q+32(FP), R4
+	MOVD scale+40(FP), R5
+	MOVD lds+48(FP), R6
+	MOVD y+56(FP), R7
+	LSL $2, R6, R6
+
+block:
+	CMP R0, R1
+	CSEL LT, R1, R0, R8
+	SUB R8, R0, R0
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	WORD $0x6f00e411 // movi v17.2d, #0x0
+	WORD $0x6f00e412 // movi v18.2d, #0x0
+	WORD $0x6f00e413 // movi v19.2d, #0x0
+	WORD $0x6f00e414 // movi v20.2d, #0x0
+	WORD $0x6f00e415 // movi v21.2d, #0x0
+	WORD $0x6f00e416 // movi v22.2d, #0x0
+	WORD $0x6f00e417 // movi v23.2d, #0x0
+	ADD $0, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F24, F25)
+	FLDPQ 32(R10), (F26, F27)
+	FLDPQ 0(R9), (F28, F29)
+	FMOVQ 32(R9), F30
+	WORD $0x4f98e380 // sdot v0.4s, v28.16b, v24.4b[0]
+	WORD $0x4f98e3a1 // sdot v1.4s, v29.16b, v24.4b[0]
+	WORD $0x4f98e3c2 // sdot v2.4s, v30.16b, v24.4b[0]
+	WORD $0x4f98eb83 // sdot v3.4s, v28.16b, v24.4b[2]
+	WORD $0x4f98eba4 // sdot v4.4s, v29.16b, v24.4b[2]
+	WORD $0x4f98ebc5 // sdot v5.4s, v30.16b, v24.4b[2]
+	WORD $0x4f99e386 // sdot v6.4s, v28.16b, v25.4b[0]
+	WORD $0x4f99e3a7 // sdot v7.4s, v29.16b, v25.4b[0]
+	WORD $0x4f99e3c8 // sdot v8.4s, v30.16b, v25.4b[0]
+	WORD $0x4f99eb89 // sdot v9.4s, v28.16b, v25.4b[2]
+	WORD $0x4f99ebaa // sdot v10.4s, v29.16b, v25.4b[2]
+	WORD $0x4f99ebcb // sdot v11.4s, v30.16b, v25.4b[2]
+	WORD $0x4f9ae38c // sdot v12.4s, v28.16b, v26.4b[0]
+	WORD $0x4f9ae3ad // sdot v13.4s, v29.16b, v26.4b[0]
+	WORD $0x4f9ae3ce // sdot v14.4s, v30.16b, v26.4b[0]
+	WORD $0x4f9aeb8f // sdot v15.4s, v28.16b, v26.4b[2]
+	WORD $0x4f9aebb0 // sdot v16.4s, v29.16b, v26.4b[2]
+	WORD $0x4f9aebd1 // sdot v17.4s, v30.16b, v26.4b[2]
+	WORD $0x4f9be392 // sdot v18.4s, v28.16b, v27.4b[0]
+	WORD $0x4f9be3b3 // sdot v19.4s, v29.16b, v27.4b[0]
+	WORD $0x4f9be3d4 // sdot v20.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9beb95 // sdot v21.4s, v28.16b, v27.4b[2]
+	WORD $0x4f9bebb6 // sdot v22.4s, v29.16b, v27.4b[2]
+	WORD $0x4f9bebd7 // sdot v23.4s, v30.16b, v27.4b[2]
+	FLDPQ 128(R9), (F28, F29)
+	FMOVQ 160(R9), F30
+	WORD $0x4fb8e380 // sdot v0.4s, v28.16b, v24.4b[1]
+	WORD $0x4fb8e3a1 // sdot v1.4s, v29.16b, v24.4b[1]
+	WORD $0x4fb8e3c2 // sdot v2.4s, v30.16b, v24.4b[1]
+	WORD $0x4fb8eb83 // sdot v3.4s, v28.16b, v24.4b[3]
+	WORD $0x4fb8eba4 // sdot v4.4s, v29.16b, v24.4b[3]
+	WORD $0x4fb8ebc5 // sdot v5.4s, v30.16b, v24.4b[3]
+	WORD $0x4fb9e386 // sdot v6.4s, v28.16b, v25.4b[1]
+	WORD $0x4fb9e3a7 // sdot v7.4s, v29.16b, v25.4b[1]
+	WORD $0x4fb9e3c8 // sdot v8.4s, v30.16b, v25.4b[1]
+	WORD $0x4fb9eb89 // sdot v9.4s, v28.16b, v25.4b[3]
+	WORD $0x4fb9ebaa // sdot v10.4s, v29.16b, v25.4b[3]
+	WORD $0x4fb9ebcb // sdot v11.4s, v30.16b, v25.4b[3]
+	WORD $0x4fbae38c // sdot v12.4s, v28.16b, v26.4b[1]
+	WORD $0x4fbae3ad // sdot v13.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbae3ce // sdot v14.4s, v30.16b, v26.4b[1]
+	WORD $0x4fbaeb8f // sdot v15.4s, v28.16b, v26.4b[3]
+	WORD $0x4fbaebb0 // sdot v16.4s, v29.16b, v26.4b[3]
+	WORD $0x4fbaebd1 // sdot v17.4s, v30.16b, v26.4b[3]
+	WORD $0x4fbbe392 // sdot v18.4s, v28.16b, v27.4b[1]
+	WORD $0x4fbbe3b3 // sdot v19.4s, v29.16b, v27.4b[1]
+	WORD $0x4fbbe3d4 // sdot v20.4s, v30.16b, v27.4b[1]
+	WORD $0x4fbbeb95 // sdot v21.4s, v28.16b, v27.4b[3]
+	WORD $0x4fbbebb6 // sdot v22.4s, v29.16b, v27.4b[3]
+	WORD $0x4fbbebd7 // sdot v23.4s, v30.16b, v27.4b[3]
+	ADD $64, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	FLDPQ 0(R5), (F24, F25)
+	FMOVQ 32(R5), F26
+	WORD $0x4d40c87b // ld1r {v27.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e38df7c // fmul v28.4s, v27.4s, v24.4s
+	FMOVQ 0(R7), F29
+	WORD $0x4e3ccc1d // fmla v29.4s, v0.4s, v28.4s
+	FMOVQ F29, 0(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e39df60 // fmul v0.4s, v27.4s, v25.4s
+	FMOVQ 16(R7), F28
+	WORD $0x4e20cc3c // fmla v28.4s, v1.4s, v0.4s
+	FMOVQ F28, 16(R7)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e3adf60 // fmul v0.4s, v27.4s, v26.4s
+	FMOVQ 32(R7), F1
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	FMOVQ F1, 32(R7)
+	ADD $4, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 128(R7), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 128(R7)
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 144(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 144(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 160(R7), F1
+	WORD $0x4e20cca1 // fmla v1.4s, v5.4s, v0.4s
+	FMOVQ F1, 160(R7)
+	ADD $8, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 256(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 256(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 272(R7), F2
+	WORD $0x4e21cce2 // fmla v2.4s, v7.4s, v1.4s
+	FMOVQ F2, 272(R7)
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 288(R7), F1
+	WORD $0x4e20cd01 // fmla v1.4s, v8.4s, v0.4s
+	FMOVQ F1, 288(R7)
+	ADD $12, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 384(R7), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 384(R7)
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 400(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 400(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 416(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 416(R7)
+	ADD $16, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 512(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 512(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 528(R7), F2
+	WORD $0x4e21cda2 // fmla v2.4s, v13.4s, v1.4s
+	FMOVQ F2, 528(R7)
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 544(R7), F1
+	WORD $0x4e20cdc1 // fmla v1.4s, v14.4s, v0.4s
+	FMOVQ F1, 544(R7)
+	ADD $20, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 640(R7), F2
+	WORD $0x4e21cde2 // fmla v2.4s, v15.4s, v1.4s
+	FMOVQ F2, 640(R7)
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 656(R7), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 656(R7)
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 672(R7), F1
+	WORD $0x4e20ce21 // fmla v1.4s, v17.4s, v0.4s
+	FMOVQ F1, 672(R7)
+	ADD $24, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 768(R7), F2
+	WORD $0x4e21ce42 // fmla v2.4s, v18.4s, v1.4s
+	FMOVQ F2, 768(R7)
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 784(R7), F2
+	WORD $0x4e21ce62 // fmla v2.4s, v19.4s, v1.4s
+	FMOVQ F2, 784(R7)
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 800(R7), F1
+	WORD $0x4e20ce81 // fmla v1.4s, v20.4s, v0.4s
+	FMOVQ F1, 800(R7)
+	ADD $28, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 896(R7), F2
+	WORD $0x4e21cea2 // fmla v2.4s, v21.4s, v1.4s
+	FMOVQ F2, 896(R7)
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 912(R7), F2
+	WORD $0x4e21cec2 // fmla v2.4s, v22.4s, v1.4s
+	FMOVQ F2, 912(R7)
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 928(R7), F1
+	WORD $0x4e20cee1 // fmla v1.4s, v23.4s, v0.4s
+	FMOVQ F1, 928(R7)
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	WORD $0x6f00e411 // movi v17.2d, #0x0
+	WORD $0x6f00e412 // movi v18.2d, #0x0
+	WORD $0x6f00e413 // movi v19.2d, #0x0
+	WORD $0x6f00e414 // movi v20.2d, #0x0
+	WORD $0x6f00e415 // movi v21.2d, #0x0
+	WORD $0x6f00e416 // movi v22.2d, #0x0
+	WORD $0x6f00e417 // movi v23.2d, #0x0
+	ADD $48, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F24, F25)
+	FLDPQ 32(R10), (F26, F27)
+	FLDPQ 0(R9), (F28, F29)
+	FMOVQ 32(R9), F30
+	WORD $0x4f98e380 // sdot v0.4s, v28.16b, v24.4b[0]
+	WORD $0x4f98e3a1 // sdot v1.4s, v29.16b, v24.4b[0]
+	WORD $0x4f98e3c2 // sdot v2.4s, v30.16b, v24.4b[0]
+	WORD $0x4f98eb83 // sdot v3.4s, v28.16b, v24.4b[2]
+	WORD $0x4f98eba4 // sdot v4.4s, v29.16b, v24.4b[2]
+	WORD $0x4f98ebc5 // sdot v5.4s, v30.16b, v24.4b[2]
+	WORD $0x4f99e386 // sdot v6.4s, v28.16b, v25.4b[0]
+	WORD $0x4f99e3a7 // sdot v7.4s, v29.16b, v25.4b[0]
+	WORD $0x4f99e3c8 // sdot v8.4s, v30.16b, v25.4b[0]
+	WORD $0x4f99eb89 // sdot v9.4s, v28.16b, v25.4b[2]
+	WORD $0x4f99ebaa // sdot v10.4s, v29.16b, v25.4b[2]
+	WORD $0x4f99ebcb // sdot v11.4s, v30.16b, v25.4b[2]
+	WORD $0x4f9ae38c // sdot v12.4s, v28.16b, v26.4b[0]
+	WORD $0x4f9ae3ad // sdot v13.4s, v29.16b, v26.4b[0]
+	WORD $0x4f9ae3ce // sdot v14.4s, v30.16b, v26.4b[0]
+	WORD $0x4f9aeb8f // sdot v15.4s, v28.16b, v26.4b[2]
+	WORD $0x4f9aebb0 // sdot v16.4s, v29.16b, v26.4b[2]
+	WORD $0x4f9aebd1 // sdot v17.4s, v30.16b, v26.4b[2]
+	WORD $0x4f9be392 // sdot v18.4s, v28.16b, v27.4b[0]
+	WORD $0x4f9be3b3 // sdot v19.4s, v29.16b, v27.4b[0]
+	WORD $0x4f9be3d4 // sdot v20.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9beb95 // sdot v21.4s, v28.16b, v27.4b[2]
+	WORD $0x4f9bebb6 // sdot v22.4s, v29.16b, v27.4b[2]
+	WORD $0x4f9bebd7 // sdot v23.4s, v30.16b, v27.4b[2]
+	FLDPQ 128(R9), (F28, F29)
+	FMOVQ 160(R9), F30
+	WORD $0x4fb8e380 // sdot v0.4s, v28.16b, v24.4b[1]
+	WORD $0x4fb8e3a1 // sdot v1.4s, v29.16b, v24.4b[1]
+	WORD $0x4fb8e3c2 // sdot v2.4s, v30.16b, v24.4b[1]
+	WORD $0x4fb8eb83 // sdot v3.4s, v28.16b, v24.4b[3]
+	WORD $0x4fb8eba4 // sdot v4.4s, v29.16b, v24.4b[3]
+	WORD $0x4fb8ebc5 // sdot v5.4s, v30.16b, v24.4b[3]
+	WORD $0x4fb9e386 // sdot v6.4s, v28.16b, v25.4b[1]
+	WORD $0x4fb9e3a7 // sdot v7.4s, v29.16b, v25.4b[1]
+	WORD $0x4fb9e3c8 // sdot v8.4s, v30.16b, v25.4b[1]
+	WORD $0x4fb9eb89 // sdot v9.4s, v28.16b, v25.4b[3]
+	WORD $0x4fb9ebaa // sdot v10.4s, v29.16b, v25.4b[3]
+	WORD $0x4fb9ebcb // sdot v11.4s, v30.16b, v25.4b[3]
+	WORD $0x4fbae38c // sdot v12.4s, v28.16b, v26.4b[1]
+	WORD $0x4fbae3ad // sdot v13.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbae3ce // sdot v14.4s, v30.16b, v26.4b[1]
+	WORD $0x4fbaeb8f // sdot v15.4s, v28.16b, v26.4b[3]
+	WORD $0x4fbaebb0 // sdot v16.4s, v29.16b, v26.4b[3]
+	WORD $0x4fbaebd1 // sdot v17.4s, v30.16b, v26.4b[3]
+	WORD $0x4fbbe392 // sdot v18.4s, v28.16b, v27.4b[1]
+	WORD $0x4fbbe3b3 // sdot v19.4s, v29.16b, v27.4b[1]
+	WORD $0x4fbbe3d4 // sdot v20.4s, v30.16b, v27.4b[1]
+	WORD $0x4fbbeb95 // sdot v21.4s, v28.16b, v27.4b[3]
+	WORD $0x4fbbebb6 // sdot v22.4s, v29.16b, v27.4b[3]
+	WORD $0x4fbbebd7 // sdot v23.4s, v30.16b, v27.4b[3]
+	ADD $64, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	FLDPQ 48(R5), (F24, F25)
+	FMOVQ 80(R5), F26
+	WORD $0x4d40c87b // ld1r {v27.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e38df7c // fmul v28.4s, v27.4s, v24.4s
+	FMOVQ 48(R7), F29
+	WORD $0x4e3ccc1d // fmla v29.4s, v0.4s, v28.4s
+	FMOVQ F29, 48(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e39df60 // fmul v0.4s, v27.4s, v25.4s
+	FMOVQ 64(R7), F28
+	WORD $0x4e20cc3c // fmla v28.4s, v1.4s, v0.4s
+	FMOVQ F28, 64(R7)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e3adf60 // fmul v0.4s, v27.4s, v26.4s
+	FMOVQ 80(R7), F1
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	FMOVQ F1, 80(R7)
+	ADD $4, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 176(R7), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 176(R7)
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 192(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 192(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 208(R7), F1
+	WORD $0x4e20cca1 // fmla v1.4s, v5.4s, v0.4s
+	FMOVQ F1, 208(R7)
+	ADD $8, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 304(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 304(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 320(R7), F2
+	WORD $0x4e21cce2 // fmla v2.4s, v7.4s, v1.4s
+	FMOVQ F2, 320(R7)
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 336(R7), F1
+	WORD $0x4e20cd01 // fmla v1.4s, v8.4s, v0.4s
+	FMOVQ F1, 336(R7)
+	ADD $12, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 432(R7), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 432(R7)
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 448(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 448(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 464(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 464(R7)
+	ADD $16, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 560(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 560(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 576(R7), F2
+	WORD $0x4e21cda2 // fmla v2.4s, v13.4s, v1.4s
+	FMOVQ F2, 576(R7)
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 592(R7), F1
+	WORD $0x4e20cdc1 // fmla v1.4s, v14.4s, v0.4s
+	FMOVQ F1, 592(R7)
+	ADD $20, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 688(R7), F2
+	WORD $0x4e21cde2 // fmla v2.4s, v15.4s, v1.4s
+	FMOVQ F2, 688(R7)
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 704(R7), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 704(R7)
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 720(R7), F1
+	WORD $0x4e20ce21 // fmla v1.4s, v17.4s, v0.4s
+	FMOVQ F1, 720(R7)
+	ADD $24, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 816(R7), F2
+	WORD $0x4e21ce42 // fmla v2.4s, v18.4s, v1.4s
+	FMOVQ F2, 816(R7)
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 832(R7), F2
+	WORD $0x4e21ce62 // fmla v2.4s, v19.4s, v1.4s
+	FMOVQ F2, 832(R7)
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 848(R7), F1
+	WORD $0x4e20ce81 // fmla v1.4s, v20.4s, v0.4s
+	FMOVQ F1, 848(R7)
+	ADD $28, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e38dc01 // fmul v1.4s, v0.4s, v24.4s
+	FMOVQ 944(R7), F2
+	WORD $0x4e21cea2 // fmla v2.4s, v21.4s, v1.4s
+	FMOVQ F2, 944(R7)
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e39dc01 // fmul v1.4s, v0.4s, v25.4s
+	FMOVQ 960(R7), F2
+	WORD $0x4e21cec2 // fmla v2.4s, v22.4s, v1.4s
+	FMOVQ F2, 960(R7)
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e3adc00 // fmul v0.4s, v0.4s, v26.4s
+	FMOVQ 976(R7), F1
+	WORD $0x4e20cee1 // fmla v1.4s, v23.4s, v0.4s
+	FMOVQ F1, 976(R7)
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $96, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet2:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 32(R10), (F18, F19)
+	FLDPQ 0(R9), (F20, F21)
+	WORD $0x4f90e280 // sdot v0.4s, v20.16b, v16.4b[0]
+	WORD $0x4f90e2a1 // sdot v1.4s, v21.16b, v16.4b[0]
+	WORD $0x4f90ea82 // sdot v2.4s, v20.16b, v16.4b[2]
+	WORD $0x4f90eaa3 // sdot v3.4s, v21.16b, v16.4b[2]
+	WORD $0x4f91e284 // sdot v4.4s, v20.16b, v17.4b[0]
+	WORD $0x4f91e2a5 // sdot v5.4s, v21.16b, v17.4b[0]
+	WORD $0x4f91ea86 // sdot v6.4s, v20.16b, v17.4b[2]
+	WORD $0x4f91eaa7 // sdot v7.4s, v21.16b, v17.4b[2]
+	WORD $0x4f92e288 // sdot v8.4s, v20.16b, v18.4b[0]
+	WORD $0x4f92e2a9 // sdot v9.4s, v21.16b, v18.4b[0]
+	WORD $0x4f92ea8a // sdot v10.4s, v20.16b, v18.4b[2]
+	WORD $0x4f92eaab // sdot v11.4s, v21.16b, v18.4b[2]
+	WORD $0x4f93e28c // sdot v12.4s, v20.16b, v19.4b[0]
+	WORD $0x4f93e2ad // sdot v13.4s, v21.16b, v19.4b[0]
+	WORD $0x4f93ea8e // sdot v14.4s, v20.16b, v19.4b[2]
+	WORD $0x4f93eaaf // sdot v15.4s, v21.16b, v19.4b[2]
+	FLDPQ 128(R9), (F20, F21)
+	WORD $0x4fb0e280 // sdot v0.4s, v20.16b, v16.4b[1]
+	WORD $0x4fb0e2a1 // sdot v1.4s, v21.16b, v16.4b[1]
+	WORD $0x4fb0ea82 // sdot v2.4s, v20.16b, v16.4b[3]
+	WORD $0x4fb0eaa3 // sdot v3.4s, v21.16b, v16.4b[3]
+	WORD $0x4fb1e284 // sdot v4.4s, v20.16b, v17.4b[1]
+	WORD $0x4fb1e2a5 // sdot v5.4s, v21.16b, v17.4b[1]
+	WORD $0x4fb1ea86 // sdot v6.4s, v20.16b, v17.4b[3]
+	WORD $0x4fb1eaa7 // sdot v7.4s, v21.16b, v17.4b[3]
+	WORD $0x4fb2e288 // sdot v8.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb2e2a9 // sdot v9.4s, v21.16b, v18.4b[1]
+	WORD $0x4fb2ea8a // sdot v10.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb2eaab // sdot v11.4s, v21.16b, v18.4b[3]
+	WORD $0x4fb3e28c // sdot v12.4s, v20.16b, v19.4b[1]
+	WORD $0x4fb3e2ad // sdot v13.4s, v21.16b, v19.4b[1]
+	WORD $0x4fb3ea8e // sdot v14.4s, v20.16b, v19.4b[3]
+	WORD $0x4fb3eaaf // sdot v15.4s, v21.16b, v19.4b[3]
+	ADD $64, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet2
+	FLDPQ 96(R5), (F16, F17)
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e30de53 // fmul v19.4s, v18.4s, v16.4s
+	FMOVQ 96(R7), F20
+	WORD $0x4e33cc14 // fmla v20.4s, v0.4s, v19.4s
+	FMOVQ F20, 96(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e31de40 // fmul v0.4s, v18.4s, v17.4s
+	FMOVQ 112(R7), F18
+	WORD $0x4e20cc32 // fmla v18.4s, v1.4s, v0.4s
+	FMOVQ F18, 112(R7)
+	ADD $4, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 224(R7), F18
+	WORD $0x4e21cc52 // fmla v18.4s, v2.4s, v1.4s
+	FMOVQ F18, 224(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 240(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 240(R7)
+	ADD $8, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 352(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 352(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 368(R7), F1
+	WORD $0x4e20cca1 // fmla v1.4s, v5.4s, v0.4s
+	FMOVQ F1, 368(R7)
+	ADD $12, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 480(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 480(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 496(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 496(R7)
+	ADD $16, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 608(R7), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 608(R7)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 624(R7), F1
+	WORD $0x4e20cd21 // fmla v1.4s, v9.4s, v0.4s
+	FMOVQ F1, 624(R7)
+	ADD $20, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 736(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 736(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 752(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 752(R7)
+	ADD $24, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 864(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 864(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 880(R7), F1
+	WORD $0x4e20cda1 // fmla v1.4s, v13.4s, v0.4s
+	FMOVQ F1, 880(R7)
+	ADD $28, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 992(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 992(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 1008(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 1008(R7)
+	MOVD R10, R2
+	ADD R8<<8, R4, R4
+	ADD $64, R3, R3
+	ADD R6, R5, R5
+	CBNZ R0, block
+	RET
+
+// func i8Integersx1NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i8Integersx1NEON(SB), NOSPLIT, $0-64
+	MOVD octets+0(FP), R0
+	MOVD block+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD xs+24(FP), R3
+	MOVD q+32(FP), R4
+	MOVD scale+40(FP), R5
+	MOVD lds+48(FP), R6
+	MOVD y+56(FP), R7
+	LSL $2, R6, R6
+
+block:
+	CMP R0, R1
+	CSEL LT, R1, R0, R8
+	SUB R8, R0, R0
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	ADD $0, R4, R9
+	MOVD R8, R10
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FMOVD 0(R2), F8
+	FLDPQ 0(R9), (F9, F10)
+	FLDPQ 32(R9), (F11, F12)
+	FLDPQ 64(R9), (F13, F14)
+	FLDPQ 96(R9), (F15, F16)
+	WORD $0x4e040511 // dup v17.4s, v8.s[0]
+	WORD $0x0e31c132 // smull v18.8h, v9.8b, v17.8b
+	WORD $0x4e31c129 // smull2 v9.8h, v9.16b, v17.16b
+	WORD $0x4e69be52 // addp v18.8h, v18.8h, v9.8h
+	WORD $0x4e606a40 // sadalp v0.4s, v18.8h
+	WORD $0x0e31c152 // smull v18.8h, v10.8b, v17.8b
+	WORD $0x4e31c149 // smull2 v9.8h, v10.16b, v17.16b
+	WORD $0x4e69be52 // addp v18.8h, v18.8h, v9.8h
+	WORD $0x4e606a41 // sadalp v1.4s, v18.8h
+	WORD $0x0e31c172 // smull v18.8h, v11.8b, v17.8b
+	WORD $0x4e31c169 // smull2 v9.8h, v11.16b, v17.16b
+	WORD $0x4e69be52 // addp v18.8h, v18.8h, v9.8h
+	WORD $0x4e606a42 // sadalp v2.4s, v18.8h
+	WORD $0x0e31c192 // smull v18.8h, v12.8b, v17.8b
+	WORD $0x4e31c189 // smull2 v9.8h, v12.16b, v17.16b
+	WORD $0x4e69be52 // addp v18.8h, v18.8h, v9.8h
+	WORD $0x4e606a43 // sadalp v3.4s, v18.8h
+	WORD $0x0e31c1b2 // smull v18.8h, v13.8b, v17.8b
+	WORD $0x4e31c1a9 // smull2 v9.8h, v13.16b, v17.16b
+	WORD $0x4e69be52 // addp v18.8h, v18.8h, v9.8h
+	WORD $0x4e606a44 // sadalp v4.4s, v18.8h
+	WORD $0x0e31c1d2 // smull v18.8h, v14.8b, v17.8b
+	WORD $0x4e31c1c9 // smull2 v9.8h, v14.16b, v17.16b
+	WORD $0x4e69be52 // addp v18.8h, v18.8h, v9.8h
+	WORD $0x4e606a45 // sadalp v5.4s, v18.8h
+	WORD $0x0e31c1f2 // smull v18.8h, v15.8b, v17.8b
+	WORD $0x4e31c1e9 // smull2 v9.8h, v15.16b, v17.16b
+	WORD $0x4e69be52 // addp v18.8h, v18.8h, v9.8h
+	WORD $0x4e606a46 // sadalp v6.4s, v18.8h
+	WORD $0x0e31c212 // smull v18.8h, v16.8b, v17.8b
+	WORD $0x4e31c209 // smull2 v9.8h, v16.16b, v17.16b
+	WORD $0x4e69be52 // addp v18.8h, v18.8h, v9.8h
+	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
+	FLDPQ 128(R9), (F9, F10)
+	FLDPQ 160(R9), (F11, F12)
+	FLDPQ 192(R9), (F13, F14)
+	FLDPQ 224(R9), (F15, F16)
+	WORD $0x4e0c0508 // dup v8.4s, v8.s[1]
+	WORD $0x0e28c131 // smull v17.8h, v9.8b, v8.8b
+	WORD $0x4e28c129 // smull2 v9.8h, v9.16b, v8.16b
+	WORD $0x4e69be31 // addp v17.8h, v17.8h, v9.8h
+	WORD $0x4e606a20 // sadalp v0.4s, v17.8h
+	WORD $0x0e28c151 // smull v17.8h, v10.8b, v8.8b
+	WORD $0x4e28c149 // smull2 v9.8h, v10.16b, v8.16b
+	WORD $0x4e69be31 // addp v17.8h, v17.8h, v9.8h
+	WORD $0x4e606a21 // sadalp v1.4s, v17.8h
+	WORD $0x0e28c171 // smull v17.8h, v11.8b, v8.8b
+	WORD $0x4e28c169 // smull2 v9.8h, v11.16b, v8.16b
+	WORD $0x4e69be31 // addp v17.8h, v17.8h, v9.8h
+	WORD $0x4e606a22 // sadalp v2.4s, v17.8h
+	WORD $0x0e28c191 // smull v17.8h, v12.8b, v8.8b
+	WORD $0x4e28c189 // smull2 v9.8h, v12.16b, v8.16b
+	WORD $0x4e69be31 // addp v17.8h, v17.8h, v9.8h
+	WORD $0x4e606a23 // sadalp v3.4s, v17.8h
+	WORD $0x0e28c1b1 // smull v17.8h, v13.8b, v8.8b
+	WORD $0x4e28c1a9 // smull2 v9.8h, v13.16b, v8.16b
+	WORD $0x4e69be31 // addp v17.8h, v17.8h, v9.8h
+	WORD $0x4e606a24 // sadalp v4.4s, v17.8h
+	WORD $0x0e28c1d1 // smull v17.8h, v14.8b, v8.8b
+	WORD $0x4e28c1c9 // smull2 v9.8h, v14.16b, v8.16b
+	WORD $0x4e69be31 // addp v17.8h, v17.8h, v9.8h
+	WORD $0x4e606a25 // sadalp v5.4s, v17.8h
+	WORD $0x0e28c1f1 // smull v17.8h, v15.8b, v8.8b
+	WORD $0x4e28c1e9 // smull2 v9.8h, v15.16b, v8.16b
+	WORD $0x4e69be31 // addp v17.8h, v17.8h, v9.8h
+	WORD $0x4e606a26 // sadalp v6.4s, v17.8h
+	WORD $0x0e28c211 // smull v17.8h, v16.8b, v8.8b
+	WORD $0x4e28c209 // smull2 v9.8h, v16.16b, v8.16b
+	WORD $0x4e69be31 // addp v17.8h, v17.8h, v9.8h
+	WORD $0x4e606a27 // sadalp v7.4s, v17.8h
+	ADD $8, R2, R2
+	ADD $256, R9, R9
+	SUB $1, R10, R10
+	CBNZ R10, octet0
+	FLDPQ 0(R5), (F8, F9)
+	FLDPQ 32(R5), (F10, F11)
+	FLDPQ 64(R5), (F12, F13)
+	FLDPQ 96(R5), (F14, F15)
+	WORD $0x4d40c870 // ld1r {v16.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e28de08 // fmul v8.4s, v16.4s, v8.4s
+	FMOVQ 0(R7), F17
+	WORD $0x4e28cc11 // fmla v17.4s, v0.4s, v8.4s
+	FMOVQ F17, 0(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e29de00 // fmul v0.4s, v16.4s, v9.4s
+	FMOVQ 16(R7), F8
+	WORD $0x4e20cc28 // fmla v8.4s, v1.4s, v0.4s
+	FMOVQ F8, 16(R7)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e2ade00 // fmul v0.4s, v16.4s, v10.4s
+	FMOVQ 32(R7), F1
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	FMOVQ F1, 32(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e2bde00 // fmul v0.4s, v16.4s, v11.4s
+	FMOVQ 48(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 48(R7)
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e2cde00 // fmul v0.4s, v16.4s, v12.4s
+	FMOVQ 64(R7), F1
+	WORD $0x4e20cc81 // fmla v1.4s, v4.4s, v0.4s
+	FMOVQ F1, 64(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e2dde00 // fmul v0.4s, v16.4s, v13.4s
+	FMOVQ 80(R7), F1
+	WORD $0x4e20cca1 // fmla v1.4s, v5.4s, v0.4s
+	FMOVQ F1, 80(R7)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e2ede00 // fmul v0.4s, v16.4s, v14.4s
+	FMOVQ 96(R7), F1
+	WORD $0x4e20ccc1 // fmla v1.4s, v6.4s, v0.4s
+	FMOVQ F1, 96(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e2fde00 // fmul v0.4s, v16.4s, v15.4s
+	FMOVQ 112(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 112(R7)
+	ADD R8<<8, R4, R4
+	ADD $8, R3, R3
+	ADD R6, R5, R5
+	CBNZ R0, block
+	RET
+
+// func i8Integersx2NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i8Integersx2NEON(SB), NOSPLIT, $0-64
+	MOVD octets+0(FP), R0
+	MOVD block+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD xs+24(FP), R3
+	MOVD q+32(FP), R4
+	MOVD scale+40(FP), R5
+	MOVD lds+48(FP), R6
+	MOVD y+56(FP), R7
+	LSL $2, R6, R6
+
+block:
+	CMP R0, R1
+	CSEL LT, R1, R0, R8
+	SUB R8, R0, R0
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	ADD $0, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FMOVQ 0(R10), F8
+	FLDPQ 0(R9), (F9, F10)
+	FLDPQ 32(R9), (F11, F12)
+	WORD $0x4e04050d // dup v13.4s, v8.s[0]
+	WORD $0x0e2dc12e // smull v14.8h, v9.8b, v13.8b
+	WORD $0x4e2dc12f // smull2 v15.8h, v9.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c0 // sadalp v0.4s, v14.8h
+	WORD $0x0e2dc14e // smull v14.8h, v10.8b, v13.8b
+	WORD $0x4e2dc14f // smull2 v15.8h, v10.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c1 // sadalp v1.4s, v14.8h
+	WORD $0x0e2dc16e // smull v14.8h, v11.8b, v13.8b
+	WORD $0x4e2dc16f // smull2 v15.8h, v11.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c2 // sadalp v2.4s, v14.8h
+	WORD $0x0e2dc18e // smull v14.8h, v12.8b, v13.8b
+	WORD $0x4e2dc18f // smull2 v15.8h, v12.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c3 // sadalp v3.4s, v14.8h
+	WORD $0x4e14050d // dup v13.4s, v8.s[2]
+	WORD $0x0e2dc12e // smull v14.8h, v9.8b, v13.8b
+	WORD $0x4e2dc129 // smull2 v9.8h, v9.16b, v13.16b
+	WORD $0x4e69bdce // addp v14.8h, v14.8h, v9.8h
+	WORD $0x4e6069c4 // sadalp v4.4s, v14.8h
+	WORD $0x0e2dc14e // smull v14.8h, v10.8b, v13.8b
+	WORD $0x4e2dc149 // smull2 v9.8h, v10.16b, v13.16b
+	WORD $0x4e69bdce // addp v14.8h, v14.8h, v9.8h
+	WORD $0x4e6069c5 // sadalp v5.4s, v14.8h
+	WORD $0x0e2dc16e // smull v14.8h, v11.8b, v13.8b
+	WORD $0x4e2dc169 // smull2 v9.8h, v11.16b, v13.16b
+	WORD $0x4e69bdce // addp v14.8h, v14.8h, v9.8h
+	WORD $0x4e6069c6 // sadalp v6.4s, v14.8h
+	WORD $0x0e2dc18e // smull v14.8h, v12.8b, v13.8b
+	WORD $0x4e2dc189 // smull2 v9.8h, v12.16b, v13.16b
+	WORD $0x4e69bdce // addp v14.8h, v14.8h, v9.8h
+	WORD $0x4e6069c7 // sadalp v7.4s, v14.8h
+	FLDPQ 128(R9), (F9, F10)
+	FLDPQ 160(R9), (F11, F12)
+	WORD $0x4e0c050d // dup v13.4s, v8.s[1]
+	WORD $0x0e2dc12e // smull v14.8h, v9.8b, v13.8b
+	WORD $0x4e2dc12f // smull2 v15.8h, v9.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c0 // sadalp v0.4s, v14.8h
+	WORD $0x0e2dc14e // smull v14.8h, v10.8b, v13.8b
+	WORD $0x4e2dc14f // smull2 v15.8h, v10.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c1 // sadalp v1.4s, v14.8h
+	WORD $0x0e2dc16e // smull v14.8h, v11.8b, v13.8b
+	WORD $0x4e2dc16f // smull2 v15.8h, v11.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c2 // sadalp v2.4s, v14.8h
+	WORD $0x0e2dc18e // smull v14.8h, v12.8b, v13.8b
+	WORD $0x4e2dc18f // smull2 v15.8h, v12.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c3 // sadalp v3.4s, v14.8h
+	WORD $0x4e1c0508 // dup v8.4s, v8.s[3]
+	WORD $0x0e28c12d // smull v13.8h, v9.8b, v8.8b
+	WORD $0x4e28c129 // smull2 v9.8h, v9.16b, v8.16b
+	WORD $0x4e69bdad // addp v13.8h, v13.8h, v9.8h
+	WORD $0x4e6069a4 // sadalp v4.4s, v13.8h
+	WORD $0x0e28c14d // smull v13.8h, v10.8b, v8.8b
+	WORD $0x4e28c149 // smull2 v9.8h, v10.16b, v8.16b
+	WORD $0x4e69bdad // addp v13.8h, v13.8h, v9.8h
+	WORD $0x4e6069a5 // sadalp v5.4s, v13.8h
+	WORD $0x0e28c16d // smull v13.8h, v11.8b, v8.8b
+	WORD $0x4e28c169 // smull2 v9.8h, v11.16b, v8.16b
+	WORD $0x4e69bdad // addp v13.8h, v13.8h, v9.8h
+	WORD $0x4e6069a6 // sadalp v6.4s, v13.8h
+	WORD $0x0e28c18d // smull v13.8h, v12.8b, v8.8b
+	WORD $0x4e28c189 // smull2 v9.8h, v12.16b, v8.16b
+	WORD $0x4e69bdad // addp v13.8h, v13.8h, v9.8h
+	WORD $0x4e6069a7 // sadalp v7.4s, v13.8h
+	ADD $16, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	FLDPQ 0(R5), (F8, F9)
+	FLDPQ 32(R5), (F10, F11)
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e28dd8d // fmul v13.4s, v12.4s, v8.4s
+	FMOVQ 0(R7), F14
+	WORD $0x4e2dcc0e // fmla v14.4s, v0.4s, v13.4s
+	FMOVQ F14, 0(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e29dd80 // fmul v0.4s, v12.4s, v9.4s
+	FMOVQ 16(R7), F13
+	WORD $0x4e20cc2d // fmla v13.4s, v1.4s, v0.4s
+	FMOVQ F13, 16(R7)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e2add80 // fmul v0.4s, v12.4s, v10.4s
+	FMOVQ 32(R7), F1
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	FMOVQ F1, 32(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e2bdd80 // fmul v0.4s, v12.4s, v11.4s
+	FMOVQ 48(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 48(R7)
+	ADD $4, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e28dc01 // fmul v1.4s, v0.4s, v8.4s
+	FMOVQ 128(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 128(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e29dc01 // fmul v1.4s, v0.4s, v9.4s
+	FMOVQ 144(R7), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 144(R7)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e2adc01 // fmul v1.4s, v0.4s, v10.4s
+	FMOVQ 160(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 160(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e2bdc00 // fmul v0.4s, v0.4s, v11.4s
+	FMOVQ 176(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 176(R7)
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	ADD $64, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FMOVQ 0(R10), F8
+	FLDPQ 0(R9), (F9, F10)
+	FLDPQ 32(R9), (F11, F12)
+	WORD $0x4e04050d // dup v13.4s, v8.s[0]
+	WORD $0x0e2dc12e // smull v14.8h, v9.8b, v13.8b
+	WORD $0x4e2dc12f // smull2 v15.8h, v9.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c0 // sadalp v0.4s, v14.8h
+	WORD $0x0e2dc14e // smull v14.8h, v10.8b, v13.8b
+	WORD $0x4e2dc14f // smull2 v15.8h, v10.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c1 // sadalp v1.4s, v14.8h
+	WORD $0x0e2dc16e // smull v14.8h, v11.8b, v13.8b
+	WORD $0x4e2dc16f // smull2 v15.8h, v11.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c2 // sadalp v2.4s, v14.8h
+	WORD $0x0e2dc18e // smull v14.8h, v12.8b, v13.8b
+	WORD $0x4e2dc18f // smull2 v15.8h, v12.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c3 // sadalp v3.4s, v14.8h
+	WORD $0x4e14050d // dup v13.4s, v8.s[2]
+	WORD $0x0e2dc12e // smull v14.8h, v9.8b, v13.8b
+	WORD $0x4e2dc129 // smull2 v9.8h, v9.16b, v13.16b
+	WORD $0x4e69bdce // addp v14.8h, v14.8h, v9.8h
+	WORD $0x4e6069c4 // sadalp v4.4s, v14.8h
+	WORD $0x0e2dc14e // smull v14.8h, v10.8b, v13.8b
+	WORD $0x4e2dc149 // smull2 v9.8h, v10.16b, v13.16b
+	WORD $0x4e69bdce // addp v14.8h, v14.8h, v9.8h
+	WORD $0x4e6069c5 // sadalp v5.4s, v14.8h
+	WORD $0x0e2dc16e // smull v14.8h, v11.8b, v13.8b
+	WORD $0x4e2dc169 // smull2 v9.8h, v11.16b, v13.16b
+	WORD $0x4e69bdce // addp v14.8h, v14.8h, v9.8h
+	WORD $0x4e6069c6 // sadalp v6.4s, v14.8h
+	WORD $0x0e2dc18e // smull v14.8h, v12.8b, v13.8b
+	WORD $0x4e2dc189 // smull2 v9.8h, v12.16b, v13.16b
+	WORD $0x4e69bdce // addp v14.8h, v14.8h, v9.8h
+	WORD $0x4e6069c7 // sadalp v7.4s, v14.8h
+	FLDPQ 128(R9), (F9, F10)
+	FLDPQ 160(R9), (F11, F12)
+	WORD $0x4e0c050d // dup v13.4s, v8.s[1]
+	WORD $0x0e2dc12e // smull v14.8h, v9.8b, v13.8b
+	WORD $0x4e2dc12f // smull2 v15.8h, v9.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c0 // sadalp v0.4s, v14.8h
+	WORD $0x0e2dc14e // smull v14.8h, v10.8b, v13.8b
+	WORD $0x4e2dc14f // smull2 v15.8h, v10.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c1 // sadalp v1.4s, v14.8h
+	WORD $0x0e2dc16e // smull v14.8h, v11.8b, v13.8b
+	WORD $0x4e2dc16f // smull2 v15.8h, v11.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c2 // sadalp v2.4s, v14.8h
+	WORD $0x0e2dc18e // smull v14.8h, v12.8b, v13.8b
+	WORD $0x4e2dc18f // smull2 v15.8h, v12.16b, v13.16b
+	WORD $0x4e6fbdce // addp v14.8h, v14.8h, v15.8h
+	WORD $0x4e6069c3 // sadalp v3.4s, v14.8h
+	WORD $0x4e1c0508 // dup v8.4s, v8.s[3]
+	WORD $0x0e28c12d // smull v13.8h, v9.8b, v8.8b
+	WORD $0x4e28c129 // smull2 v9.8h, v9.16b, v8.16b
+	WORD $0x4e69bdad // addp v13.8h, v13.8h, v9.8h
+	WORD $0x4e6069a4 // sadalp v4.4s, v13.8h
+	WORD $0x0e28c14d // smull v13.8h, v10.8b, v8.8b
+	WORD $0x4e28c149 // smull2 v9.8h, v10.16b, v8.16b
+	WORD $0x4e69bdad // addp v13.8h, v13.8h, v9.8h
+	WORD $0x4e6069a5 // sadalp v5.4s, v13.8h
+	WORD $0x0e28c16d // smull v13.8h, v11.8b, v8.8b
+	WORD $0x4e28c169 // smull2 v9.8h, v11.16b, v8.16b
+	WORD $0x4e69bdad // addp v13.8h, v13.8h, v9.8h
+	WORD $0x4e6069a6 // sadalp v6.4s, v13.8h
+	WORD $0x0e28c18d // smull v13.8h, v12.8b, v8.8b
+	WORD $0x4e28c189 // smull2 v9.8h, v12.16b, v8.16b
+	WORD $0x4e69bdad // addp v13.8h, v13.8h, v9.8h
+	WORD $0x4e6069a7 // sadalp v7.4s, v13.8h
+	ADD $16, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	FLDPQ 64(R5), (F8, F9)
+	FLDPQ 96(R5), (F10, F11)
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e28dd8d // fmul v13.4s, v12.4s, v8.4s
+	FMOVQ 64(R7), F14
+	WORD $0x4e2dcc0e // fmla v14.4s, v0.4s, v13.4s
+	FMOVQ F14, 64(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e29dd80 // fmul v0.4s, v12.4s, v9.4s
+	FMOVQ 80(R7), F13
+	WORD $0x4e20cc2d // fmla v13.4s, v1.4s, v0.4s
+	FMOVQ F13, 80(R7)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e2add80 // fmul v0.4s, v12.4s, v10.4s
+	FMOVQ 96(R7), F1
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	FMOVQ F1, 96(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e2bdd80 // fmul v0.4s, v12.4s, v11.4s
+	FMOVQ 112(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 112(R7)
+	ADD $4, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e28dc01 // fmul v1.4s, v0.4s, v8.4s
+	FMOVQ 192(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 192(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e29dc01 // fmul v1.4s, v0.4s, v9.4s
+	FMOVQ 208(R7), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 208(R7)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e2adc01 // fmul v1.4s, v0.4s, v10.4s
+	FMOVQ 224(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 224(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e2bdc00 // fmul v0.4s, v0.4s, v11.4s
+	FMOVQ 240(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 240(R7)
+	MOVD R10, R2
+	ADD R8<<8, R4, R4
+	ADD $16, R3, R3
+	ADD R6, R5, R5
+	CBNZ R0, block
+	RET
+
+// func i8Integersx4NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i8Integersx4NEON(SB), NOSPLIT, $0-64
+	MOVD octets+0(FP), R0
+	MOVD block+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD xs+24(FP), R3
+	MOVD q+32(FP), R4
+	MOVD scale+40(FP), R5
+	MOVD lds+48(FP), R6
+	MOVD y+56(FP), R7
+	LSL $2, R6, R6
+
+block:
+	CMP R0, R1
+	CSEL LT, R1, R0, R8
+	SUB R8, R0, R0
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $0, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 0(R9), (F18, F19)
+	FLDPQ 32(R9), (F20, F21)
+	WORD $0x4e040616 // dup v22.4s, v16.s[0]
+	WORD $0x0e36c257 // smull v23.8h, v18.8b, v22.8b
+	WORD $0x4e36c258 // smull2 v24.8h, v18.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae0 // sadalp v0.4s, v23.8h
+	WORD $0x0e36c277 // smull v23.8h, v19.8b, v22.8b
+	WORD $0x4e36c278 // smull2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae1 // sadalp v1.4s, v23.8h
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae2 // sadalp v2.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae3 // sadalp v3.4s, v23.8h
+	WORD $0x4e140616 // dup v22.4s, v16.s[2]
+	WORD $0x0e36c257 // smull v23.8h, v18.8b, v22.8b
+	WORD $0x4e36c258 // smull2 v24.8h, v18.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae4 // sadalp v4.4s, v23.8h
+	WORD $0x0e36c277 // smull v23.8h, v19.8b, v22.8b
+	WORD $0x4e36c278 // smull2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae5 // sadalp v5.4s, v23.8h
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae6 // sadalp v6.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae7 // sadalp v7.4s, v23.8h
+	WORD $0x4e040636 // dup v22.4s, v17.s[0]
+	WORD $0x0e36c257 // smull v23.8h, v18.8b, v22.8b
+	WORD $0x4e36c258 // smull2 v24.8h, v18.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae8 // sadalp v8.4s, v23.8h
+	WORD $0x0e36c277 // smull v23.8h, v19.8b, v22.8b
+	WORD $0x4e36c278 // smull2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae9 // sadalp v9.4s, v23.8h
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aea // sadalp v10.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aeb // sadalp v11.4s, v23.8h
+	WORD $0x4e140636 // dup v22.4s, v17.s[2]
+	WORD $0x0e36c257 // smull v23.8h, v18.8b, v22.8b
+	WORD $0x4e36c252 // smull2 v18.8h, v18.16b, v22.16b
+	WORD $0x4e72bef7 // addp v23.8h, v23.8h, v18.8h
+	WORD $0x4e606aec // sadalp v12.4s, v23.8h
+	WORD $0x0e36c277 // smull v23.8h, v19.8b, v22.8b
+	WORD $0x4e36c272 // smull2 v18.8h, v19.16b, v22.16b
+	WORD $0x4e72bef7 // addp v23.8h, v23.8h, v18.8h
+	WORD $0x4e606aed // sadalp v13.4s, v23.8h
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c292 // smull2 v18.8h, v20.16b, v22.16b
+	WORD $0x4e72bef7 // addp v23.8h, v23.8h, v18.8h
+	WORD $0x4e606aee // sadalp v14.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b2 // smull2 v18.8h, v21.16b, v22.16b
+	WORD $0x4e72bef7 // addp v23.8h, v23.8h, v18.8h
+	WORD $0x4e606aef // sadalp v15.4s, v23.8h
+	FLDPQ 128(R9), (F18, F19)
+	FLDPQ 160(R9), (F20, F21)
+	WORD $0x4e0c0616 // dup v22.4s, v16.s[1]
+	WORD $0x0e36c257 // smull v23.8h, v18.8b, v22.8b
+	WORD $0x4e36c258 // smull2 v24.8h, v18.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae0 // sadalp v0.4s, v23.8h
+	WORD $0x0e36c277 // smull v23.8h, v19.8b, v22.8b
+	WORD $0x4e36c278 // smull2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae1 // sadalp v1.4s, v23.8h
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae2 // sadalp v2.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae3 // sadalp v3.4s, v23.8h
+	WORD $0x4e1c0610 // dup v16.4s, v16.s[3]
+	WORD $0x0e30c256 // smull v22.8h, v18.8b, v16.8b
+	WORD $0x4e30c257 // smull2 v23.8h, v18.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x0e30c276 // smull v22.8h, v19.8b, v16.8b
+	WORD $0x4e30c277 // smull2 v23.8h, v19.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x0e30c296 // smull v22.8h, v20.8b, v16.8b
+	WORD $0x4e30c297 // smull2 v23.8h, v20.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac6 // sadalp v6.4s, v22.8h
+	WORD $0x0e30c2b6 // smull v22.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b7 // smull2 v23.8h, v21.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac7 // sadalp v7.4s, v22.8h
+	WORD $0x4e0c0630 // dup v16.4s, v17.s[1]
+	WORD $0x0e30c256 // smull v22.8h, v18.8b, v16.8b
+	WORD $0x4e30c257 // smull2 v23.8h, v18.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac8 // sadalp v8.4s, v22.8h
+	WORD $0x0e30c276 // smull v22.8h, v19.8b, v16.8b
+	WORD $0x4e30c277 // smull2 v23.8h, v19.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac9 // sadalp v9.4s, v22.8h
+	WORD $0x0e30c296 // smull v22.8h, v20.8b, v16.8b
+	WORD $0x4e30c297 // smull2 v23.8h, v20.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606aca // sadalp v10.4s, v22.8h
+	WORD $0x0e30c2b6 // smull v22.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b7 // smull2 v23.8h, v21.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606acb // sadalp v11.4s, v22.8h
+	WORD $0x4e1c0630 // dup v16.4s, v17.s[3]
+	WORD $0x0e30c251 // smull v17.8h, v18.8b, v16.8b
+	WORD $0x4e30c252 // smull2 v18.8h, v18.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2c // sadalp v12.4s, v17.8h
+	WORD $0x0e30c271 // smull v17.8h, v19.8b, v16.8b
+	WORD $0x4e30c272 // smull2 v18.8h, v19.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2d // sadalp v13.4s, v17.8h
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2e // sadalp v14.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2f // sadalp v15.4s, v17.8h
+	ADD $32, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	FLDPQ 0(R5), (F16, F17)
+	FLDPQ 32(R5), (F18, F19)
+	WORD $0x4d40c874 // ld1r {v20.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e30de95 // fmul v21.4s, v20.4s, v16.4s
+	FMOVQ 0(R7), F22
+	WORD $0x4e35cc16 // fmla v22.4s, v0.4s, v21.4s
+	FMOVQ F22, 0(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e31de80 // fmul v0.4s, v20.4s, v17.4s
+	FMOVQ 16(R7), F21
+	WORD $0x4e20cc35 // fmla v21.4s, v1.4s, v0.4s
+	FMOVQ F21, 16(R7)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e32de80 // fmul v0.4s, v20.4s, v18.4s
+	FMOVQ 32(R7), F1
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	FMOVQ F1, 32(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e33de80 // fmul v0.4s, v20.4s, v19.4s
+	FMOVQ 48(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 48(R7)
+	ADD $4, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 128(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 128(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 144(R7), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 144(R7)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 160(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 160(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 176(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 176(R7)
+	ADD $8, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 256(R7), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 256(R7)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 272(R7), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 272(R7)
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 288(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 288(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 304(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 304(R7)
+	ADD $12, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 384(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 384(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 400(R7), F2
+	WORD $0x4e21cda2 // fmla v2.4s, v13.4s, v1.4s
+	FMOVQ F2, 400(R7)
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 416(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 416(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 432(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 432(R7)
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $64, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 0(R9), (F18, F19)
+	FLDPQ 32(R9), (F20, F21)
+	WORD $0x4e040616 // dup v22.4s, v16.s[0]
+	WORD $0x0e36c257 // smull v23.8h, v18.8b, v22.8b
+	WORD $0x4e36c258 // smull2 v24.8h, v18.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae0 // sadalp v0.4s, v23.8h
+	WORD $0x0e36c277 // smull v23.8h, v19.8b, v22.8b
+	WORD $0x4e36c278 // smull2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae1 // sadalp v1.4s, v23.8h
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae2 // sadalp v2.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae3 // sadalp v3.4s, v23.8h
+	WORD $0x4e140616 // dup v22.4s, v16.s[2]
+	WORD $0x0e36c257 // smull v23.8h, v18.8b, v22.8b
+	WORD $0x4e36c258 // smull2 v24.8h, v18.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae4 // sadalp v4.4s, v23.8h
+	WORD $0x0e36c277 // smull v23.8h, v19.8b, v22.8b
+	WORD $0x4e36c278 // smull2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae5 // sadalp v5.4s, v23.8h
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae6 // sadalp v6.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae7 // sadalp v7.4s, v23.8h
+	WORD $0x4e040636 // dup v22.4s, v17.s[0]
+	WORD $0x0e36c257 // smull v23.8h, v18.8b, v22.8b
+	WORD $0x4e36c258 // smull2 v24.8h, v18.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae8 // sadalp v8.4s, v23.8h
+	WORD $0x0e36c277 // smull v23.8h, v19.8b, v22.8b
+	WORD $0x4e36c278 // smull2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae9 // sadalp v9.4s, v23.8h
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aea // sadalp v10.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aeb // sadalp v11.4s, v23.8h
+	WORD $0x4e140636 // dup v22.4s, v17.s[2]
+	WORD $0x0e36c257 // smull v23.8h, v18.8b, v22.8b
+	WORD $0x4e36c252 // smull2 v18.8h, v18.16b, v22.16b
+	WORD $0x4e72bef7 // addp v23.8h, v23.8h, v18.8h
+	WORD $0x4e606aec // sadalp v12.4s, v23.8h
+	WORD $0x0e36c277 // smull v23.8h, v19.8b, v22.8b
+	WORD $0x4e36c272 // smull2 v18.8h, v19.16b, v22.16b
+	WORD $0x4e72bef7 // addp v23.8h, v23.8h, v18.8h
+	WORD $0x4e606aed // sadalp v13.4s, v23.8h
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c292 // smull2 v18.8h, v20.16b, v22.16b
+	WORD $0x4e72bef7 // addp v23.8h, v23.8h, v18.8h
+	WORD $0x4e606aee // sadalp v14.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b2 // smull2 v18.8h, v21.16b, v22.16b
+	WORD $0x4e72bef7 // addp v23.8h, v23.8h, v18.8h
+	WORD $0x4e606aef // sadalp v15.4s, v23.8h
+	FLDPQ 128(R9), (F18, F19)
+	FLDPQ 160(R9), (F20, F21)
+	WORD $0x4e0c0616 // dup v22.4s, v16.s[1]
+	WORD $0x0e36c257 // smull v23.8h, v18.8b, v22.8b
+	WORD $0x4e36c258 // smull2 v24.8h, v18.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae0 // sadalp v0.4s, v23.8h
+	WORD $0x0e36c277 // smull v23.8h, v19.8b, v22.8b
+	WORD $0x4e36c278 // smull2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae1 // sadalp v1.4s, v23.8h
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae2 // sadalp v2.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae3 // sadalp v3.4s, v23.8h
+	WORD $0x4e1c0610 // dup v16.4s, v16.s[3]
+	WORD $0x0e30c256 // smull v22.8h, v18.8b, v16.8b
+	WORD $0x4e30c257 // smull2 v23.8h, v18.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x0e30c276 // smull v22.8h, v19.8b, v16.8b
+	WORD $0x4e30c277 // smull2 v23.8h, v19.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x0e30c296 // smull v22.8h, v20.8b, v16.8b
+	WORD $0x4e30c297 // smull2 v23.8h, v20.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac6 // sadalp v6.4s, v22.8h
+	WORD $0x0e30c2b6 // smull v22.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b7 // smull2 v23.8h, v21.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac7 // sadalp v7.4s, v22.8h
+	WORD $0x4e0c0630 // dup v16.4s, v17.s[1]
+	WORD $0x0e30c256 // smull v22.8h, v18.8b, v16.8b
+	WORD $0x4e30c257 // smull2 v23.8h, v18.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac8 // sadalp v8.4s, v22.8h
+	WORD $0x0e30c276 // smull v22.8h, v19.8b, v16.8b
+	WORD $0x4e30c277 // smull2 v23.8h, v19.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac9 // sadalp v9.4s, v22.8h
+	WORD $0x0e30c296 // smull v22.8h, v20.8b, v16.8b
+	WORD $0x4e30c297 // smull2 v23.8h, v20.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606aca // sadalp v10.4s, v22.8h
+	WORD $0x0e30c2b6 // smull v22.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b7 // smull2 v23.8h, v21.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606acb // sadalp v11.4s, v22.8h
+	WORD $0x4e1c0630 // dup v16.4s, v17.s[3]
+	WORD $0x0e30c251 // smull v17.8h, v18.8b, v16.8b
+	WORD $0x4e30c252 // smull2 v18.8h, v18.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2c // sadalp v12.4s, v17.8h
+	WORD $0x0e30c271 // smull v17.8h, v19.8b, v16.8b
+	WORD $0x4e30c272 // smull2 v18.8h, v19.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2d // sadalp v13.4s, v17.8h
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2e // sadalp v14.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2f // sadalp v15.4s, v17.8h
+	ADD $32, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	FLDPQ 64(R5), (F16, F17)
+	FLDPQ 96(R5), (F18, F19)
+	WORD $0x4d40c874 // ld1r {v20.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e30de95 // fmul v21.4s, v20.4s, v16.4s
+	FMOVQ 64(R7), F22
+	WORD $0x4e35cc16 // fmla v22.4s, v0.4s, v21.4s
+	FMOVQ F22, 64(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e31de80 // fmul v0.4s, v20.4s, v17.4s
+	FMOVQ 80(R7), F21
+	WORD $0x4e20cc35 // fmla v21.4s, v1.4s, v0.4s
+	FMOVQ F21, 80(R7)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e32de80 // fmul v0.4s, v20.4s, v18.4s
+	FMOVQ 96(R7), F1
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	FMOVQ F1, 96(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e33de80 // fmul v0.4s, v20.4s, v19.4s
+	FMOVQ 112(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 112(R7)
+	ADD $4, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 192(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 192(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 208(R7), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 208(R7)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 224(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 224(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 240(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 240(R7)
+	ADD $8, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 320(R7), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 320(R7)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 336(R7), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 336(R7)
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 352(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 352(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 368(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 368(R7)
+	ADD $12, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 448(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 448(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 464(R7), F2
+	WORD $0x4e21cda2 // fmla v2.4s, v13.4s, v1.4s
+	FMOVQ F2, 464(R7)
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 480(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 480(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 496(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 496(R7)
+	MOVD R10, R2
+	ADD R8<<8, R4, R4
+	ADD $32, R3, R3
+	ADD R6, R5, R5
+	CBNZ R0, block
+	RET
+
+// func i8Integersx8NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i8Integersx8NEON(SB), NOSPLIT, $0-64
+	MOVD octets+0(FP), R0
+	MOVD block+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD xs+24(FP), R3
+	MOVD q+32(FP), R4
+	MOVD scale+40(FP), R5
+	MOVD lds+48(FP), R6
+	MOVD y+56(FP), R7
+	LSL $2, R6, R6
+
+block:
+	CMP R0, R1
+	CSEL LT, R1, R0, R8
+	SUB R8, R0, R0
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $0, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 32(R10), (F18, F19)
+	FLDPQ 0(R9), (F20, F21)
+	WORD $0x4e040616 // dup v22.4s, v16.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae0 // sadalp v0.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae1 // sadalp v1.4s, v23.8h
+	WORD $0x4e140616 // dup v22.4s, v16.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae2 // sadalp v2.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae3 // sadalp v3.4s, v23.8h
+	WORD $0x4e040636 // dup v22.4s, v17.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae4 // sadalp v4.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae5 // sadalp v5.4s, v23.8h
+	WORD $0x4e140636 // dup v22.4s, v17.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae6 // sadalp v6.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae7 // sadalp v7.4s, v23.8h
+	WORD $0x4e040656 // dup v22.4s, v18.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae8 // sadalp v8.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae9 // sadalp v9.4s, v23.8h
+	WORD $0x4e140656 // dup v22.4s, v18.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aea // sadalp v10.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aeb // sadalp v11.4s, v23.8h
+	WORD $0x4e040676 // dup v22.4s, v19.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aec // sadalp v12.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aed // sadalp v13.4s, v23.8h
+	WORD $0x4e140676 // dup v22.4s, v19.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c294 // smull2 v20.8h, v20.16b, v22.16b
+	WORD $0x4e74bef7 // addp v23.8h, v23.8h, v20.8h
+	WORD $0x4e606aee // sadalp v14.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b4 // smull2 v20.8h, v21.16b, v22.16b
+	WORD $0x4e74bef7 // addp v23.8h, v23.8h, v20.8h
+	WORD $0x4e606aef // sadalp v15.4s, v23.8h
+	FLDPQ 128(R9), (F20, F21)
+	WORD $0x4e0c0616 // dup v22.4s, v16.s[1]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae0 // sadalp v0.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae1 // sadalp v1.4s, v23.8h
+	WORD $0x4e1c0610 // dup v16.4s, v16.s[3]
+	WORD $0x0e30c296 // smull v22.8h, v20.8b, v16.8b
+	WORD $0x4e30c297 // smull2 v23.8h, v20.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac2 // sadalp v2.4s, v22.8h
+	WORD $0x0e30c2b6 // smull v22.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b7 // smull2 v23.8h, v21.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac3 // sadalp v3.4s, v22.8h
+	WORD $0x4e0c0630 // dup v16.4s, v17.s[1]
+	WORD $0x0e30c296 // smull v22.8h, v20.8b, v16.8b
+	WORD $0x4e30c297 // smull2 v23.8h, v20.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x0e30c2b6 // smull v22.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b7 // smull2 v23.8h, v21.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x4e1c0630 // dup v16.4s, v17.s[3]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c296 // smull2 v22.8h, v20.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a26 // sadalp v6.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b6 // smull2 v22.8h, v21.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a27 // sadalp v7.4s, v17.8h
+	WORD $0x4e0c0650 // dup v16.4s, v18.s[1]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c296 // smull2 v22.8h, v20.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a28 // sadalp v8.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b6 // smull2 v22.8h, v21.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a29 // sadalp v9.4s, v17.8h
+	WORD $0x4e1c0650 // dup v16.4s, v18.s[3]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2a // sadalp v10.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2b // sadalp v11.4s, v17.8h
+	WORD $0x4e0c0670 // dup v16.4s, v19.s[1]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2c // sadalp v12.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2d // sadalp v13.4s, v17.8h
+	WORD $0x4e1c0670 // dup v16.4s, v19.s[3]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2e // sadalp v14.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2f // sadalp v15.4s, v17.8h
+	ADD $64, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	FLDPQ 0(R5), (F16, F17)
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e30de53 // fmul v19.4s, v18.4s, v16.4s
+	FMOVQ 0(R7), F20
+	WORD $0x4e33cc14 // fmla v20.4s, v0.4s, v19.4s
+	FMOVQ F20, 0(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e31de40 // fmul v0.4s, v18.4s, v17.4s
+	FMOVQ 16(R7), F18
+	WORD $0x4e20cc32 // fmla v18.4s, v1.4s, v0.4s
+	FMOVQ F18, 16(R7)
+	ADD $4, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 128(R7), F18
+	WORD $0x4e21cc52 // fmla v18.4s, v2.4s, v1.4s
+	FMOVQ F18, 128(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 144(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 144(R7)
+	ADD $8, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 256(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 256(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 272(R7), F1
+	WORD $0x4e20cca1 // fmla v1.4s, v5.4s, v0.4s
+	FMOVQ F1, 272(R7)
+	ADD $12, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 384(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 384(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 400(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 400(R7)
+	ADD $16, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 512(R7), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 512(R7)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 528(R7), F1
+	WORD $0x4e20cd21 // fmla v1.4s, v9.4s, v0.4s
+	FMOVQ F1, 528(R7)
+	ADD $20, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 640(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 640(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 656(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 656(R7)
+	ADD $24, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 768(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 768(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 784(R7), F1
+	WORD $0x4e20cda1 // fmla v1.4s, v13.4s, v0.4s
+	FMOVQ F1, 784(R7)
+	ADD $28, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 896(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 896(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 912(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 912(R7)
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $32, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 32(R10), (F18, F19)
+	FLDPQ 0(R9), (F20, F21)
+	WORD $0x4e040616 // dup v22.4s, v16.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae0 // sadalp v0.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae1 // sadalp v1.4s, v23.8h
+	WORD $0x4e140616 // dup v22.4s, v16.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae2 // sadalp v2.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae3 // sadalp v3.4s, v23.8h
+	WORD $0x4e040636 // dup v22.4s, v17.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae4 // sadalp v4.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae5 // sadalp v5.4s, v23.8h
+	WORD $0x4e140636 // dup v22.4s, v17.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae6 // sadalp v6.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae7 // sadalp v7.4s, v23.8h
+	WORD $0x4e040656 // dup v22.4s, v18.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae8 // sadalp v8.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae9 // sadalp v9.4s, v23.8h
+	WORD $0x4e140656 // dup v22.4s, v18.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aea // sadalp v10.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aeb // sadalp v11.4s, v23.8h
+	WORD $0x4e040676 // dup v22.4s, v19.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aec // sadalp v12.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aed // sadalp v13.4s, v23.8h
+	WORD $0x4e140676 // dup v22.4s, v19.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c294 // smull2 v20.8h, v20.16b, v22.16b
+	WORD $0x4e74bef7 // addp v23.8h, v23.8h, v20.8h
+	WORD $0x4e606aee // sadalp v14.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b4 // smull2 v20.8h, v21.16b, v22.16b
+	WORD $0x4e74bef7 // addp v23.8h, v23.8h, v20.8h
+	WORD $0x4e606aef // sadalp v15.4s, v23.8h
+	FLDPQ 128(R9), (F20, F21)
+	WORD $0x4e0c0616 // dup v22.4s, v16.s[1]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae0 // sadalp v0.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae1 // sadalp v1.4s, v23.8h
+	WORD $0x4e1c0610 // dup v16.4s, v16.s[3]
+	WORD $0x0e30c296 // smull v22.8h, v20.8b, v16.8b
+	WORD $0x4e30c297 // smull2 v23.8h, v20.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac2 // sadalp v2.4s, v22.8h
+	WORD $0x0e30c2b6 // smull v22.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b7 // smull2 v23.8h, v21.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac3 // sadalp v3.4s, v22.8h
+	WORD $0x4e0c0630 // dup v16.4s, v17.s[1]
+	WORD $0x0e30c296 // smull v22.8h, v20.8b, v16.8b
+	WORD $0x4e30c297 // smull2 v23.8h, v20.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x0e30c2b6 // smull v22.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b7 // smull2 v23.8h, v21.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x4e1c0630 // dup v16.4s, v17.s[3]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c296 // smull2 v22.8h, v20.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a26 // sadalp v6.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b6 // smull2 v22.8h, v21.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a27 // sadalp v7.4s, v17.8h
+	WORD $0x4e0c0650 // dup v16.4s, v18.s[1]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c296 // smull2 v22.8h, v20.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a28 // sadalp v8.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b6 // smull2 v22.8h, v21.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a29 // sadalp v9.4s, v17.8h
+	WORD $0x4e1c0650 // dup v16.4s, v18.s[3]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2a // sadalp v10.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2b // sadalp v11.4s, v17.8h
+	WORD $0x4e0c0670 // dup v16.4s, v19.s[1]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2c // sadalp v12.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2d // sadalp v13.4s, v17.8h
+	WORD $0x4e1c0670 // dup v16.4s, v19.s[3]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2e // sadalp v14.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2f // sadalp v15.4s, v17.8h
+	ADD $64, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	FLDPQ 32(R5), (F16, F17)
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e30de53 // fmul v19.4s, v18.4s, v16.4s
+	FMOVQ 32(R7), F20
+	WORD $0x4e33cc14 // fmla v20.4s, v0.4s, v19.4s
+	FMOVQ F20, 32(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e31de40 // fmul v0.4s, v18.4s, v17.4s
+	FMOVQ 48(R7), F18
+	WORD $0x4e20cc32 // fmla v18.4s, v1.4s, v0.4s
+	FMOVQ F18, 48(R7)
+	ADD $4, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 160(R7), F18
+	WORD $0x4e21cc52 // fmla v18.4s, v2.4s, v1.4s
+	FMOVQ F18, 160(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 176(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 176(R7)
+	ADD $8, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 288(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 288(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 304(R7), F1
+	WORD $0x4e20cca1 // fmla v1.4s, v5.4s, v0.4s
+	FMOVQ F1, 304(R7)
+	ADD $12, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 416(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 416(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 432(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 432(R7)
+	ADD $16, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 544(R7), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 544(R7)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 560(R7), F1
+	WORD $0x4e20cd21 // fmla v1.4s, v9.4s, v0.4s
+	FMOVQ F1, 560(R7)
+	ADD $20, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 672(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 672(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 688(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 688(R7)
+	ADD $24, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 800(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 800(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 816(R7), F1
+	WORD $0x4e20cda1 // fmla v1.4s, v13.4s, v0.4s
+	FMOVQ F1, 816(R7)
+	ADD $28, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 928(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 928(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 944(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 944(R7)
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $64, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet2:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 32(R10), (F18, F19)
+	FLDPQ 0(R9), (F20, F21)
+	WORD $0x4e040616 // dup v22.4s, v16.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae0 // sadalp v0.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae1 // sadalp v1.4s, v23.8h
+	WORD $0x4e140616 // dup v22.4s, v16.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae2 // sadalp v2.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae3 // sadalp v3.4s, v23.8h
+	WORD $0x4e040636 // dup v22.4s, v17.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae4 // sadalp v4.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae5 // sadalp v5.4s, v23.8h
+	WORD $0x4e140636 // dup v22.4s, v17.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae6 // sadalp v6.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae7 // sadalp v7.4s, v23.8h
+	WORD $0x4e040656 // dup v22.4s, v18.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae8 // sadalp v8.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae9 // sadalp v9.4s, v23.8h
+	WORD $0x4e140656 // dup v22.4s, v18.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aea // sadalp v10.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aeb // sadalp v11.4s, v23.8h
+	WORD $0x4e040676 // dup v22.4s, v19.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aec // sadalp v12.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aed // sadalp v13.4s, v23.8h
+	WORD $0x4e140676 // dup v22.4s, v19.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c294 // smull2 v20.8h, v20.16b, v22.16b
+	WORD $0x4e74bef7 // addp v23.8h, v23.8h, v20.8h
+	WORD $0x4e606aee // sadalp v14.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b4 // smull2 v20.8h, v21.16b, v22.16b
+	WORD $0x4e74bef7 // addp v23.8h, v23.8h, v20.8h
+	WORD $0x4e606aef // sadalp v15.4s, v23.8h
+	FLDPQ 128(R9), (F20, F21)
+	WORD $0x4e0c0616 // dup v22.4s, v16.s[1]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae0 // sadalp v0.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae1 // sadalp v1.4s, v23.8h
+	WORD $0x4e1c0610 // dup v16.4s, v16.s[3]
+	WORD $0x0e30c296 // smull v22.8h, v20.8b, v16.8b
+	WORD $0x4e30c297 // smull2 v23.8h, v20.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac2 // sadalp v2.4s, v22.8h
+	WORD $0x0e30c2b6 // smull v22.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b7 // smull2 v23.8h, v21.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac3 // sadalp v3.4s, v22.8h
+	WORD $0x4e0c0630 // dup v16.4s, v17.s[1]
+	WORD $0x0e30c296 // smull v22.8h, v20.8b, v16.8b
+	WORD $0x4e30c297 // smull2 v23.8h, v20.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x0e30c2b6 // smull v22.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b7 // smull2 v23.8h, v21.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x4e1c0630 // dup v16.4s, v17.s[3]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c296 // smull2 v22.8h, v20.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a26 // sadalp v6.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b6 // smull2 v22.8h, v21.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a27 // sadalp v7.4s, v17.8h
+	WORD $0x4e0c0650 // dup v16.4s, v18.s[1]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c296 // smull2 v22.8h, v20.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a28 // sadalp v8.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b6 // smull2 v22.8h, v21.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a29 // sadalp v9.4s, v17.8h
+	WORD $0x4e1c0650 // dup v16.4s, v18.s[3]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2a // sadalp v10.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2b // sadalp v11.4s, v17.8h
+	WORD $0x4e0c0670 // dup v16.4s, v19.s[1]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2c // sadalp v12.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2d // sadalp v13.4s, v17.8h
+	WORD $0x4e1c0670 // dup v16.4s, v19.s[3]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2e // sadalp v14.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2f // sadalp v15.4s, v17.8h
+	ADD $64, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet2
+	FLDPQ 64(R5), (F16, F17)
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e30de53 // fmul v19.4s, v18.4s, v16.4s
+	FMOVQ 64(R7), F20
+	WORD $0x4e33cc14 // fmla v20.4s, v0.4s, v19.4s
+	FMOVQ F20, 64(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e31de40 // fmul v0.4s, v18.4s, v17.4s
+	FMOVQ 80(R7), F18
+	WORD $0x4e20cc32 // fmla v18.4s, v1.4s, v0.4s
+	FMOVQ F18, 80(R7)
+	ADD $4, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 192(R7), F18
+	WORD $0x4e21cc52 // fmla v18.4s, v2.4s, v1.4s
+	FMOVQ F18, 192(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 208(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 208(R7)
+	ADD $8, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 320(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 320(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 336(R7), F1
+	WORD $0x4e20cca1 // fmla v1.4s, v5.4s, v0.4s
+	FMOVQ F1, 336(R7)
+	ADD $12, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 448(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 448(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 464(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 464(R7)
+	ADD $16, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 576(R7), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 576(R7)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 592(R7), F1
+	WORD $0x4e20cd21 // fmla v1.4s, v9.4s, v0.4s
+	FMOVQ F1, 592(R7)
+	ADD $20, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 704(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 704(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 720(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 720(R7)
+	ADD $24, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 832(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 832(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 848(R7), F1
+	WORD $0x4e20cda1 // fmla v1.4s, v13.4s, v0.4s
+	FMOVQ F1, 848(R7)
+	ADD $28, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 960(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 960(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 976(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 976(R7)
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $96, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet3:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 32(R10), (F18, F19)
+	FLDPQ 0(R9), (F20, F21)
+	WORD $0x4e040616 // dup v22.4s, v16.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae0 // sadalp v0.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae1 // sadalp v1.4s, v23.8h
+	WORD $0x4e140616 // dup v22.4s, v16.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae2 // sadalp v2.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae3 // sadalp v3.4s, v23.8h
+	WORD $0x4e040636 // dup v22.4s, v17.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae4 // sadalp v4.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae5 // sadalp v5.4s, v23.8h
+	WORD $0x4e140636 // dup v22.4s, v17.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae6 // sadalp v6.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae7 // sadalp v7.4s, v23.8h
+	WORD $0x4e040656 // dup v22.4s, v18.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae8 // sadalp v8.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae9 // sadalp v9.4s, v23.8h
+	WORD $0x4e140656 // dup v22.4s, v18.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aea // sadalp v10.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aeb // sadalp v11.4s, v23.8h
+	WORD $0x4e040676 // dup v22.4s, v19.s[0]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aec // sadalp v12.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aed // sadalp v13.4s, v23.8h
+	WORD $0x4e140676 // dup v22.4s, v19.s[2]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c294 // smull2 v20.8h, v20.16b, v22.16b
+	WORD $0x4e74bef7 // addp v23.8h, v23.8h, v20.8h
+	WORD $0x4e606aee // sadalp v14.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b4 // smull2 v20.8h, v21.16b, v22.16b
+	WORD $0x4e74bef7 // addp v23.8h, v23.8h, v20.8h
+	WORD $0x4e606aef // sadalp v15.4s, v23.8h
+	FLDPQ 128(R9), (F20, F21)
+	WORD $0x4e0c0616 // dup v22.4s, v16.s[1]
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae0 // sadalp v0.4s, v23.8h
+	WORD $0x0e36c2b7 // smull v23.8h, v21.8b, v22.8b
+	WORD $0x4e36c2b8 // smull2 v24.8h, v21.16b, v22.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae1 // sadalp v1.4s, v23.8h
+	WORD $0x4e1c0610 // dup v16.4s, v16.s[3]
+	WORD $0x0e30c296 // smull v22.8h, v20.8b, v16.8b
+	WORD $0x4e30c297 // smull2 v23.8h, v20.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac2 // sadalp v2.4s, v22.8h
+	WORD $0x0e30c2b6 // smull v22.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b7 // smull2 v23.8h, v21.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac3 // sadalp v3.4s, v22.8h
+	WORD $0x4e0c0630 // dup v16.4s, v17.s[1]
+	WORD $0x0e30c296 // smull v22.8h, v20.8b, v16.8b
+	WORD $0x4e30c297 // smull2 v23.8h, v20.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x0e30c2b6 // smull v22.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b7 // smull2 v23.8h, v21.16b, v16.16b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x4e1c0630 // dup v16.4s, v17.s[3]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c296 // smull2 v22.8h, v20.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a26 // sadalp v6.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b6 // smull2 v22.8h, v21.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a27 // sadalp v7.4s, v17.8h
+	WORD $0x4e0c0650 // dup v16.4s, v18.s[1]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c296 // smull2 v22.8h, v20.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a28 // sadalp v8.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b6 // smull2 v22.8h, v21.16b, v16.16b
+	WORD $0x4e76be31 // addp v17.8h, v17.8h, v22.8h
+	WORD $0x4e606a29 // sadalp v9.4s, v17.8h
+	WORD $0x4e1c0650 // dup v16.4s, v18.s[3]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2a // sadalp v10.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2b // sadalp v11.4s, v17.8h
+	WORD $0x4e0c0670 // dup v16.4s, v19.s[1]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2c // sadalp v12.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2d // sadalp v13.4s, v17.8h
+	WORD $0x4e1c0670 // dup v16.4s, v19.s[3]
+	WORD $0x0e30c291 // smull v17.8h, v20.8b, v16.8b
+	WORD $0x4e30c292 // smull2 v18.8h, v20.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2e // sadalp v14.4s, v17.8h
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x4e30c2b2 // smull2 v18.8h, v21.16b, v16.16b
+	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
+	WORD $0x4e606a2f // sadalp v15.4s, v17.8h
+	ADD $64, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet3
+	FLDPQ 96(R5), (F16, F17)
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e30de53 // fmul v19.4s, v18.4s, v16.4s
+	FMOVQ 96(R7), F20
+	WORD $0x4e33cc14 // fmla v20.4s, v0.4s, v19.4s
+	FMOVQ F20, 96(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e31de40 // fmul v0.4s, v18.4s, v17.4s
+	FMOVQ 112(R7), F18
+	WORD $0x4e20cc32 // fmla v18.4s, v1.4s, v0.4s
+	FMOVQ F18, 112(R7)
+	ADD $4, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 224(R7), F18
+	WORD $0x4e21cc52 // fmla v18.4s, v2.4s, v1.4s
+	FMOVQ F18, 224(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 240(R7), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ F1, 240(R7)
+	ADD $8, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 352(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 352(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 368(R7), F1
+	WORD $0x4e20cca1 // fmla v1.4s, v5.4s, v0.4s
+	FMOVQ F1, 368(R7)
+	ADD $12, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 480(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 480(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 496(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 496(R7)
+	ADD $16, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 608(R7), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 608(R7)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 624(R7), F1
+	WORD $0x4e20cd21 // fmla v1.4s, v9.4s, v0.4s
+	FMOVQ F1, 624(R7)
+	ADD $20, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 736(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 736(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 752(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 752(R7)
+	ADD $24, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 864(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 864(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 880(R7), F1
+	WORD $0x4e20cda1 // fmla v1.4s, v13.4s, v0.4s
+	FMOVQ F1, 880(R7)
+	ADD $28, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e30dc01 // fmul v1.4s, v0.4s, v16.4s
+	FMOVQ 992(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 992(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 1008(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 1008(R7)
+	MOVD R10, R2
+	ADD R8<<8, R4, R4
+	ADD $64, R3, R3
+	ADD R6, R5, R5
+	CBNZ R0, block
+	RET
+
+// func i8Integersx4SMMLA(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i8Integersx4SMMLA(SB), NOSPLIT, $0-64
+	MOVD octets+0(FP), R0
+	MOVD block+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD xs+24(FP), R3
+	MOVD q+32(FP), R4
+	MOVD scale+40(FP), R5
+	MOVD lds+48(FP), R6
+	MOVD y+56(FP), R7
+	LSL $2, R6, R6
+
+block:
+	CMP R0, R1
+	CSEL LT, R1, R0, R8
+	SUB R8, R0, R0
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $0, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 0(R9), (F18, F19)
+	FLDPQ 32(R9), (F20, F21)
+	FLDPQ 128(R9), (F22, F23)
+	FLDPQ 160(R9), (F24, F25)
+	WORD $0x4e963a5a // zip1 v26.4s, v18.4s, v22.4s
+	WORD $0x4e967a56 // zip2 v22.4s, v18.4s, v22.4s
+	WORD $0x4e9aa600 // smmla v0.4s, v16.16b, v26.16b
+	WORD $0x4e96a604 // smmla v4.4s, v16.16b, v22.16b
+	WORD $0x4e9aa628 // smmla v8.4s, v17.16b, v26.16b
+	WORD $0x4e96a62c // smmla v12.4s, v17.16b, v22.16b
+	WORD $0x4e973a72 // zip1 v18.4s, v19.4s, v23.4s
+	WORD $0x4e977a77 // zip2 v23.4s, v19.4s, v23.4s
+	WORD $0x4e92a601 // smmla v1.4s, v16.16b, v18.16b
+	WORD $0x4e97a605 // smmla v5.4s, v16.16b, v23.16b
+	WORD $0x4e92a629 // smmla v9.4s, v17.16b, v18.16b
+	WORD $0x4e97a62d // smmla v13.4s, v17.16b, v23.16b
+	WORD $0x4e983a92 // zip1 v18.4s, v20.4s, v24.4s
+	WORD $0x4e987a98 // zip2 v24.4s, v20.4s, v24.4s
+	WORD $0x4e92a602 // smmla v2.4s, v16.16b, v18.16b
+	WORD $0x4e98a606 // smmla v6.4s, v16.16b, v24.16b
+	WORD $0x4e92a62a // smmla v10.4s, v17.16b, v18.16b
+	WORD $0x4e98a62e // smmla v14.4s, v17.16b, v24.16b
+	WORD $0x4e993ab2 // zip1 v18.4s, v21.4s, v25.4s
+	WORD $0x4e997ab9 // zip2 v25.4s, v21.4s, v25.4s
+	WORD $0x4e92a603 // smmla v3.4s, v16.16b, v18.16b
+	WORD $0x4e99a607 // smmla v7.4s, v16.16b, v25.16b
+	WORD $0x4e92a62b // smmla v11.4s, v17.16b, v18.16b
+	WORD $0x4e99a62f // smmla v15.4s, v17.16b, v25.16b
+	ADD $32, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	WORD $0x4ec42810 // trn1 v16.2d, v0.2d, v4.2d
+	WORD $0x4ec46804 // trn2 v4.2d, v0.2d, v4.2d
+	WORD $0x4ec52820 // trn1 v0.2d, v1.2d, v5.2d
+	WORD $0x4ec56825 // trn2 v5.2d, v1.2d, v5.2d
+	WORD $0x4ec62841 // trn1 v1.2d, v2.2d, v6.2d
+	WORD $0x4ec66846 // trn2 v6.2d, v2.2d, v6.2d
+	WORD $0x4ec72862 // trn1 v2.2d, v3.2d, v7.2d
+	WORD $0x4ec76867 // trn2 v7.2d, v3.2d, v7.2d
+	WORD $0x4ecc2903 // trn1 v3.2d, v8.2d, v12.2d
+	WORD $0x4ecc690c // trn2 v12.2d, v8.2d, v12.2d
+	WORD $0x4ecd2928 // trn1 v8.2d, v9.2d, v13.2d
+	WORD $0x4ecd692d // trn2 v13.2d, v9.2d, v13.2d
+	WORD $0x4ece2949 // trn1 v9.2d, v10.2d, v14.2d
+	WORD $0x4ece694e // trn2 v14.2d, v10.2d, v14.2d
+	WORD $0x4ecf296a // trn1 v10.2d, v11.2d, v15.2d
+	WORD $0x4ecf696f // trn2 v15.2d, v11.2d, v15.2d
+	FLDPQ 0(R5), (F11, F17)
+	FLDPQ 32(R5), (F18, F19)
+	WORD $0x4d40c874 // ld1r {v20.4s}, [x3]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e2bde95 // fmul v21.4s, v20.4s, v11.4s
+	FMOVQ 0(R7), F22
+	WORD $0x4e35ce16 // fmla v22.4s, v16.4s, v21.4s
+	FMOVQ F22, 0(R7)
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e31de90 // fmul v16.4s, v20.4s, v17.4s
+	FMOVQ 16(R7), F21
+	WORD $0x4e30cc15 // fmla v21.4s, v0.4s, v16.4s
+	FMOVQ F21, 16(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e32de80 // fmul v0.4s, v20.4s, v18.4s
+	FMOVQ 32(R7), F16
+	WORD $0x4e20cc30 // fmla v16.4s, v1.4s, v0.4s
+	FMOVQ F16, 32(R7)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e33de80 // fmul v0.4s, v20.4s, v19.4s
+	FMOVQ 48(R7), F1
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	FMOVQ F1, 48(R7)
+	ADD $4, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e2bdc01 // fmul v1.4s, v0.4s, v11.4s
+	FMOVQ 128(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 128(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 144(R7), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 144(R7)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 160(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 160(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 176(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 176(R7)
+	ADD $8, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e2bdc01 // fmul v1.4s, v0.4s, v11.4s
+	FMOVQ 256(R7), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 256(R7)
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 272(R7), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 272(R7)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 288(R7), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 288(R7)
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 304(R7), F1
+	WORD $0x4e20cd41 // fmla v1.4s, v10.4s, v0.4s
+	FMOVQ F1, 304(R7)
+	ADD $12, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e2bdc01 // fmul v1.4s, v0.4s, v11.4s
+	FMOVQ 384(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 384(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 400(R7), F2
+	WORD $0x4e21cda2 // fmla v2.4s, v13.4s, v1.4s
+	FMOVQ F2, 400(R7)
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 416(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 416(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 432(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 432(R7)
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $64, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 0(R9), (F18, F19)
+	FLDPQ 32(R9), (F20, F21)
+	FLDPQ 128(R9), (F22, F23)
+	FLDPQ 160(R9), (F24, F25)
+	WORD $0x4e963a5a // zip1 v26.4s, v18.4s, v22.4s
+	WORD $0x4e967a56 // zip2 v22.4s, v18.4s, v22.4s
+	WORD $0x4e9aa600 // smmla v0.4s, v16.16b, v26.16b
+	WORD $0x4e96a604 // smmla v4.4s, v16.16b, v22.16b
+	WORD $0x4e9aa628 // smmla v8.4s, v17.16b, v26.16b
+	WORD $0x4e96a62c // smmla v12.4s, v17.16b, v22.16b
+	WORD $0x4e973a72 // zip1 v18.4s, v19.4s, v23.4s
+	WORD $0x4e977a77 // zip2 v23.4s, v19.4s, v23.4s
+	WORD $0x4e92a601 // smmla v1.4s, v16.16b, v18.16b
+	WORD $0x4e97a605 // smmla v5.4s, v16.16b, v23.16b
+	WORD $0x4e92a629 // smmla v9.4s, v17.16b, v18.16b
+	WORD $0x4e97a62d // smmla v13.4s, v17.16b, v23.16b
+	WORD $0x4e983a92 // zip1 v18.4s, v20.4s, v24.4s
+	WORD $0x4e987a98 // zip2 v24.4s, v20.4s, v24.4s
+	WORD $0x4e92a602 // smmla v2.4s, v16.16b, v18.16b
+	WORD $0x4e98a606 // smmla v6.4s, v16.16b, v24.16b
+	WORD $0x4e92a62a // smmla v10.4s, v17.16b, v18.16b
+	WORD $0x4e98a62e // smmla v14.4s, v17.16b, v24.16b
+	WORD $0x4e993ab2 // zip1 v18.4s, v21.4s, v25.4s
+	WORD $0x4e997ab9 // zip2 v25.4s, v21.4s, v25.4s
+	WORD $0x4e92a603 // smmla v3.4s, v16.16b, v18.16b
+	WORD $0x4e99a607 // smmla v7.4s, v16.16b, v25.16b
+	WORD $0x4e92a62b // smmla v11.4s, v17.16b, v18.16b
+	WORD $0x4e99a62f // smmla v15.4s, v17.16b, v25.16b
+	ADD $32, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	WORD $0x4ec42810 // trn1 v16.2d, v0.2d, v4.2d
+	WORD $0x4ec46804 // trn2 v4.2d, v0.2d, v4.2d
+	WORD $0x4ec52820 // trn1 v0.2d, v1.2d, v5.2d
+	WORD $0x4ec56825 // trn2 v5.2d, v1.2d, v5.2d
+	WORD $0x4ec62841 // trn1 v1.2d, v2.2d, v6.2d
+	WORD $0x4ec66846 // trn2 v6.2d, v2.2d, v6.2d
+	WORD $0x4ec72862 // trn1 v2.2d, v3.2d, v7.2d
+	WORD $0x4ec76867 // trn2 v7.2d, v3.2d, v7.2d
+	WORD $0x4ecc2903 // trn1 v3.2d, v8.2d, v12.2d
+	WORD $0x4ecc690c // trn2 v12.2d, v8.2d, v12.2d
+	WORD $0x4ecd2928 // trn1 v8.2d, v9.2d, v13.2d
+	WORD $0x4ecd692d // trn2 v13.2d, v9.2d, v13.2d
+	WORD $0x4ece2949 // trn1 v9.2d, v10.2d, v14.2d
+	WORD $0x4ece694e // trn2 v14.2d, v10.2d, v14.2d
+	WORD $0x4ecf296a // trn1 v10.2d, v11.2d, v15.2d
+	WORD $0x4ecf696f // trn2 v15.2d, v11.2d, v15.2d
+	FLDPQ 64(R5), (F11, F17)
+	FLDPQ 96(R5), (F18, F19)
+	WORD $0x4d40c874 // ld1r {v20.4s}, [x3]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e2bde95 // fmul v21.4s, v20.4s, v11.4s
+	FMOVQ 64(R7), F22
+	WORD $0x4e35ce16 // fmla v22.4s, v16.4s, v21.4s
+	FMOVQ F22, 64(R7)
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e31de90 // fmul v16.4s, v20.4s, v17.4s
+	FMOVQ 80(R7), F21
+	WORD $0x4e30cc15 // fmla v21.4s, v0.4s, v16.4s
+	FMOVQ F21, 80(R7)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e32de80 // fmul v0.4s, v20.4s, v18.4s
+	FMOVQ 96(R7), F16
+	WORD $0x4e20cc30 // fmla v16.4s, v1.4s, v0.4s
+	FMOVQ F16, 96(R7)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e33de80 // fmul v0.4s, v20.4s, v19.4s
+	FMOVQ 112(R7), F1
+	WORD $0x4e20cc41 // fmla v1.4s, v2.4s, v0.4s
+	FMOVQ F1, 112(R7)
+	ADD $4, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e2bdc01 // fmul v1.4s, v0.4s, v11.4s
+	FMOVQ 192(R7), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 192(R7)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 208(R7), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 208(R7)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 224(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 224(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 240(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 240(R7)
+	ADD $8, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e2bdc01 // fmul v1.4s, v0.4s, v11.4s
+	FMOVQ 320(R7), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 320(R7)
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 336(R7), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 336(R7)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 352(R7), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 352(R7)
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 368(R7), F1
+	WORD $0x4e20cd41 // fmla v1.4s, v10.4s, v0.4s
+	FMOVQ F1, 368(R7)
+	ADD $12, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e2bdc01 // fmul v1.4s, v0.4s, v11.4s
+	FMOVQ 448(R7), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 448(R7)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x6e31dc01 // fmul v1.4s, v0.4s, v17.4s
+	FMOVQ 464(R7), F2
+	WORD $0x4e21cda2 // fmla v2.4s, v13.4s, v1.4s
+	FMOVQ F2, 464(R7)
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e32dc01 // fmul v1.4s, v0.4s, v18.4s
+	FMOVQ 480(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 480(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e33dc00 // fmul v0.4s, v0.4s, v19.4s
+	FMOVQ 496(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 496(R7)
+	MOVD R10, R2
+	ADD R8<<8, R4, R4
+	ADD $32, R3, R3
+	ADD R6, R5, R5
+	CBNZ R0, block
+	RET
+
+// func i8Integersx8SMMLA(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i8Integersx8SMMLA(SB), NOSPLIT, $0-64
+	MOVD octets+0(FP), R0
+	MOVD block+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD xs+24(FP), R3
+	MOVD q+32(FP), R4
+	MOVD scale+40(FP), R5
+	MOVD lds+48(FP), R6
+	MOVD y+56(FP), R7
+	LSL $2, R6, R6
+
+block:
+	CMP R0, R1
+	CSEL LT, R1, R0, R8
+	SUB R8, R0, R0
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $0, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 32(R10), (F18, F19)
+	FLDPQ 0(R9), (F20, F21)
+	FLDPQ 128(R9), (F22, F23)
+	WORD $0x4e963a98 // zip1 v24.4s, v20.4s, v22.4s
+	WORD $0x4e967a96 // zip2 v22.4s, v20.4s, v22.4s
+	WORD $0x4e98a600 // smmla v0.4s, v16.16b, v24.16b
+	WORD $0x4e96a602 // smmla v2.4s, v16.16b, v22.16b
+	WORD $0x4e98a624 // smmla v4.4s, v17.16b, v24.16b
+	WORD $0x4e96a626 // smmla v6.4s, v17.16b, v22.16b
+	WORD $0x4e98a648 // smmla v8.4s, v18.16b, v24.16b
+	WORD $0x4e96a64a // smmla v10.4s, v18.16b, v22.16b
+	WORD $0x4e98a66c // smmla v12.4s, v19.16b, v24.16b
+	WORD $0x4e96a66e // smmla v14.4s, v19.16b, v22.16b
+	WORD $0x4e973ab4 // zip1 v20.4s, v21.4s, v23.4s
+	WORD $0x4e977ab7 // zip2 v23.4s, v21.4s, v23.4s
+	WORD $0x4e94a601 // smmla v1.4s, v16.16b, v20.16b
+	WORD $0x4e97a603 // smmla v3.4s, v16.16b, v23.16b
+	WORD $0x4e94a625 // smmla v5.4s, v17.16b, v20.16b
+	WORD $0x4e97a627 // smmla v7.4s, v17.16b, v23.16b
+	WORD $0x4e94a649 // smmla v9.4s, v18.16b, v20.16b
+	WORD $0x4e97a64b // smmla v11.4s, v18.16b, v23.16b
+	WORD $0x4e94a66d // smmla v13.4s, v19.16b, v20.16b
+	WORD $0x4e97a66f // smmla v15.4s, v19.16b, v23.16b
+	ADD $64, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	WORD $0x4ec22810 // trn1 v16.2d, v0.2d, v2.2d
+	WORD $0x4ec26802 // trn2 v2.2d, v0.2d, v2.2d
+	WORD $0x4ec32820 // trn1 v0.2d, v1.2d, v3.2d
+	WORD $0x4ec36823 // trn2 v3.2d, v1.2d, v3.2d
+	WORD $0x4ec62881 // trn1 v1.2d, v4.2d, v6.2d
+	WORD $0x4ec66886 // trn2 v6.2d, v4.2d, v6.2d
+	WORD $0x4ec728a4 // trn1 v4.2d, v5.2d, v7.2d
+	WORD $0x4ec768a7 // trn2 v7.2d, v5.2d, v7.2d
+	WORD $0x4eca2905 // trn1 v5.2d, v8.2d, v10.2d
+	WORD $0x4eca690a // trn2 v10.2d, v8.2d, v10.2d
+	WORD $0x4ecb2928 // trn1 v8.2d, v9.2d, v11.2d
+	WORD $0x4ecb692b // trn2 v11.2d, v9.2d, v11.2d
+	WORD $0x4ece2989 // trn1 v9.2d, v12.2d, v14.2d
+	WORD $0x4ece698e // trn2 v14.2d, v12.2d, v14.2d
+	WORD $0x4ecf29ac // trn1 v12.2d, v13.2d, v15.2d
+	WORD $0x4ecf69af // trn2 v15.2d, v13.2d, v15.2d
+	FLDPQ 0(R5), (F13, F17)
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e2dde53 // fmul v19.4s, v18.4s, v13.4s
+	FMOVQ 0(R7), F20
+	WORD $0x4e33ce14 // fmla v20.4s, v16.4s, v19.4s
+	FMOVQ F20, 0(R7)
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e31de50 // fmul v16.4s, v18.4s, v17.4s
+	FMOVQ 16(R7), F18
+	WORD $0x4e30cc12 // fmla v18.4s, v0.4s, v16.4s
+	FMOVQ F18, 16(R7)
+	ADD $4, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e2ddc10 // fmul v16.4s, v0.4s, v13.4s
+	FMOVQ 128(R7), F18
+	WORD $0x4e30cc52 // fmla v18.4s, v2.4s, v16.4s
+	FMOVQ F18, 128(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 144(R7), F2
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	FMOVQ F2, 144(R7)
+	ADD $8, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e2ddc02 // fmul v2.4s, v0.4s, v13.4s
+	FMOVQ 256(R7), F3
+	WORD $0x4e22cc23 // fmla v3.4s, v1.4s, v2.4s
+	FMOVQ F3, 256(R7)
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 272(R7), F1
+	WORD $0x4e20cc81 // fmla v1.4s, v4.4s, v0.4s
+	FMOVQ F1, 272(R7)
+	ADD $12, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 384(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 384(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 400(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 400(R7)
+	ADD $16, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 512(R7), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 512(R7)
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 528(R7), F1
+	WORD $0x4e20cd01 // fmla v1.4s, v8.4s, v0.4s
+	FMOVQ F1, 528(R7)
+	ADD $20, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 640(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 640(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 656(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 656(R7)
+	ADD $24, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 768(R7), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 768(R7)
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 784(R7), F1
+	WORD $0x4e20cd81 // fmla v1.4s, v12.4s, v0.4s
+	FMOVQ F1, 784(R7)
+	ADD $28, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 896(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 896(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 912(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 912(R7)
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $32, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 32(R10), (F18, F19)
+	FLDPQ 0(R9), (F20, F21)
+	FLDPQ 128(R9), (F22, F23)
+	WORD $0x4e963a98 // zip1 v24.4s, v20.4s, v22.4s
+	WORD $0x4e967a96 // zip2 v22.4s, v20.4s, v22.4s
+	WORD $0x4e98a600 // smmla v0.4s, v16.16b, v24.16b
+	WORD $0x4e96a602 // smmla v2.4s, v16.16b, v22.16b
+	WORD $0x4e98a624 // smmla v4.4s, v17.16b, v24.16b
+	WORD $0x4e96a626 // smmla v6.4s, v17.16b, v22.16b
+	WORD $0x4e98a648 // smmla v8.4s, v18.16b, v24.16b
+	WORD $0x4e96a64a // smmla v10.4s, v18.16b, v22.16b
+	WORD $0x4e98a66c // smmla v12.4s, v19.16b, v24.16b
+	WORD $0x4e96a66e // smmla v14.4s, v19.16b, v22.16b
+	WORD $0x4e973ab4 // zip1 v20.4s, v21.4s, v23.4s
+	WORD $0x4e977ab7 // zip2 v23.4s, v21.4s, v23.4s
+	WORD $0x4e94a601 // smmla v1.4s, v16.16b, v20.16b
+	WORD $0x4e97a603 // smmla v3.4s, v16.16b, v23.16b
+	WORD $0x4e94a625 // smmla v5.4s, v17.16b, v20.16b
+	WORD $0x4e97a627 // smmla v7.4s, v17.16b, v23.16b
+	WORD $0x4e94a649 // smmla v9.4s, v18.16b, v20.16b
+	WORD $0x4e97a64b // smmla v11.4s, v18.16b, v23.16b
+	WORD $0x4e94a66d // smmla v13.4s, v19.16b, v20.16b
+	WORD $0x4e97a66f // smmla v15.4s, v19.16b, v23.16b
+	ADD $64, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	WORD $0x4ec22810 // trn1 v16.2d, v0.2d, v2.2d
+	WORD $0x4ec26802 // trn2 v2.2d, v0.2d, v2.2d
+	WORD $0x4ec32820 // trn1 v0.2d, v1.2d, v3.2d
+	WORD $0x4ec36823 // trn2 v3.2d, v1.2d, v3.2d
+	WORD $0x4ec62881 // trn1 v1.2d, v4.2d, v6.2d
+	WORD $0x4ec66886 // trn2 v6.2d, v4.2d, v6.2d
+	WORD $0x4ec728a4 // trn1 v4.2d, v5.2d, v7.2d
+	WORD $0x4ec768a7 // trn2 v7.2d, v5.2d, v7.2d
+	WORD $0x4eca2905 // trn1 v5.2d, v8.2d, v10.2d
+	WORD $0x4eca690a // trn2 v10.2d, v8.2d, v10.2d
+	WORD $0x4ecb2928 // trn1 v8.2d, v9.2d, v11.2d
+	WORD $0x4ecb692b // trn2 v11.2d, v9.2d, v11.2d
+	WORD $0x4ece2989 // trn1 v9.2d, v12.2d, v14.2d
+	WORD $0x4ece698e // trn2 v14.2d, v12.2d, v14.2d
+	WORD $0x4ecf29ac // trn1 v12.2d, v13.2d, v15.2d
+	WORD $0x4ecf69af // trn2 v15.2d, v13.2d, v15.2d
+	FLDPQ 32(R5), (F13, F17)
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e2dde53 // fmul v19.4s, v18.4s, v13.4s
+	FMOVQ 32(R7), F20
+	WORD $0x4e33ce14 // fmla v20.4s, v16.4s, v19.4s
+	FMOVQ F20, 32(R7)
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e31de50 // fmul v16.4s, v18.4s, v17.4s
+	FMOVQ 48(R7), F18
+	WORD $0x4e30cc12 // fmla v18.4s, v0.4s, v16.4s
+	FMOVQ F18, 48(R7)
+	ADD $4, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e2ddc10 // fmul v16.4s, v0.4s, v13.4s
+	FMOVQ 160(R7), F18
+	WORD $0x4e30cc52 // fmla v18.4s, v2.4s, v16.4s
+	FMOVQ F18, 160(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 176(R7), F2
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	FMOVQ F2, 176(R7)
+	ADD $8, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e2ddc02 // fmul v2.4s, v0.4s, v13.4s
+	FMOVQ 288(R7), F3
+	WORD $0x4e22cc23 // fmla v3.4s, v1.4s, v2.4s
+	FMOVQ F3, 288(R7)
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 304(R7), F1
+	WORD $0x4e20cc81 // fmla v1.4s, v4.4s, v0.4s
+	FMOVQ F1, 304(R7)
+	ADD $12, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 416(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 416(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 432(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 432(R7)
+	ADD $16, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 544(R7), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 544(R7)
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 560(R7), F1
+	WORD $0x4e20cd01 // fmla v1.4s, v8.4s, v0.4s
+	FMOVQ F1, 560(R7)
+	ADD $20, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 672(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 672(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 688(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 688(R7)
+	ADD $24, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 800(R7), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 800(R7)
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 816(R7), F1
+	WORD $0x4e20cd81 // fmla v1.4s, v12.4s, v0.4s
+	FMOVQ F1, 816(R7)
+	ADD $28, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 928(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 928(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 944(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 944(R7)
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $64, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet2:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 32(R10), (F18, F19)
+	FLDPQ 0(R9), (F20, F21)
+	FLDPQ 128(R9), (F22, F23)
+	WORD $0x4e963a98 // zip1 v24.4s, v20.4s, v22.4s
+	WORD $0x4e967a96 // zip2 v22.4s, v20.4s, v22.4s
+	WORD $0x4e98a600 // smmla v0.4s, v16.16b, v24.16b
+	WORD $0x4e96a602 // smmla v2.4s, v16.16b, v22.16b
+	WORD $0x4e98a624 // smmla v4.4s, v17.16b, v24.16b
+	WORD $0x4e96a626 // smmla v6.4s, v17.16b, v22.16b
+	WORD $0x4e98a648 // smmla v8.4s, v18.16b, v24.16b
+	WORD $0x4e96a64a // smmla v10.4s, v18.16b, v22.16b
+	WORD $0x4e98a66c // smmla v12.4s, v19.16b, v24.16b
+	WORD $0x4e96a66e // smmla v14.4s, v19.16b, v22.16b
+	WORD $0x4e973ab4 // zip1 v20.4s, v21.4s, v23.4s
+	WORD $0x4e977ab7 // zip2 v23.4s, v21.4s, v23.4s
+	WORD $0x4e94a601 // smmla v1.4s, v16.16b, v20.16b
+	WORD $0x4e97a603 // smmla v3.4s, v16.16b, v23.16b
+	WORD $0x4e94a625 // smmla v5.4s, v17.16b, v20.16b
+	WORD $0x4e97a627 // smmla v7.4s, v17.16b, v23.16b
+	WORD $0x4e94a649 // smmla v9.4s, v18.16b, v20.16b
+	WORD $0x4e97a64b // smmla v11.4s, v18.16b, v23.16b
+	WORD $0x4e94a66d // smmla v13.4s, v19.16b, v20.16b
+	WORD $0x4e97a66f // smmla v15.4s, v19.16b, v23.16b
+	ADD $64, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet2
+	WORD $0x4ec22810 // trn1 v16.2d, v0.2d, v2.2d
+	WORD $0x4ec26802 // trn2 v2.2d, v0.2d, v2.2d
+	WORD $0x4ec32820 // trn1 v0.2d, v1.2d, v3.2d
+	WORD $0x4ec36823 // trn2 v3.2d, v1.2d, v3.2d
+	WORD $0x4ec62881 // trn1 v1.2d, v4.2d, v6.2d
+	WORD $0x4ec66886 // trn2 v6.2d, v4.2d, v6.2d
+	WORD $0x4ec728a4 // trn1 v4.2d, v5.2d, v7.2d
+	WORD $0x4ec768a7 // trn2 v7.2d, v5.2d, v7.2d
+	WORD $0x4eca2905 // trn1 v5.2d, v8.2d, v10.2d
+	WORD $0x4eca690a // trn2 v10.2d, v8.2d, v10.2d
+	WORD $0x4ecb2928 // trn1 v8.2d, v9.2d, v11.2d
+	WORD $0x4ecb692b // trn2 v11.2d, v9.2d, v11.2d
+	WORD $0x4ece2989 // trn1 v9.2d, v12.2d, v14.2d
+	WORD $0x4ece698e // trn2 v14.2d, v12.2d, v14.2d
+	WORD $0x4ecf29ac // trn1 v12.2d, v13.2d, v15.2d
+	WORD $0x4ecf69af // trn2 v15.2d, v13.2d, v15.2d
+	FLDPQ 64(R5), (F13, F17)
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e2dde53 // fmul v19.4s, v18.4s, v13.4s
+	FMOVQ 64(R7), F20
+	WORD $0x4e33ce14 // fmla v20.4s, v16.4s, v19.4s
+	FMOVQ F20, 64(R7)
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e31de50 // fmul v16.4s, v18.4s, v17.4s
+	FMOVQ 80(R7), F18
+	WORD $0x4e30cc12 // fmla v18.4s, v0.4s, v16.4s
+	FMOVQ F18, 80(R7)
+	ADD $4, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e2ddc10 // fmul v16.4s, v0.4s, v13.4s
+	FMOVQ 192(R7), F18
+	WORD $0x4e30cc52 // fmla v18.4s, v2.4s, v16.4s
+	FMOVQ F18, 192(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 208(R7), F2
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	FMOVQ F2, 208(R7)
+	ADD $8, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e2ddc02 // fmul v2.4s, v0.4s, v13.4s
+	FMOVQ 320(R7), F3
+	WORD $0x4e22cc23 // fmla v3.4s, v1.4s, v2.4s
+	FMOVQ F3, 320(R7)
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 336(R7), F1
+	WORD $0x4e20cc81 // fmla v1.4s, v4.4s, v0.4s
+	FMOVQ F1, 336(R7)
+	ADD $12, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 448(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 448(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 464(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 464(R7)
+	ADD $16, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 576(R7), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 576(R7)
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 592(R7), F1
+	WORD $0x4e20cd01 // fmla v1.4s, v8.4s, v0.4s
+	FMOVQ F1, 592(R7)
+	ADD $20, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 704(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 704(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 720(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 720(R7)
+	ADD $24, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 832(R7), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 832(R7)
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 848(R7), F1
+	WORD $0x4e20cd81 // fmla v1.4s, v12.4s, v0.4s
+	FMOVQ F1, 848(R7)
+	ADD $28, R3, R9
+	WORD $0x4d40c920 // ld1r {v0.4s}, [x9]
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 960(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 960(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 976(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 976(R7)
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD $96, R4, R9
+	MOVD R2, R10
+	MOVD R8, R11
+
+octet3:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	PRFM 2176(R9), PLDL1KEEP
+	PRFM 2240(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F16, F17)
+	FLDPQ 32(R10), (F18, F19)
+	FLDPQ 0(R9), (F20, F21)
+	FLDPQ 128(R9), (F22, F23)
+	WORD $0x4e963a98 // zip1 v24.4s, v20.4s, v22.4s
+	WORD $0x4e967a96 // zip2 v22.4s, v20.4s, v22.4s
+	WORD $0x4e98a600 // smmla v0.4s, v16.16b, v24.16b
+	WORD $0x4e96a602 // smmla v2.4s, v16.16b, v22.16b
+	WORD $0x4e98a624 // smmla v4.4s, v17.16b, v24.16b
+	WORD $0x4e96a626 // smmla v6.4s, v17.16b, v22.16b
+	WORD $0x4e98a648 // smmla v8.4s, v18.16b, v24.16b
+	WORD $0x4e96a64a // smmla v10.4s, v18.16b, v22.16b
+	WORD $0x4e98a66c // smmla v12.4s, v19.16b, v24.16b
+	WORD $0x4e96a66e // smmla v14.4s, v19.16b, v22.16b
+	WORD $0x4e973ab4 // zip1 v20.4s, v21.4s, v23.4s
+	WORD $0x4e977ab7 // zip2 v23.4s, v21.4s, v23.4s
+	WORD $0x4e94a601 // smmla v1.4s, v16.16b, v20.16b
+	WORD $0x4e97a603 // smmla v3.4s, v16.16b, v23.16b
+	WORD $0x4e94a625 // smmla v5.4s, v17.16b, v20.16b
+	WORD $0x4e97a627 // smmla v7.4s, v17.16b, v23.16b
+	WORD $0x4e94a649 // smmla v9.4s, v18.16b, v20.16b
+	WORD $0x4e97a64b // smmla v11.4s, v18.16b, v23.16b
+	WORD $0x4e94a66d // smmla v13.4s, v19.16b, v20.16b
+	WORD $0x4e97a66f // smmla v15.4s, v19.16b, v23.16b
+	ADD $64, R10, R10
+	ADD $256, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet3
+	WORD $0x4ec22810 // trn1 v16.2d, v0.2d, v2.2d
+	WORD $0x4ec26802 // trn2 v2.2d, v0.2d, v2.2d
+	WORD $0x4ec32820 // trn1 v0.2d, v1.2d, v3.2d
+	WORD $0x4ec36823 // trn2 v3.2d, v1.2d, v3.2d
+	WORD $0x4ec62881 // trn1 v1.2d, v4.2d, v6.2d
+	WORD $0x4ec66886 // trn2 v6.2d, v4.2d, v6.2d
+	WORD $0x4ec728a4 // trn1 v4.2d, v5.2d, v7.2d
+	WORD $0x4ec768a7 // trn2 v7.2d, v5.2d, v7.2d
+	WORD $0x4eca2905 // trn1 v5.2d, v8.2d, v10.2d
+	WORD $0x4eca690a // trn2 v10.2d, v8.2d, v10.2d
+	WORD $0x4ecb2928 // trn1 v8.2d, v9.2d, v11.2d
+	WORD $0x4ecb692b // trn2 v11.2d, v9.2d, v11.2d
+	WORD $0x4ece2989 // trn1 v9.2d, v12.2d, v14.2d
+	WORD $0x4ece698e // trn2 v14.2d, v12.2d, v14.2d
+	WORD $0x4ecf29ac // trn1 v12.2d, v13.2d, v15.2d
+	WORD $0x4ecf69af // trn2 v15.2d, v13.2d, v15.2d
+	FLDPQ 96(R5), (F13, F17)
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e2dde53 // fmul v19.4s, v18.4s, v13.4s
+	FMOVQ 96(R7), F20
+	WORD $0x4e33ce14 // fmla v20.4s, v16.4s, v19.4s
+	FMOVQ F20, 96(R7)
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x6e31de50 // fmul v16.4s, v18.4s, v17.4s
+	FMOVQ 112(R7), F18
+	WORD $0x4e30cc12 // fmla v18.4s, v0.4s, v16.4s
+	FMOVQ F18, 112(R7)
+	ADD $4, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e2ddc10 // fmul v16.4s, v0.4s, v13.4s
+	FMOVQ 224(R7), F18
+	WORD $0x4e30cc52 // fmla v18.4s, v2.4s, v16.4s
+	FMOVQ F18, 224(R7)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 240(R7), F2
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	FMOVQ F2, 240(R7)
+	ADD $8, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e2ddc02 // fmul v2.4s, v0.4s, v13.4s
+	FMOVQ 352(R7), F3
+	WORD $0x4e22cc23 // fmla v3.4s, v1.4s, v2.4s
+	FMOVQ F3, 352(R7)
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 368(R7), F1
+	WORD $0x4e20cc81 // fmla v1.4s, v4.4s, v0.4s
+	FMOVQ F1, 368(R7)
+	ADD $12, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 480(R7), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 480(R7)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 496(R7), F1
+	WORD $0x4e20cce1 // fmla v1.4s, v7.4s, v0.4s
+	FMOVQ F1, 496(R7)
+	ADD $16, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 608(R7), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 608(R7)
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 624(R7), F1
+	WORD $0x4e20cd01 // fmla v1.4s, v8.4s, v0.4s
+	FMOVQ F1, 624(R7)
+	ADD $20, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 736(R7), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 736(R7)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 752(R7), F1
+	WORD $0x4e20cd61 // fmla v1.4s, v11.4s, v0.4s
+	FMOVQ F1, 752(R7)
+	ADD $24, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 864(R7), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 864(R7)
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 880(R7), F1
+	WORD $0x4e20cd81 // fmla v1.4s, v12.4s, v0.4s
+	FMOVQ F1, 880(R7)
+	ADD $28, R3, R2
+	WORD $0x4d40c840 // ld1r {v0.4s}, [x2]
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x6e2ddc01 // fmul v1.4s, v0.4s, v13.4s
+	FMOVQ 992(R7), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 992(R7)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
+	FMOVQ 1008(R7), F1
+	WORD $0x4e20cde1 // fmla v1.4s, v15.4s, v0.4s
+	FMOVQ F1, 1008(R7)
+	MOVD R10, R2
+	ADD R8<<8, R4, R4
+	ADD $64, R3, R3
+	ADD R6, R5, R5
+	CBNZ R0, block
+	RET
+
+// func i4Integersx1SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i4Integersx1SDOT(SB), NOSPLIT, $0-64
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD block+8(FP), R2
+	MOVD x+16(FP), R3
+	MOVD xs+24(FP), R4
+	MOVD q+32(FP), R5
+	MOVD scale+40(FP), R6
+	MOVD lds+48(FP), R7
+	MOVD y+56(FP), R8
+	LSL $2, R7, R7
+	FMOVQ 64(R0), F0
+
+block:
+	CMP R1, R2
+	CSEL LT, R2, R1, R0
+	SUB R0, R1, R1
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $0, R5, R9
+	MOVD R0, R10
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FMOVD 0(R3), F17
+	FLDPQ 0(R9), (F18, F19)
+	FLDPQ 32(R9), (F20, F21)
+	FLDPQ 64(R9), (F22, F23)
+	FLDPQ 96(R9), (F24, F25)
+	WORD $0x4f0c565a // shl v26.16b, v18.16b, #4
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x4f91e341 // sdot v1.4s, v26.16b, v17.4b[0]
+	WORD $0x4fb1e249 // sdot v9.4s, v18.16b, v17.4b[1]
+	WORD $0x4f0c5672 // shl v18.16b, v19.16b, #4
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x4f91e242 // sdot v2.4s, v18.16b, v17.4b[0]
+	WORD $0x4fb1e26a // sdot v10.4s, v19.16b, v17.4b[1]
+	WORD $0x4f0c5692 // shl v18.16b, v20.16b, #4
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4f91e243 // sdot v3.4s, v18.16b, v17.4b[0]
+	WORD $0x4fb1e28b // sdot v11.4s, v20.16b, v17.4b[1]
+	WORD $0x4f0c56b2 // shl v18.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4f91e244 // sdot v4.4s, v18.16b, v17.4b[0]
+	WORD $0x4fb1e2ac // sdot v12.4s, v21.16b, v17.4b[1]
+	WORD $0x4f0c56d2 // shl v18.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4f91e245 // sdot v5.4s, v18.16b, v17.4b[0]
+	WORD $0x4fb1e2cd // sdot v13.4s, v22.16b, v17.4b[1]
+	WORD $0x4f0c56f2 // shl v18.16b, v23.16b, #4
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4f91e246 // sdot v6.4s, v18.16b, v17.4b[0]
+	WORD $0x4fb1e2ee // sdot v14.4s, v23.16b, v17.4b[1]
+	WORD $0x4f0c5712 // shl v18.16b, v24.16b, #4
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4f91e247 // sdot v7.4s, v18.16b, v17.4b[0]
+	WORD $0x4fb1e30f // sdot v15.4s, v24.16b, v17.4b[1]
+	WORD $0x4f0c5732 // shl v18.16b, v25.16b, #4
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4f91e248 // sdot v8.4s, v18.16b, v17.4b[0]
+	WORD $0x4fb1e330 // sdot v16.4s, v25.16b, v17.4b[1]
+	ADD $8, R3, R3
+	ADD $128, R9, R9
+	SUB $1, R10, R10
+	CBNZ R10, octet0
+	FLDPQ 0(R6), (F17, F18)
+	FLDPQ 32(R6), (F19, F20)
+	FLDPQ 64(R6), (F21, F22)
+	FLDPQ 96(R6), (F23, F24)
+	WORD $0x4d40c899 // ld1r {v25.4s}, [x4]
+	WORD $0x4ea98421 // add v1.4s, v1.4s, v9.4s
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e31df29 // fmul v9.4s, v25.4s, v17.4s
+	FMOVQ 0(R8), F17
+	WORD $0x4e29cc31 // fmla v17.4s, v1.4s, v9.4s
+	FMOVQ F17, 0(R8)
+	WORD $0x4eaa8442 // add v2.4s, v2.4s, v10.4s
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e32df21 // fmul v1.4s, v25.4s, v18.4s
+	FMOVQ 16(R8), F9
+	WORD $0x4e21cc49 // fmla v9.4s, v2.4s, v1.4s
+	FMOVQ F9, 16(R8)
+	WORD $0x4eab8463 // add v3.4s, v3.4s, v11.4s
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e33df21 // fmul v1.4s, v25.4s, v19.4s
+	FMOVQ 32(R8), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 32(R8)
+	WORD $0x4eac8484 // add v4.4s, v4.4s, v12.4s
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e34df21 // fmul v1.4s, v25.4s, v20.4s
+	FMOVQ 48(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 48(R8)
+	WORD $0x4ead84a5 // add v5.4s, v5.4s, v13.4s
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e35df21 // fmul v1.4s, v25.4s, v21.4s
+	FMOVQ 64(R8), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 64(R8)
+	WORD $0x4eae84c6 // add v6.4s, v6.4s, v14.4s
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e36df21 // fmul v1.4s, v25.4s, v22.4s
+	FMOVQ 80(R8), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 80(R8)
+	WORD $0x4eaf84e7 // add v7.4s, v7.4s, v15.4s
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e37df21 // fmul v1.4s, v25.4s, v23.4s
+	FMOVQ 96(R8), F2
+	WORD $0x4e21cce2 // fmla v2.4s, v7.4s, v1.4s
+	FMOVQ F2, 96(R8)
+	WORD $0x4eb08508 // add v8.4s, v8.4s, v16.4s
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e38df21 // fmul v1.4s, v25.4s, v24.4s
+	FMOVQ 112(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 112(R8)
+	ADD R0<<7, R5, R5
+	ADD $8, R4, R4
+	ADD R7, R6, R6
+	CBNZ R1, block
+	RET
+
+// func i4Integersx2SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i4Integersx2SDOT(SB), NOSPLIT, $0-64
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD block+8(FP), R2
+	MOVD x+16(FP), R3
+	MOVD xs+24(FP), R4
+	MOVD q+32(FP), R5
+	MOVD scale+40(FP), R6
+	MOVD lds+48(FP), R7
+	MOVD y+56(FP), R8
+	LSL $2, R7, R7
+	FMOVQ 64(R0), F0
+
+block:
+	CMP R1, R2
+	CSEL LT, R2, R1, R0
+	SUB R0, R1, R1
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $0, R5, R9
+	MOVD R0, R10
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FMOVQ 0(R3), F17
+	FLDPQ 0(R9), (F18, F19)
+	FLDPQ 32(R9), (F20, F21)
+	FLDPQ 64(R9), (F22, F23)
+	FLDPQ 96(R9), (F24, F25)
+	WORD $0x4f0c565a // shl v26.16b, v18.16b, #4
+	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
+	WORD $0x4f91e341 // sdot v1.4s, v26.16b, v17.4b[0]
+	WORD $0x4f91eb49 // sdot v9.4s, v26.16b, v17.4b[2]
+	WORD $0x4fb1e241 // sdot v1.4s, v18.16b, v17.4b[1]
+	WORD $0x4fb1ea49 // sdot v9.4s, v18.16b, v17.4b[3]
+	WORD $0x4f0c5672 // shl v18.16b, v19.16b, #4
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x4f91e242 // sdot v2.4s, v18.16b, v17.4b[0]
+	WORD $0x4f91ea4a // sdot v10.4s, v18.16b, v17.4b[2]
+	WORD $0x4fb1e262 // sdot v2.4s, v19.16b, v17.4b[1]
+	WORD $0x4fb1ea6a // sdot v10.4s, v19.16b, v17.4b[3]
+	WORD $0x4f0c5692 // shl v18.16b, v20.16b, #4
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4f91e243 // sdot v3.4s, v18.16b, v17.4b[0]
+	WORD $0x4f91ea4b // sdot v11.4s, v18.16b, v17.4b[2]
+	WORD $0x4fb1e283 // sdot v3.4s, v20.16b, v17.4b[1]
+	WORD $0x4fb1ea8b // sdot v11.4s, v20.16b, v17.4b[3]
+	WORD $0x4f0c56b2 // shl v18.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4f91e244 // sdot v4.4s, v18.16b, v17.4b[0]
+	WORD $0x4f91ea4c // sdot v12.4s, v18.16b, v17.4b[2]
+	WORD $0x4fb1e2a4 // sdot v4.4s, v21.16b, v17.4b[1]
+	WORD $0x4fb1eaac // sdot v12.4s, v21.16b, v17.4b[3]
+	WORD $0x4f0c56d2 // shl v18.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4f91e245 // sdot v5.4s, v18.16b, v17.4b[0]
+	WORD $0x4f91ea4d // sdot v13.4s, v18.16b, v17.4b[2]
+	WORD $0x4fb1e2c5 // sdot v5.4s, v22.16b, v17.4b[1]
+	WORD $0x4fb1eacd // sdot v13.4s, v22.16b, v17.4b[3]
+	WORD $0x4f0c56f2 // shl v18.16b, v23.16b, #4
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4f91e246 // sdot v6.4s, v18.16b, v17.4b[0]
+	WORD $0x4f91ea4e // sdot v14.4s, v18.16b, v17.4b[2]
+	WORD $0x4fb1e2e6 // sdot v6.4s, v23.16b, v17.4b[1]
+	WORD $0x4fb1eaee // sdot v14.4s, v23.16b, v17.4b[3]
+	WORD $0x4f0c5712 // shl v18.16b, v24.16b, #4
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4f91e247 // sdot v7.4s, v18.16b, v17.4b[0]
+	WORD $0x4f91ea4f // sdot v15.4s, v18.16b, v17.4b[2]
+	WORD $0x4fb1e307 // sdot v7.4s, v24.16b, v17.4b[1]
+	WORD $0x4fb1eb0f // sdot v15.4s, v24.16b, v17.4b[3]
+	WORD $0x4f0c5732 // shl v18.16b, v25.16b, #4
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4f91e248 // sdot v8.4s, v18.16b, v17.4b[0]
+	WORD $0x4f91ea50 // sdot v16.4s, v18.16b, v17.4b[2]
+	WORD $0x4fb1e328 // sdot v8.4s, v25.16b, v17.4b[1]
+	WORD $0x4fb1eb30 // sdot v16.4s, v25.16b, v17.4b[3]
+	ADD $16, R3, R3
+	ADD $128, R9, R9
+	SUB $1, R10, R10
+	CBNZ R10, octet0
+	FLDPQ 0(R6), (F17, F18)
+	FLDPQ 32(R6), (F19, F20)
+	FLDPQ 64(R6), (F21, F22)
+	FLDPQ 96(R6), (F23, F24)
+	WORD $0x4d40c899 // ld1r {v25.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e31df3a // fmul v26.4s, v25.4s, v17.4s
+	FMOVQ 0(R8), F27
+	WORD $0x4e3acc3b // fmla v27.4s, v1.4s, v26.4s
+	FMOVQ F27, 0(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e32df21 // fmul v1.4s, v25.4s, v18.4s
+	FMOVQ 16(R8), F26
+	WORD $0x4e21cc5a // fmla v26.4s, v2.4s, v1.4s
+	FMOVQ F26, 16(R8)
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e33df21 // fmul v1.4s, v25.4s, v19.4s
+	FMOVQ 32(R8), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 32(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e34df21 // fmul v1.4s, v25.4s, v20.4s
+	FMOVQ 48(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 48(R8)
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e35df21 // fmul v1.4s, v25.4s, v21.4s
+	FMOVQ 64(R8), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 64(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e36df21 // fmul v1.4s, v25.4s, v22.4s
+	FMOVQ 80(R8), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 80(R8)
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e37df21 // fmul v1.4s, v25.4s, v23.4s
+	FMOVQ 96(R8), F2
+	WORD $0x4e21cce2 // fmla v2.4s, v7.4s, v1.4s
+	FMOVQ F2, 96(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e38df21 // fmul v1.4s, v25.4s, v24.4s
+	FMOVQ 112(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 112(R8)
+	ADD $4, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 128(R8), F3
+	WORD $0x4e22cd23 // fmla v3.4s, v9.4s, v2.4s
+	FMOVQ F3, 128(R8)
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 144(R8), F3
+	WORD $0x4e22cd43 // fmla v3.4s, v10.4s, v2.4s
+	FMOVQ F3, 144(R8)
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 160(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 160(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e34dc22 // fmul v2.4s, v1.4s, v20.4s
+	FMOVQ 176(R8), F3
+	WORD $0x4e22cd83 // fmla v3.4s, v12.4s, v2.4s
+	FMOVQ F3, 176(R8)
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e35dc22 // fmul v2.4s, v1.4s, v21.4s
+	FMOVQ 192(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 192(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e36dc22 // fmul v2.4s, v1.4s, v22.4s
+	FMOVQ 208(R8), F3
+	WORD $0x4e22cdc3 // fmla v3.4s, v14.4s, v2.4s
+	FMOVQ F3, 208(R8)
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e37dc22 // fmul v2.4s, v1.4s, v23.4s
+	FMOVQ 224(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 224(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e38dc21 // fmul v1.4s, v1.4s, v24.4s
+	FMOVQ 240(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 240(R8)
+	ADD R0<<7, R5, R5
+	ADD $16, R4, R4
+	ADD R7, R6, R6
+	CBNZ R1, block
+	RET
+
+// func i4Integersx4SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i4Integersx4SDOT(SB), NOSPLIT, $0-64
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD block+8(FP), R2
+	MOVD x+16(FP), R3
+	MOVD xs+24(FP), R4
+	MOVD q+32(FP), R5
+	MOVD scale+40(FP), R6
+	MOVD lds+48(FP), R7
+	MOVD y+56(FP), R8
+	LSL $2, R7, R7
+	FMOVQ 64(R0), F0
+
+block:
+	CMP R1, R2
+	CSEL LT, R2, R1, R0
+	SUB R0, R1, R1
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $0, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 0(R9), (F19, F20)
+	FLDPQ 32(R9), (F21, F22)
+	WORD $0x4f0c5677 // shl v23.16b, v19.16b, #4
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x4f91e2e1 // sdot v1.4s, v23.16b, v17.4b[0]
+	WORD $0x4f91eae5 // sdot v5.4s, v23.16b, v17.4b[2]
+	WORD $0x4f92e2e9 // sdot v9.4s, v23.16b, v18.4b[0]
+	WORD $0x4f92eaed // sdot v13.4s, v23.16b, v18.4b[2]
+	WORD $0x4fb1e261 // sdot v1.4s, v19.16b, v17.4b[1]
+	WORD $0x4fb1ea65 // sdot v5.4s, v19.16b, v17.4b[3]
+	WORD $0x4fb2e269 // sdot v9.4s, v19.16b, v18.4b[1]
+	WORD $0x4fb2ea6d // sdot v13.4s, v19.16b, v18.4b[3]
+	WORD $0x4f0c5693 // shl v19.16b, v20.16b, #4
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4f91e262 // sdot v2.4s, v19.16b, v17.4b[0]
+	WORD $0x4f91ea66 // sdot v6.4s, v19.16b, v17.4b[2]
+	WORD $0x4f92e26a // sdot v10.4s, v19.16b, v18.4b[0]
+	WORD $0x4f92ea6e // sdot v14.4s, v19.16b, v18.4b[2]
+	WORD $0x4fb1e282 // sdot v2.4s, v20.16b, v17.4b[1]
+	WORD $0x4fb1ea86 // sdot v6.4s, v20.16b, v17.4b[3]
+	WORD $0x4fb2e28a // sdot v10.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb2ea8e // sdot v14.4s, v20.16b, v18.4b[3]
+	WORD $0x4f0c56b3 // shl v19.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4f91e263 // sdot v3.4s, v19.16b, v17.4b[0]
+	WORD $0x4f91ea67 // sdot v7.4s, v19.16b, v17.4b[2]
+	WORD $0x4f92e26b // sdot v11.4s, v19.16b, v18.4b[0]
+	WORD $0x4f92ea6f // sdot v15.4s, v19.16b, v18.4b[2]
+	WORD $0x4fb1e2a3 // sdot v3.4s, v21.16b, v17.4b[1]
+	WORD $0x4fb1eaa7 // sdot v7.4s, v21.16b, v17.4b[3]
+	WORD $0x4fb2e2ab // sdot v11.4s, v21.16b, v18.4b[1]
+	WORD $0x4fb2eaaf // sdot v15.4s, v21.16b, v18.4b[3]
+	WORD $0x4f0c56d3 // shl v19.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4f91e264 // sdot v4.4s, v19.16b, v17.4b[0]
+	WORD $0x4f91ea68 // sdot v8.4s, v19.16b, v17.4b[2]
+	WORD $0x4f92e26c // sdot v12.4s, v19.16b, v18.4b[0]
+	WORD $0x4f92ea70 // sdot v16.4s, v19.16b, v18.4b[2]
+	WORD $0x4fb1e2c4 // sdot v4.4s, v22.16b, v17.4b[1]
+	WORD $0x4fb1eac8 // sdot v8.4s, v22.16b, v17.4b[3]
+	WORD $0x4fb2e2cc // sdot v12.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb2ead0 // sdot v16.4s, v22.16b, v18.4b[3]
+	ADD $32, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	FLDPQ 0(R6), (F17, F18)
+	FLDPQ 32(R6), (F19, F20)
+	WORD $0x4d40c895 // ld1r {v21.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e31deb6 // fmul v22.4s, v21.4s, v17.4s
+	FMOVQ 0(R8), F23
+	WORD $0x4e36cc37 // fmla v23.4s, v1.4s, v22.4s
+	FMOVQ F23, 0(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e32dea1 // fmul v1.4s, v21.4s, v18.4s
+	FMOVQ 16(R8), F22
+	WORD $0x4e21cc56 // fmla v22.4s, v2.4s, v1.4s
+	FMOVQ F22, 16(R8)
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e33dea1 // fmul v1.4s, v21.4s, v19.4s
+	FMOVQ 32(R8), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 32(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e34dea1 // fmul v1.4s, v21.4s, v20.4s
+	FMOVQ 48(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 48(R8)
+	ADD $4, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 128(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 128(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 144(R8), F3
+	WORD $0x4e22ccc3 // fmla v3.4s, v6.4s, v2.4s
+	FMOVQ F3, 144(R8)
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 160(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 160(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 176(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 176(R8)
+	ADD $8, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 256(R8), F3
+	WORD $0x4e22cd23 // fmla v3.4s, v9.4s, v2.4s
+	FMOVQ F3, 256(R8)
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 272(R8), F3
+	WORD $0x4e22cd43 // fmla v3.4s, v10.4s, v2.4s
+	FMOVQ F3, 272(R8)
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 288(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 288(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 304(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 304(R8)
+	ADD $12, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 384(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 384(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 400(R8), F3
+	WORD $0x4e22cdc3 // fmla v3.4s, v14.4s, v2.4s
+	FMOVQ F3, 400(R8)
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 416(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 416(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 432(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 432(R8)
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $64, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 0(R9), (F19, F20)
+	FLDPQ 32(R9), (F21, F22)
+	WORD $0x4f0c5677 // shl v23.16b, v19.16b, #4
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x4f91e2e1 // sdot v1.4s, v23.16b, v17.4b[0]
+	WORD $0x4f91eae5 // sdot v5.4s, v23.16b, v17.4b[2]
+	WORD $0x4f92e2e9 // sdot v9.4s, v23.16b, v18.4b[0]
+	WORD $0x4f92eaed // sdot v13.4s, v23.16b, v18.4b[2]
+	WORD $0x4fb1e261 // sdot v1.4s, v19.16b, v17.4b[1]
+	WORD $0x4fb1ea65 // sdot v5.4s, v19.16b, v17.4b[3]
+	WORD $0x4fb2e269 // sdot v9.4s, v19.16b, v18.4b[1]
+	WORD $0x4fb2ea6d // sdot v13.4s, v19.16b, v18.4b[3]
+	WORD $0x4f0c5693 // shl v19.16b, v20.16b, #4
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4f91e262 // sdot v2.4s, v19.16b, v17.4b[0]
+	WORD $0x4f91ea66 // sdot v6.4s, v19.16b, v17.4b[2]
+	WORD $0x4f92e26a // sdot v10.4s, v19.16b, v18.4b[0]
+	WORD $0x4f92ea6e // sdot v14.4s, v19.16b, v18.4b[2]
+	WORD $0x4fb1e282 // sdot v2.4s, v20.16b, v17.4b[1]
+	WORD $0x4fb1ea86 // sdot v6.4s, v20.16b, v17.4b[3]
+	WORD $0x4fb2e28a // sdot v10.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb2ea8e // sdot v14.4s, v20.16b, v18.4b[3]
+	WORD $0x4f0c56b3 // shl v19.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4f91e263 // sdot v3.4s, v19.16b, v17.4b[0]
+	WORD $0x4f91ea67 // sdot v7.4s, v19.16b, v17.4b[2]
+	WORD $0x4f92e26b // sdot v11.4s, v19.16b, v18.4b[0]
+	WORD $0x4f92ea6f // sdot v15.4s, v19.16b, v18.4b[2]
+	WORD $0x4fb1e2a3 // sdot v3.4s, v21.16b, v17.4b[1]
+	WORD $0x4fb1eaa7 // sdot v7.4s, v21.16b, v17.4b[3]
+	WORD $0x4fb2e2ab // sdot v11.4s, v21.16b, v18.4b[1]
+	WORD $0x4fb2eaaf // sdot v15.4s, v21.16b, v18.4b[3]
+	WORD $0x4f0c56d3 // shl v19.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4f91e264 // sdot v4.4s, v19.16b, v17.4b[0]
+	WORD $0x4f91ea68 // sdot v8.4s, v19.16b, v17.4b[2]
+	WORD $0x4f92e26c // sdot v12.4s, v19.16b, v18.4b[0]
+	WORD $0x4f92ea70 // sdot v16.4s, v19.16b, v18.4b[2]
+	WORD $0x4fb1e2c4 // sdot v4.4s, v22.16b, v17.4b[1]
+	WORD $0x4fb1eac8 // sdot v8.4s, v22.16b, v17.4b[3]
+	WORD $0x4fb2e2cc // sdot v12.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb2ead0 // sdot v16.4s, v22.16b, v18.4b[3]
+	ADD $32, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	FLDPQ 64(R6), (F17, F18)
+	FLDPQ 96(R6), (F19, F20)
+	WORD $0x4d40c895 // ld1r {v21.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e31deb6 // fmul v22.4s, v21.4s, v17.4s
+	FMOVQ 64(R8), F23
+	WORD $0x4e36cc37 // fmla v23.4s, v1.4s, v22.4s
+	FMOVQ F23, 64(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e32dea1 // fmul v1.4s, v21.4s, v18.4s
+	FMOVQ 80(R8), F22
+	WORD $0x4e21cc56 // fmla v22.4s, v2.4s, v1.4s
+	FMOVQ F22, 80(R8)
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e33dea1 // fmul v1.4s, v21.4s, v19.4s
+	FMOVQ 96(R8), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 96(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e34dea1 // fmul v1.4s, v21.4s, v20.4s
+	FMOVQ 112(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 112(R8)
+	ADD $4, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 192(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 192(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 208(R8), F3
+	WORD $0x4e22ccc3 // fmla v3.4s, v6.4s, v2.4s
+	FMOVQ F3, 208(R8)
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 224(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 224(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 240(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 240(R8)
+	ADD $8, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 320(R8), F3
+	WORD $0x4e22cd23 // fmla v3.4s, v9.4s, v2.4s
+	FMOVQ F3, 320(R8)
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 336(R8), F3
+	WORD $0x4e22cd43 // fmla v3.4s, v10.4s, v2.4s
+	FMOVQ F3, 336(R8)
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 352(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 352(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 368(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 368(R8)
+	ADD $12, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 448(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 448(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 464(R8), F3
+	WORD $0x4e22cdc3 // fmla v3.4s, v14.4s, v2.4s
+	FMOVQ F3, 464(R8)
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 480(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 480(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 496(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 496(R8)
+	MOVD R10, R3
+	ADD R0<<7, R5, R5
+	ADD $32, R4, R4
+	ADD R7, R6, R6
+	CBNZ R1, block
+	RET
+
+// func i4Integersx8SDOT(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i4Integersx8SDOT(SB), NOSPLIT, $0-64
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD block+8(FP), R2
+	MOVD x+16(FP), R3
+	MOVD xs+24(FP), R4
+	MOVD q+32(FP), R5
+	MOVD scale+40(FP), R6
+	MOVD lds+48(FP), R7
+	MOVD y+56(FP), R8
+	LSL $2, R7, R7
+	FMOVQ 64(R0), F0
+
+block:
+	CMP R1, R2
+	CSEL LT, R2, R1, R0
+	SUB R0, R1, R1
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	WORD $0x6f00e411 // movi v17.2d, #0x0
+	WORD $0x6f00e412 // movi v18.2d, #0x0
+	WORD $0x6f00e413 // movi v19.2d, #0x0
+	WORD $0x6f00e414 // movi v20.2d, #0x0
+	WORD $0x6f00e415 // movi v21.2d, #0x0
+	WORD $0x6f00e416 // movi v22.2d, #0x0
+	WORD $0x6f00e417 // movi v23.2d, #0x0
+	WORD $0x6f00e418 // movi v24.2d, #0x0
+	ADD $0, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F25, F26)
+	FLDPQ 32(R10), (F27, F28)
+	FMOVQ 0(R9), F29
+	WORD $0x4f0c57be // shl v30.16b, v29.16b, #4
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4f99e3c1 // sdot v1.4s, v30.16b, v25.4b[0]
+	WORD $0x4f99ebc4 // sdot v4.4s, v30.16b, v25.4b[2]
+	WORD $0x4f9ae3c7 // sdot v7.4s, v30.16b, v26.4b[0]
+	WORD $0x4f9aebca // sdot v10.4s, v30.16b, v26.4b[2]
+	WORD $0x4f9be3cd // sdot v13.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9bebd0 // sdot v16.4s, v30.16b, v27.4b[2]
+	WORD $0x4f9ce3d3 // sdot v19.4s, v30.16b, v28.4b[0]
+	WORD $0x4f9cebd6 // sdot v22.4s, v30.16b, v28.4b[2]
+	WORD $0x4fb9e3a1 // sdot v1.4s, v29.16b, v25.4b[1]
+	WORD $0x4fb9eba4 // sdot v4.4s, v29.16b, v25.4b[3]
+	WORD $0x4fbae3a7 // sdot v7.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbaebaa // sdot v10.4s, v29.16b, v26.4b[3]
+	WORD $0x4fbbe3ad // sdot v13.4s, v29.16b, v27.4b[1]
+	WORD $0x4fbbebb0 // sdot v16.4s, v29.16b, v27.4b[3]
+	WORD $0x4fbce3b3 // sdot v19.4s, v29.16b, v28.4b[1]
+	WORD $0x4fbcebb6 // sdot v22.4s, v29.16b, v28.4b[3]
+	FMOVQ 16(R9), F29
+	WORD $0x4f0c57be // shl v30.16b, v29.16b, #4
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4f99e3c2 // sdot v2.4s, v30.16b, v25.4b[0]
+	WORD $0x4f99ebc5 // sdot v5.4s, v30.16b, v25.4b[2]
+	WORD $0x4f9ae3c8 // sdot v8.4s, v30.16b, v26.4b[0]
+	WORD $0x4f9aebcb // sdot v11.4s, v30.16b, v26.4b[2]
+	WORD $0x4f9be3ce // sdot v14.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9bebd1 // sdot v17.4s, v30.16b, v27.4b[2]
+	WORD $0x4f9ce3d4 // sdot v20.4s, v30.16b, v28.4b[0]
+	WORD $0x4f9cebd7 // sdot v23.4s, v30.16b, v28.4b[2]
+	WORD $0x4fb9e3a2 // sdot v2.4s, v29.16b, v25.4b[1]
+	WORD $0x4fb9eba5 // sdot v5.4s, v29.16b, v25.4b[3]
+	WORD $0x4fbae3a8 // sdot v8.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbaebab // sdot v11.4s, v29.16b, v26.4b[3]
+	WORD $0x4fbbe3ae // sdot v14.4s, v29.16b, v27.4b[1]
+	WORD $0x4fbbebb1 // sdot v17.4s, v29.16b, v27.4b[3]
+	WORD $0x4fbce3b4 // sdot v20.4s, v29.16b, v28.4b[1]
+	WORD $0x4fbcebb7 // sdot v23.4s, v29.16b, v28.4b[3]
+	FMOVQ 32(R9), F29
+	WORD $0x4f0c57be // shl v30.16b, v29.16b, #4
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4f99e3c3 // sdot v3.4s, v30.16b, v25.4b[0]
+	WORD $0x4f99ebc6 // sdot v6.4s, v30.16b, v25.4b[2]
+	WORD $0x4f9ae3c9 // sdot v9.4s, v30.16b, v26.4b[0]
+	WORD $0x4f9aebcc // sdot v12.4s, v30.16b, v26.4b[2]
+	WORD $0x4f9be3cf // sdot v15.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9bebd2 // sdot v18.4s, v30.16b, v27.4b[2]
+	WORD $0x4f9ce3d5 // sdot v21.4s, v30.16b, v28.4b[0]
+	WORD $0x4f9cebd8 // sdot v24.4s, v30.16b, v28.4b[2]
+	WORD $0x4fb9e3a3 // sdot v3.4s, v29.16b, v25.4b[1]
+	WORD $0x4fb9eba6 // sdot v6.4s, v29.16b, v25.4b[3]
+	WORD $0x4fbae3a9 // sdot v9.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbaebac // sdot v12.4s, v29.16b, v26.4b[3]
+	WORD $0x4fbbe3af // sdot v15.4s, v29.16b, v27.4b[1]
+	WORD $0x4fbbebb2 // sdot v18.4s, v29.16b, v27.4b[3]
+	WORD $0x4fbce3b5 // sdot v21.4s, v29.16b, v28.4b[1]
+	WORD $0x4fbcebb8 // sdot v24.4s, v29.16b, v28.4b[3]
+	ADD $64, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	FLDPQ 0(R6), (F25, F26)
+	FMOVQ 32(R6), F27
+	WORD $0x4d40c89c // ld1r {v28.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e39df9d // fmul v29.4s, v28.4s, v25.4s
+	FMOVQ 0(R8), F30
+	WORD $0x4e3dcc3e // fmla v30.4s, v1.4s, v29.4s
+	FMOVQ F30, 0(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e3adf81 // fmul v1.4s, v28.4s, v26.4s
+	FMOVQ 16(R8), F29
+	WORD $0x4e21cc5d // fmla v29.4s, v2.4s, v1.4s
+	FMOVQ F29, 16(R8)
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e3bdf81 // fmul v1.4s, v28.4s, v27.4s
+	FMOVQ 32(R8), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 32(R8)
+	ADD $4, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 128(R8), F3
+	WORD $0x4e22cc83 // fmla v3.4s, v4.4s, v2.4s
+	FMOVQ F3, 128(R8)
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 144(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 144(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 160(R8), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 160(R8)
+	ADD $8, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 256(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 256(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 272(R8), F3
+	WORD $0x4e22cd03 // fmla v3.4s, v8.4s, v2.4s
+	FMOVQ F3, 272(R8)
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 288(R8), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 288(R8)
+	ADD $12, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 384(R8), F3
+	WORD $0x4e22cd43 // fmla v3.4s, v10.4s, v2.4s
+	FMOVQ F3, 384(R8)
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 400(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 400(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 416(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 416(R8)
+	ADD $16, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 512(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 512(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 528(R8), F3
+	WORD $0x4e22cdc3 // fmla v3.4s, v14.4s, v2.4s
+	FMOVQ F3, 528(R8)
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 544(R8), F2
+	WORD $0x4e21cde2 // fmla v2.4s, v15.4s, v1.4s
+	FMOVQ F2, 544(R8)
+	ADD $20, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 640(R8), F3
+	WORD $0x4e22ce03 // fmla v3.4s, v16.4s, v2.4s
+	FMOVQ F3, 640(R8)
+	WORD $0x4f3ce631 // scvtf v17.4s, v17.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 656(R8), F3
+	WORD $0x4e22ce23 // fmla v3.4s, v17.4s, v2.4s
+	FMOVQ F3, 656(R8)
+	WORD $0x4f3ce652 // scvtf v18.4s, v18.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 672(R8), F2
+	WORD $0x4e21ce42 // fmla v2.4s, v18.4s, v1.4s
+	FMOVQ F2, 672(R8)
+	ADD $24, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce673 // scvtf v19.4s, v19.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 768(R8), F3
+	WORD $0x4e22ce63 // fmla v3.4s, v19.4s, v2.4s
+	FMOVQ F3, 768(R8)
+	WORD $0x4f3ce694 // scvtf v20.4s, v20.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 784(R8), F3
+	WORD $0x4e22ce83 // fmla v3.4s, v20.4s, v2.4s
+	FMOVQ F3, 784(R8)
+	WORD $0x4f3ce6b5 // scvtf v21.4s, v21.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 800(R8), F2
+	WORD $0x4e21cea2 // fmla v2.4s, v21.4s, v1.4s
+	FMOVQ F2, 800(R8)
+	ADD $28, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce6d6 // scvtf v22.4s, v22.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 896(R8), F3
+	WORD $0x4e22cec3 // fmla v3.4s, v22.4s, v2.4s
+	FMOVQ F3, 896(R8)
+	WORD $0x4f3ce6f7 // scvtf v23.4s, v23.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 912(R8), F3
+	WORD $0x4e22cee3 // fmla v3.4s, v23.4s, v2.4s
+	FMOVQ F3, 912(R8)
+	WORD $0x4f3ce718 // scvtf v24.4s, v24.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 928(R8), F2
+	WORD $0x4e21cf02 // fmla v2.4s, v24.4s, v1.4s
+	FMOVQ F2, 928(R8)
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	WORD $0x6f00e411 // movi v17.2d, #0x0
+	WORD $0x6f00e412 // movi v18.2d, #0x0
+	WORD $0x6f00e413 // movi v19.2d, #0x0
+	WORD $0x6f00e414 // movi v20.2d, #0x0
+	WORD $0x6f00e415 // movi v21.2d, #0x0
+	WORD $0x6f00e416 // movi v22.2d, #0x0
+	WORD $0x6f00e417 // movi v23.2d, #0x0
+	WORD $0x6f00e418 // movi v24.2d, #0x0
+	ADD $48, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F25, F26)
+	FLDPQ 32(R10), (F27, F28)
+	FMOVQ 0(R9), F29
+	WORD $0x4f0c57be // shl v30.16b, v29.16b, #4
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4f99e3c1 // sdot v1.4s, v30.16b, v25.4b[0]
+	WORD $0x4f99ebc4 // sdot v4.4s, v30.16b, v25.4b[2]
+	WORD $0x4f9ae3c7 // sdot v7.4s, v30.16b, v26.4b[0]
+	WORD $0x4f9aebca // sdot v10.4s, v30.16b, v26.4b[2]
+	WORD $0x4f9be3cd // sdot v13.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9bebd0 // sdot v16.4s, v30.16b, v27.4b[2]
+	WORD $0x4f9ce3d3 // sdot v19.4s, v30.16b, v28.4b[0]
+	WORD $0x4f9cebd6 // sdot v22.4s, v30.16b, v28.4b[2]
+	WORD $0x4fb9e3a1 // sdot v1.4s, v29.16b, v25.4b[1]
+	WORD $0x4fb9eba4 // sdot v4.4s, v29.16b, v25.4b[3]
+	WORD $0x4fbae3a7 // sdot v7.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbaebaa // sdot v10.4s, v29.16b, v26.4b[3]
+	WORD $0x4fbbe3ad // sdot v13.4s, v29.16b, v27.4b[1]
+	WORD $0x4fbbebb0 // sdot v16.4s, v29.16b, v27.4b[3]
+	WORD $0x4fbce3b3 // sdot v19.4s, v29.16b, v28.4b[1]
+	WORD $0x4fbcebb6 // sdot v22.4s, v29.16b, v28.4b[3]
+	FMOVQ 16(R9), F29
+	WORD $0x4f0c57be // shl v30.16b, v29.16b, #4
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4f99e3c2 // sdot v2.4s, v30.16b, v25.4b[0]
+	WORD $0x4f99ebc5 // sdot v5.4s, v30.16b, v25.4b[2]
+	WORD $0x4f9ae3c8 // sdot v8.4s, v30.16b, v26.4b[0]
+	WORD $0x4f9aebcb // sdot v11.4s, v30.16b, v26.4b[2]
+	WORD $0x4f9be3ce // sdot v14.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9bebd1 // sdot v17.4s, v30.16b, v27.4b[2]
+	WORD $0x4f9ce3d4 // sdot v20.4s, v30.16b, v28.4b[0]
+	WORD $0x4f9cebd7 // sdot v23.4s, v30.16b, v28.4b[2]
+	WORD $0x4fb9e3a2 // sdot v2.4s, v29.16b, v25.4b[1]
+	WORD $0x4fb9eba5 // sdot v5.4s, v29.16b, v25.4b[3]
+	WORD $0x4fbae3a8 // sdot v8.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbaebab // sdot v11.4s, v29.16b, v26.4b[3]
+	WORD $0x4fbbe3ae // sdot v14.4s, v29.16b, v27.4b[1]
+	WORD $0x4fbbebb1 // sdot v17.4s, v29.16b, v27.4b[3]
+	WORD $0x4fbce3b4 // sdot v20.4s, v29.16b, v28.4b[1]
+	WORD $0x4fbcebb7 // sdot v23.4s, v29.16b, v28.4b[3]
+	FMOVQ 32(R9), F29
+	WORD $0x4f0c57be // shl v30.16b, v29.16b, #4
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4f99e3c3 // sdot v3.4s, v30.16b, v25.4b[0]
+	WORD $0x4f99ebc6 // sdot v6.4s, v30.16b, v25.4b[2]
+	WORD $0x4f9ae3c9 // sdot v9.4s, v30.16b, v26.4b[0]
+	WORD $0x4f9aebcc // sdot v12.4s, v30.16b, v26.4b[2]
+	WORD $0x4f9be3cf // sdot v15.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9bebd2 // sdot v18.4s, v30.16b, v27.4b[2]
+	WORD $0x4f9ce3d5 // sdot v21.4s, v30.16b, v28.4b[0]
+	WORD $0x4f9cebd8 // sdot v24.4s, v30.16b, v28.4b[2]
+	WORD $0x4fb9e3a3 // sdot v3.4s, v29.16b, v25.4b[1]
+	WORD $0x4fb9eba6 // sdot v6.4s, v29.16b, v25.4b[3]
+	WORD $0x4fbae3a9 // sdot v9.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbaebac // sdot v12.4s, v29.16b, v26.4b[3]
+	WORD $0x4fbbe3af // sdot v15.4s, v29.16b, v27.4b[1]
+	WORD $0x4fbbebb2 // sdot v18.4s, v29.16b, v27.4b[3]
+	WORD $0x4fbce3b5 // sdot v21.4s, v29.16b, v28.4b[1]
+	WORD $0x4fbcebb8 // sdot v24.4s, v29.16b, v28.4b[3]
+	ADD $64, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	FLDPQ 48(R6), (F25, F26)
+	FMOVQ 80(R6), F27
+	WORD $0x4d40c89c // ld1r {v28.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e39df9d // fmul v29.4s, v28.4s, v25.4s
+	FMOVQ 48(R8), F30
+	WORD $0x4e3dcc3e // fmla v30.4s, v1.4s, v29.4s
+	FMOVQ F30, 48(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e3adf81 // fmul v1.4s, v28.4s, v26.4s
+	FMOVQ 64(R8), F29
+	WORD $0x4e21cc5d // fmla v29.4s, v2.4s, v1.4s
+	FMOVQ F29, 64(R8)
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e3bdf81 // fmul v1.4s, v28.4s, v27.4s
+	FMOVQ 80(R8), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 80(R8)
+	ADD $4, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 176(R8), F3
+	WORD $0x4e22cc83 // fmla v3.4s, v4.4s, v2.4s
+	FMOVQ F3, 176(R8)
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 192(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 192(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 208(R8), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 208(R8)
+	ADD $8, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 304(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 304(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 320(R8), F3
+	WORD $0x4e22cd03 // fmla v3.4s, v8.4s, v2.4s
+	FMOVQ F3, 320(R8)
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 336(R8), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 336(R8)
+	ADD $12, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 432(R8), F3
+	WORD $0x4e22cd43 // fmla v3.4s, v10.4s, v2.4s
+	FMOVQ F3, 432(R8)
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 448(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 448(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 464(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 464(R8)
+	ADD $16, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 560(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 560(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 576(R8), F3
+	WORD $0x4e22cdc3 // fmla v3.4s, v14.4s, v2.4s
+	FMOVQ F3, 576(R8)
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 592(R8), F2
+	WORD $0x4e21cde2 // fmla v2.4s, v15.4s, v1.4s
+	FMOVQ F2, 592(R8)
+	ADD $20, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 688(R8), F3
+	WORD $0x4e22ce03 // fmla v3.4s, v16.4s, v2.4s
+	FMOVQ F3, 688(R8)
+	WORD $0x4f3ce631 // scvtf v17.4s, v17.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 704(R8), F3
+	WORD $0x4e22ce23 // fmla v3.4s, v17.4s, v2.4s
+	FMOVQ F3, 704(R8)
+	WORD $0x4f3ce652 // scvtf v18.4s, v18.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 720(R8), F2
+	WORD $0x4e21ce42 // fmla v2.4s, v18.4s, v1.4s
+	FMOVQ F2, 720(R8)
+	ADD $24, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce673 // scvtf v19.4s, v19.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 816(R8), F3
+	WORD $0x4e22ce63 // fmla v3.4s, v19.4s, v2.4s
+	FMOVQ F3, 816(R8)
+	WORD $0x4f3ce694 // scvtf v20.4s, v20.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 832(R8), F3
+	WORD $0x4e22ce83 // fmla v3.4s, v20.4s, v2.4s
+	FMOVQ F3, 832(R8)
+	WORD $0x4f3ce6b5 // scvtf v21.4s, v21.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 848(R8), F2
+	WORD $0x4e21cea2 // fmla v2.4s, v21.4s, v1.4s
+	FMOVQ F2, 848(R8)
+	ADD $28, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce6d6 // scvtf v22.4s, v22.4s, #4
+	WORD $0x6e39dc22 // fmul v2.4s, v1.4s, v25.4s
+	FMOVQ 944(R8), F3
+	WORD $0x4e22cec3 // fmla v3.4s, v22.4s, v2.4s
+	FMOVQ F3, 944(R8)
+	WORD $0x4f3ce6f7 // scvtf v23.4s, v23.4s, #4
+	WORD $0x6e3adc22 // fmul v2.4s, v1.4s, v26.4s
+	FMOVQ 960(R8), F3
+	WORD $0x4e22cee3 // fmla v3.4s, v23.4s, v2.4s
+	FMOVQ F3, 960(R8)
+	WORD $0x4f3ce718 // scvtf v24.4s, v24.4s, #4
+	WORD $0x6e3bdc21 // fmul v1.4s, v1.4s, v27.4s
+	FMOVQ 976(R8), F2
+	WORD $0x4e21cf02 // fmla v2.4s, v24.4s, v1.4s
+	FMOVQ F2, 976(R8)
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $96, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet2:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 32(R10), (F19, F20)
+	FLDPQ 0(R9), (F21, F22)
+	WORD $0x4f0c56b7 // shl v23.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4f91e2e1 // sdot v1.4s, v23.16b, v17.4b[0]
+	WORD $0x4f91eae3 // sdot v3.4s, v23.16b, v17.4b[2]
+	WORD $0x4f92e2e5 // sdot v5.4s, v23.16b, v18.4b[0]
+	WORD $0x4f92eae7 // sdot v7.4s, v23.16b, v18.4b[2]
+	WORD $0x4f93e2e9 // sdot v9.4s, v23.16b, v19.4b[0]
+	WORD $0x4f93eaeb // sdot v11.4s, v23.16b, v19.4b[2]
+	WORD $0x4f94e2ed // sdot v13.4s, v23.16b, v20.4b[0]
+	WORD $0x4f94eaef // sdot v15.4s, v23.16b, v20.4b[2]
+	WORD $0x4fb1e2a1 // sdot v1.4s, v21.16b, v17.4b[1]
+	WORD $0x4fb1eaa3 // sdot v3.4s, v21.16b, v17.4b[3]
+	WORD $0x4fb2e2a5 // sdot v5.4s, v21.16b, v18.4b[1]
+	WORD $0x4fb2eaa7 // sdot v7.4s, v21.16b, v18.4b[3]
+	WORD $0x4fb3e2a9 // sdot v9.4s, v21.16b, v19.4b[1]
+	WORD $0x4fb3eaab // sdot v11.4s, v21.16b, v19.4b[3]
+	WORD $0x4fb4e2ad // sdot v13.4s, v21.16b, v20.4b[1]
+	WORD $0x4fb4eaaf // sdot v15.4s, v21.16b, v20.4b[3]
+	WORD $0x4f0c56d5 // shl v21.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4f91e2a2 // sdot v2.4s, v21.16b, v17.4b[0]
+	WORD $0x4f91eaa4 // sdot v4.4s, v21.16b, v17.4b[2]
+	WORD $0x4f92e2a6 // sdot v6.4s, v21.16b, v18.4b[0]
+	WORD $0x4f92eaa8 // sdot v8.4s, v21.16b, v18.4b[2]
+	WORD $0x4f93e2aa // sdot v10.4s, v21.16b, v19.4b[0]
+	WORD $0x4f93eaac // sdot v12.4s, v21.16b, v19.4b[2]
+	WORD $0x4f94e2ae // sdot v14.4s, v21.16b, v20.4b[0]
+	WORD $0x4f94eab0 // sdot v16.4s, v21.16b, v20.4b[2]
+	WORD $0x4fb1e2c2 // sdot v2.4s, v22.16b, v17.4b[1]
+	WORD $0x4fb1eac4 // sdot v4.4s, v22.16b, v17.4b[3]
+	WORD $0x4fb2e2c6 // sdot v6.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb2eac8 // sdot v8.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3e2ca // sdot v10.4s, v22.16b, v19.4b[1]
+	WORD $0x4fb3eacc // sdot v12.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb4e2ce // sdot v14.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb4ead0 // sdot v16.4s, v22.16b, v20.4b[3]
+	ADD $64, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet2
+	FLDPQ 96(R6), (F17, F18)
+	WORD $0x4d40c893 // ld1r {v19.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e31de74 // fmul v20.4s, v19.4s, v17.4s
+	FMOVQ 96(R8), F21
+	WORD $0x4e34cc35 // fmla v21.4s, v1.4s, v20.4s
+	FMOVQ F21, 96(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e32de61 // fmul v1.4s, v19.4s, v18.4s
+	FMOVQ 112(R8), F19
+	WORD $0x4e21cc53 // fmla v19.4s, v2.4s, v1.4s
+	FMOVQ F19, 112(R8)
+	ADD $4, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 224(R8), F19
+	WORD $0x4e22cc73 // fmla v19.4s, v3.4s, v2.4s
+	FMOVQ F19, 224(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 240(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 240(R8)
+	ADD $8, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 352(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 352(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 368(R8), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 368(R8)
+	ADD $12, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 480(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 480(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 496(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 496(R8)
+	ADD $16, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 608(R8), F3
+	WORD $0x4e22cd23 // fmla v3.4s, v9.4s, v2.4s
+	FMOVQ F3, 608(R8)
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 624(R8), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 624(R8)
+	ADD $20, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 736(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 736(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 752(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 752(R8)
+	ADD $24, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 864(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 864(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 880(R8), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 880(R8)
+	ADD $28, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 992(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 992(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 1008(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 1008(R8)
+	MOVD R10, R3
+	ADD R0<<7, R5, R5
+	ADD $64, R4, R4
+	ADD R7, R6, R6
+	CBNZ R1, block
+	RET
+
+// func i4Integersx1NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i4Integersx1NEON(SB), NOSPLIT, $0-64
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD block+8(FP), R2
+	MOVD x+16(FP), R3
+	MOVD xs+24(FP), R4
+	MOVD q+32(FP), R5
+	MOVD scale+40(FP), R6
+	MOVD lds+48(FP), R7
+	MOVD y+56(FP), R8
+	LSL $2, R7, R7
+	FMOVQ 64(R0), F0
+
+block:
+	CMP R1, R2
+	CSEL LT, R2, R1, R0
+	SUB R0, R1, R1
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	ADD $0, R5, R9
+	MOVD R0, R10
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FMOVD 0(R3), F9
+	FLDPQ 0(R9), (F10, F11)
+	FLDPQ 32(R9), (F12, F13)
+	FLDPQ 64(R9), (F14, F15)
+	FLDPQ 96(R9), (F16, F17)
+	WORD $0x4f0c5552 // shl v18.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f0c5573 // shl v19.16b, v11.16b, #4
+	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
+	WORD $0x4f0c5594 // shl v20.16b, v12.16b, #4
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4f0c55b5 // shl v21.16b, v13.16b, #4
+	WORD $0x4e201dad // and v13.16b, v13.16b, v0.16b
+	WORD $0x4f0c55d6 // shl v22.16b, v14.16b, #4
+	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
+	WORD $0x4f0c55f7 // shl v23.16b, v15.16b, #4
+	WORD $0x4e201def // and v15.16b, v15.16b, v0.16b
+	WORD $0x4f0c5618 // shl v24.16b, v16.16b, #4
+	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
+	WORD $0x4f0c5639 // shl v25.16b, v17.16b, #4
+	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
+	WORD $0x4e04053a // dup v26.4s, v9.s[0]
+	WORD $0x0e3ac25b // smull v27.8h, v18.8b, v26.8b
+	WORD $0x4e3ac252 // smull2 v18.8h, v18.16b, v26.16b
+	WORD $0x4e72bf7b // addp v27.8h, v27.8h, v18.8h
+	WORD $0x4e606b61 // sadalp v1.4s, v27.8h
+	WORD $0x0e3ac27b // smull v27.8h, v19.8b, v26.8b
+	WORD $0x4e3ac272 // smull2 v18.8h, v19.16b, v26.16b
+	WORD $0x4e72bf7b // addp v27.8h, v27.8h, v18.8h
+	WORD $0x4e606b62 // sadalp v2.4s, v27.8h
+	WORD $0x0e3ac29b // smull v27.8h, v20.8b, v26.8b
+	WORD $0x4e3ac292 // smull2 v18.8h, v20.16b, v26.16b
+	WORD $0x4e72bf7b // addp v27.8h, v27.8h, v18.8h
+	WORD $0x4e606b63 // sadalp v3.4s, v27.8h
+	WORD $0x0e3ac2bb // smull v27.8h, v21.8b, v26.8b
+	WORD $0x4e3ac2b2 // smull2 v18.8h, v21.16b, v26.16b
+	WORD $0x4e72bf7b // addp v27.8h, v27.8h, v18.8h
+	WORD $0x4e606b64 // sadalp v4.4s, v27.8h
+	WORD $0x0e3ac2db // smull v27.8h, v22.8b, v26.8b
+	WORD $0x4e3ac2d2 // smull2 v18.8h, v22.16b, v26.16b
+	WORD $0x4e72bf7b // addp v27.8h, v27.8h, v18.8h
+	WORD $0x4e606b65 // sadalp v5.4s, v27.8h
+	WORD $0x0e3ac2fb // smull v27.8h, v23.8b, v26.8b
+	WORD $0x4e3ac2f2 // smull2 v18.8h, v23.16b, v26.16b
+	WORD $0x4e72bf7b // addp v27.8h, v27.8h, v18.8h
+	WORD $0x4e606b66 // sadalp v6.4s, v27.8h
+	WORD $0x0e3ac31b // smull v27.8h, v24.8b, v26.8b
+	WORD $0x4e3ac312 // smull2 v18.8h, v24.16b, v26.16b
+	WORD $0x4e72bf7b // addp v27.8h, v27.8h, v18.8h
+	WORD $0x4e606b67 // sadalp v7.4s, v27.8h
+	WORD $0x0e3ac33b // smull v27.8h, v25.8b, v26.8b
+	WORD $0x4e3ac332 // smull2 v18.8h, v25.16b, v26.16b
+	WORD $0x4e72bf7b // addp v27.8h, v27.8h, v18.8h
+	WORD $0x4e606b68 // sadalp v8.4s, v27.8h
+	WORD $0x4e0c0529 // dup v9.4s, v9.s[1]
+	WORD $0x0e29c152 // smull v18.8h, v10.8b, v9.8b
+	WORD $0x4e29c14a // smull2 v10.8h, v10.16b, v9.16b
+	WORD $0x4e6abe52 // addp v18.8h, v18.8h, v10.8h
+	WORD $0x4e606a41 // sadalp v1.4s, v18.8h
+	WORD $0x0e29c172 // smull v18.8h, v11.8b, v9.8b
+	WORD $0x4e29c16a // smull2 v10.8h, v11.16b, v9.16b
+	WORD $0x4e6abe52 // addp v18.8h, v18.8h, v10.8h
+	WORD $0x4e606a42 // sadalp v2.4s, v18.8h
+	WORD $0x0e29c192 // smull v18.8h, v12.8b, v9.8b
+	WORD $0x4e29c18a // smull2 v10.8h, v12.16b, v9.16b
+	WORD $0x4e6abe52 // addp v18.8h, v18.8h, v10.8h
+	WORD $0x4e606a43 // sadalp v3.4s, v18.8h
+	WORD $0x0e29c1b2 // smull v18.8h, v13.8b, v9.8b
+	WORD $0x4e29c1aa // smull2 v10.8h, v13.16b, v9.16b
+	WORD $0x4e6abe52 // addp v18.8h, v18.8h, v10.8h
+	WORD $0x4e606a44 // sadalp v4.4s, v18.8h
+	WORD $0x0e29c1d2 // smull v18.8h, v14.8b, v9.8b
+	WORD $0x4e29c1ca // smull2 v10.8h, v14.16b, v9.16b
+	WORD $0x4e6abe52 // addp v18.8h, v18.8h, v10.8h
+	WORD $0x4e606a45 // sadalp v5.4s, v18.8h
+	WORD $0x0e29c1f2 // smull v18.8h, v15.8b, v9.8b
+	WORD $0x4e29c1ea // smull2 v10.8h, v15.16b, v9.16b
+	WORD $0x4e6abe52 // addp v18.8h, v18.8h, v10.8h
+	WORD $0x4e606a46 // sadalp v6.4s, v18.8h
+	WORD $0x0e29c212 // smull v18.8h, v16.8b, v9.8b
+	WORD $0x4e29c20a // smull2 v10.8h, v16.16b, v9.16b
+	WORD $0x4e6abe52 // addp v18.8h, v18.8h, v10.8h
+	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
+	WORD $0x0e29c232 // smull v18.8h, v17.8b, v9.8b
+	WORD $0x4e29c22a // smull2 v10.8h, v17.16b, v9.16b
+	WORD $0x4e6abe52 // addp v18.8h, v18.8h, v10.8h
+	WORD $0x4e606a48 // sadalp v8.4s, v18.8h
+	ADD $8, R3, R3
+	ADD $128, R9, R9
+	SUB $1, R10, R10
+	CBNZ R10, octet0
+	FLDPQ 0(R6), (F9, F10)
+	FLDPQ 32(R6), (F11, F12)
+	FLDPQ 64(R6), (F13, F14)
+	FLDPQ 96(R6), (F15, F16)
+	WORD $0x4d40c891 // ld1r {v17.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e29de29 // fmul v9.4s, v17.4s, v9.4s
+	FMOVQ 0(R8), F18
+	WORD $0x4e29cc32 // fmla v18.4s, v1.4s, v9.4s
+	FMOVQ F18, 0(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e2ade21 // fmul v1.4s, v17.4s, v10.4s
+	FMOVQ 16(R8), F9
+	WORD $0x4e21cc49 // fmla v9.4s, v2.4s, v1.4s
+	FMOVQ F9, 16(R8)
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e2bde21 // fmul v1.4s, v17.4s, v11.4s
+	FMOVQ 32(R8), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 32(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e2cde21 // fmul v1.4s, v17.4s, v12.4s
+	FMOVQ 48(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 48(R8)
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e2dde21 // fmul v1.4s, v17.4s, v13.4s
+	FMOVQ 64(R8), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 64(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e2ede21 // fmul v1.4s, v17.4s, v14.4s
+	FMOVQ 80(R8), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 80(R8)
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e2fde21 // fmul v1.4s, v17.4s, v15.4s
+	FMOVQ 96(R8), F2
+	WORD $0x4e21cce2 // fmla v2.4s, v7.4s, v1.4s
+	FMOVQ F2, 96(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e30de21 // fmul v1.4s, v17.4s, v16.4s
+	FMOVQ 112(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 112(R8)
+	ADD R0<<7, R5, R5
+	ADD $8, R4, R4
+	ADD R7, R6, R6
+	CBNZ R1, block
+	RET
+
+// func i4Integersx2NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i4Integersx2NEON(SB), NOSPLIT, $0-64
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD block+8(FP), R2
+	MOVD x+16(FP), R3
+	MOVD xs+24(FP), R4
+	MOVD q+32(FP), R5
+	MOVD scale+40(FP), R6
+	MOVD lds+48(FP), R7
+	MOVD y+56(FP), R8
+	LSL $2, R7, R7
+	FMOVQ 64(R0), F0
+
+block:
+	CMP R1, R2
+	CSEL LT, R2, R1, R0
+	SUB R0, R1, R1
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	ADD $0, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FMOVQ 0(R10), F9
+	FLDPQ 0(R9), (F10, F11)
+	FLDPQ 32(R9), (F12, F13)
+	WORD $0x4f0c554e // shl v14.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f0c556f // shl v15.16b, v11.16b, #4
+	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
+	WORD $0x4f0c5590 // shl v16.16b, v12.16b, #4
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4f0c55b1 // shl v17.16b, v13.16b, #4
+	WORD $0x4e201dad // and v13.16b, v13.16b, v0.16b
+	WORD $0x4e040532 // dup v18.4s, v9.s[0]
+	WORD $0x0e32c1d3 // smull v19.8h, v14.8b, v18.8b
+	WORD $0x4e32c1d4 // smull2 v20.8h, v14.16b, v18.16b
+	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
+	WORD $0x4e606a61 // sadalp v1.4s, v19.8h
+	WORD $0x0e32c1f3 // smull v19.8h, v15.8b, v18.8b
+	WORD $0x4e32c1f4 // smull2 v20.8h, v15.16b, v18.16b
+	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
+	WORD $0x4e606a62 // sadalp v2.4s, v19.8h
+	WORD $0x0e32c213 // smull v19.8h, v16.8b, v18.8b
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
+	WORD $0x4e606a63 // sadalp v3.4s, v19.8h
+	WORD $0x0e32c233 // smull v19.8h, v17.8b, v18.8b
+	WORD $0x4e32c234 // smull2 v20.8h, v17.16b, v18.16b
+	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
+	WORD $0x4e606a64 // sadalp v4.4s, v19.8h
+	WORD $0x4e140532 // dup v18.4s, v9.s[2]
+	WORD $0x0e32c1d3 // smull v19.8h, v14.8b, v18.8b
+	WORD $0x4e32c1ce // smull2 v14.8h, v14.16b, v18.16b
+	WORD $0x4e6ebe73 // addp v19.8h, v19.8h, v14.8h
+	WORD $0x4e606a65 // sadalp v5.4s, v19.8h
+	WORD $0x0e32c1f3 // smull v19.8h, v15.8b, v18.8b
+	WORD $0x4e32c1ee // smull2 v14.8h, v15.16b, v18.16b
+	WORD $0x4e6ebe73 // addp v19.8h, v19.8h, v14.8h
+	WORD $0x4e606a66 // sadalp v6.4s, v19.8h
+	WORD $0x0e32c213 // smull v19.8h, v16.8b, v18.8b
+	WORD $0x4e32c20e // smull2 v14.8h, v16.16b, v18.16b
+	WORD $0x4e6ebe73 // addp v19.8h, v19.8h, v14.8h
+	WORD $0x4e606a67 // sadalp v7.4s, v19.8h
+	WORD $0x0e32c233 // smull v19.8h, v17.8b, v18.8b
+	WORD $0x4e32c22e // smull2 v14.8h, v17.16b, v18.16b
+	WORD $0x4e6ebe73 // addp v19.8h, v19.8h, v14.8h
+	WORD $0x4e606a68 // sadalp v8.4s, v19.8h
+	WORD $0x4e0c052e // dup v14.4s, v9.s[1]
+	WORD $0x0e2ec14f // smull v15.8h, v10.8b, v14.8b
+	WORD $0x4e2ec150 // smull2 v16.8h, v10.16b, v14.16b
+	WORD $0x4e70bdef // addp v15.8h, v15.8h, v16.8h
+	WORD $0x4e6069e1 // sadalp v1.4s, v15.8h
+	WORD $0x0e2ec16f // smull v15.8h, v11.8b, v14.8b
+	WORD $0x4e2ec170 // smull2 v16.8h, v11.16b, v14.16b
+	WORD $0x4e70bdef // addp v15.8h, v15.8h, v16.8h
+	WORD $0x4e6069e2 // sadalp v2.4s, v15.8h
+	WORD $0x0e2ec18f // smull v15.8h, v12.8b, v14.8b
+	WORD $0x4e2ec190 // smull2 v16.8h, v12.16b, v14.16b
+	WORD $0x4e70bdef // addp v15.8h, v15.8h, v16.8h
+	WORD $0x4e6069e3 // sadalp v3.4s, v15.8h
+	WORD $0x0e2ec1af // smull v15.8h, v13.8b, v14.8b
+	WORD $0x4e2ec1b0 // smull2 v16.8h, v13.16b, v14.16b
+	WORD $0x4e70bdef // addp v15.8h, v15.8h, v16.8h
+	WORD $0x4e6069e4 // sadalp v4.4s, v15.8h
+	WORD $0x4e1c0529 // dup v9.4s, v9.s[3]
+	WORD $0x0e29c14e // smull v14.8h, v10.8b, v9.8b
+	WORD $0x4e29c14a // smull2 v10.8h, v10.16b, v9.16b
+	WORD $0x4e6abdce // addp v14.8h, v14.8h, v10.8h
+	WORD $0x4e6069c5 // sadalp v5.4s, v14.8h
+	WORD $0x0e29c16e // smull v14.8h, v11.8b, v9.8b
+	WORD $0x4e29c16a // smull2 v10.8h, v11.16b, v9.16b
+	WORD $0x4e6abdce // addp v14.8h, v14.8h, v10.8h
+	WORD $0x4e6069c6 // sadalp v6.4s, v14.8h
+	WORD $0x0e29c18e // smull v14.8h, v12.8b, v9.8b
+	WORD $0x4e29c18a // smull2 v10.8h, v12.16b, v9.16b
+	WORD $0x4e6abdce // addp v14.8h, v14.8h, v10.8h
+	WORD $0x4e6069c7 // sadalp v7.4s, v14.8h
+	WORD $0x0e29c1ae // smull v14.8h, v13.8b, v9.8b
+	WORD $0x4e29c1aa // smull2 v10.8h, v13.16b, v9.16b
+	WORD $0x4e6abdce // addp v14.8h, v14.8h, v10.8h
+	WORD $0x4e6069c8 // sadalp v8.4s, v14.8h
+	ADD $16, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	FLDPQ 0(R6), (F9, F10)
+	FLDPQ 32(R6), (F11, F12)
+	WORD $0x4d40c88d // ld1r {v13.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e29ddae // fmul v14.4s, v13.4s, v9.4s
+	FMOVQ 0(R8), F15
+	WORD $0x4e2ecc2f // fmla v15.4s, v1.4s, v14.4s
+	FMOVQ F15, 0(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e2adda1 // fmul v1.4s, v13.4s, v10.4s
+	FMOVQ 16(R8), F14
+	WORD $0x4e21cc4e // fmla v14.4s, v2.4s, v1.4s
+	FMOVQ F14, 16(R8)
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e2bdda1 // fmul v1.4s, v13.4s, v11.4s
+	FMOVQ 32(R8), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 32(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e2cdda1 // fmul v1.4s, v13.4s, v12.4s
+	FMOVQ 48(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 48(R8)
+	ADD $4, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e29dc22 // fmul v2.4s, v1.4s, v9.4s
+	FMOVQ 128(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 128(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e2adc22 // fmul v2.4s, v1.4s, v10.4s
+	FMOVQ 144(R8), F3
+	WORD $0x4e22ccc3 // fmla v3.4s, v6.4s, v2.4s
+	FMOVQ F3, 144(R8)
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e2bdc22 // fmul v2.4s, v1.4s, v11.4s
+	FMOVQ 160(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 160(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e2cdc21 // fmul v1.4s, v1.4s, v12.4s
+	FMOVQ 176(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 176(R8)
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	ADD $64, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FMOVQ 0(R10), F9
+	FLDPQ 0(R9), (F10, F11)
+	FLDPQ 32(R9), (F12, F13)
+	WORD $0x4f0c554e // shl v14.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f0c556f // shl v15.16b, v11.16b, #4
+	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
+	WORD $0x4f0c5590 // shl v16.16b, v12.16b, #4
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4f0c55b1 // shl v17.16b, v13.16b, #4
+	WORD $0x4e201dad // and v13.16b, v13.16b, v0.16b
+	WORD $0x4e040532 // dup v18.4s, v9.s[0]
+	WORD $0x0e32c1d3 // smull v19.8h, v14.8b, v18.8b
+	WORD $0x4e32c1d4 // smull2 v20.8h, v14.16b, v18.16b
+	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
+	WORD $0x4e606a61 // sadalp v1.4s, v19.8h
+	WORD $0x0e32c1f3 // smull v19.8h, v15.8b, v18.8b
+	WORD $0x4e32c1f4 // smull2 v20.8h, v15.16b, v18.16b
+	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
+	WORD $0x4e606a62 // sadalp v2.4s, v19.8h
+	WORD $0x0e32c213 // smull v19.8h, v16.8b, v18.8b
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
+	WORD $0x4e606a63 // sadalp v3.4s, v19.8h
+	WORD $0x0e32c233 // smull v19.8h, v17.8b, v18.8b
+	WORD $0x4e32c234 // smull2 v20.8h, v17.16b, v18.16b
+	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
+	WORD $0x4e606a64 // sadalp v4.4s, v19.8h
+	WORD $0x4e140532 // dup v18.4s, v9.s[2]
+	WORD $0x0e32c1d3 // smull v19.8h, v14.8b, v18.8b
+	WORD $0x4e32c1ce // smull2 v14.8h, v14.16b, v18.16b
+	WORD $0x4e6ebe73 // addp v19.8h, v19.8h, v14.8h
+	WORD $0x4e606a65 // sadalp v5.4s, v19.8h
+	WORD $0x0e32c1f3 // smull v19.8h, v15.8b, v18.8b
+	WORD $0x4e32c1ee // smull2 v14.8h, v15.16b, v18.16b
+	WORD $0x4e6ebe73 // addp v19.8h, v19.8h, v14.8h
+	WORD $0x4e606a66 // sadalp v6.4s, v19.8h
+	WORD $0x0e32c213 // smull v19.8h, v16.8b, v18.8b
+	WORD $0x4e32c20e // smull2 v14.8h, v16.16b, v18.16b
+	WORD $0x4e6ebe73 // addp v19.8h, v19.8h, v14.8h
+	WORD $0x4e606a67 // sadalp v7.4s, v19.8h
+	WORD $0x0e32c233 // smull v19.8h, v17.8b, v18.8b
+	WORD $0x4e32c22e // smull2 v14.8h, v17.16b, v18.16b
+	WORD $0x4e6ebe73 // addp v19.8h, v19.8h, v14.8h
+	WORD $0x4e606a68 // sadalp v8.4s, v19.8h
+	WORD $0x4e0c052e // dup v14.4s, v9.s[1]
+	WORD $0x0e2ec14f // smull v15.8h, v10.8b, v14.8b
+	WORD $0x4e2ec150 // smull2 v16.8h, v10.16b, v14.16b
+	WORD $0x4e70bdef // addp v15.8h, v15.8h, v16.8h
+	WORD $0x4e6069e1 // sadalp v1.4s, v15.8h
+	WORD $0x0e2ec16f // smull v15.8h, v11.8b, v14.8b
+	WORD $0x4e2ec170 // smull2 v16.8h, v11.16b, v14.16b
+	WORD $0x4e70bdef // addp v15.8h, v15.8h, v16.8h
+	WORD $0x4e6069e2 // sadalp v2.4s, v15.8h
+	WORD $0x0e2ec18f // smull v15.8h, v12.8b, v14.8b
+	WORD $0x4e2ec190 // smull2 v16.8h, v12.16b, v14.16b
+	WORD $0x4e70bdef // addp v15.8h, v15.8h, v16.8h
+	WORD $0x4e6069e3 // sadalp v3.4s, v15.8h
+	WORD $0x0e2ec1af // smull v15.8h, v13.8b, v14.8b
+	WORD $0x4e2ec1b0 // smull2 v16.8h, v13.16b, v14.16b
+	WORD $0x4e70bdef // addp v15.8h, v15.8h, v16.8h
+	WORD $0x4e6069e4 // sadalp v4.4s, v15.8h
+	WORD $0x4e1c0529 // dup v9.4s, v9.s[3]
+	WORD $0x0e29c14e // smull v14.8h, v10.8b, v9.8b
+	WORD $0x4e29c14a // smull2 v10.8h, v10.16b, v9.16b
+	WORD $0x4e6abdce // addp v14.8h, v14.8h, v10.8h
+	WORD $0x4e6069c5 // sadalp v5.4s, v14.8h
+	WORD $0x0e29c16e // smull v14.8h, v11.8b, v9.8b
+	WORD $0x4e29c16a // smull2 v10.8h, v11.16b, v9.16b
+	WORD $0x4e6abdce // addp v14.8h, v14.8h, v10.8h
+	WORD $0x4e6069c6 // sadalp v6.4s, v14.8h
+	WORD $0x0e29c18e // smull v14.8h, v12.8b, v9.8b
+	WORD $0x4e29c18a // smull2 v10.8h, v12.16b, v9.16b
+	WORD $0x4e6abdce // addp v14.8h, v14.8h, v10.8h
+	WORD $0x4e6069c7 // sadalp v7.4s, v14.8h
+	WORD $0x0e29c1ae // smull v14.8h, v13.8b, v9.8b
+	WORD $0x4e29c1aa // smull2 v10.8h, v13.16b, v9.16b
+	WORD $0x4e6abdce // addp v14.8h, v14.8h, v10.8h
+	WORD $0x4e6069c8 // sadalp v8.4s, v14.8h
+	ADD $16, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	FLDPQ 64(R6), (F9, F10)
+	FLDPQ 96(R6), (F11, F12)
+	WORD $0x4d40c88d // ld1r {v13.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e29ddae // fmul v14.4s, v13.4s, v9.4s
+	FMOVQ 64(R8), F15
+	WORD $0x4e2ecc2f // fmla v15.4s, v1.4s, v14.4s
+	FMOVQ F15, 64(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e2adda1 // fmul v1.4s, v13.4s, v10.4s
+	FMOVQ 80(R8), F14
+	WORD $0x4e21cc4e // fmla v14.4s, v2.4s, v1.4s
+	FMOVQ F14, 80(R8)
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e2bdda1 // fmul v1.4s, v13.4s, v11.4s
+	FMOVQ 96(R8), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 96(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e2cdda1 // fmul v1.4s, v13.4s, v12.4s
+	FMOVQ 112(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 112(R8)
+	ADD $4, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e29dc22 // fmul v2.4s, v1.4s, v9.4s
+	FMOVQ 192(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 192(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e2adc22 // fmul v2.4s, v1.4s, v10.4s
+	FMOVQ 208(R8), F3
+	WORD $0x4e22ccc3 // fmla v3.4s, v6.4s, v2.4s
+	FMOVQ F3, 208(R8)
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e2bdc22 // fmul v2.4s, v1.4s, v11.4s
+	FMOVQ 224(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 224(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e2cdc21 // fmul v1.4s, v1.4s, v12.4s
+	FMOVQ 240(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 240(R8)
+	MOVD R10, R3
+	ADD R0<<7, R5, R5
+	ADD $16, R4, R4
+	ADD R7, R6, R6
+	CBNZ R1, block
+	RET
+
+// func i4Integersx4NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i4Integersx4NEON(SB), NOSPLIT, $0-64
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD block+8(FP), R2
+	MOVD x+16(FP), R3
+	MOVD xs+24(FP), R4
+	MOVD q+32(FP), R5
+	MOVD scale+40(FP), R6
+	MOVD lds+48(FP), R7
+	MOVD y+56(FP), R8
+	LSL $2, R7, R7
+	FMOVQ 64(R0), F0
+
+block:
+	CMP R1, R2
+	CSEL LT, R2, R1, R0
+	SUB R0, R1, R1
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $0, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 0(R9), (F19, F20)
+	FLDPQ 32(R9), (F21, F22)
+	WORD $0x4f0c5677 // shl v23.16b, v19.16b, #4
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x4f0c5698 // shl v24.16b, v20.16b, #4
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4f0c56b9 // shl v25.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4f0c56da // shl v26.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e04063b // dup v27.4s, v17.s[0]
+	WORD $0x0e3bc2fc // smull v28.8h, v23.8b, v27.8b
+	WORD $0x4e3bc2fd // smull2 v29.8h, v23.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b81 // sadalp v1.4s, v28.8h
+	WORD $0x0e3bc31c // smull v28.8h, v24.8b, v27.8b
+	WORD $0x4e3bc31d // smull2 v29.8h, v24.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b82 // sadalp v2.4s, v28.8h
+	WORD $0x0e3bc33c // smull v28.8h, v25.8b, v27.8b
+	WORD $0x4e3bc33d // smull2 v29.8h, v25.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b83 // sadalp v3.4s, v28.8h
+	WORD $0x0e3bc35c // smull v28.8h, v26.8b, v27.8b
+	WORD $0x4e3bc35d // smull2 v29.8h, v26.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b84 // sadalp v4.4s, v28.8h
+	WORD $0x4e14063b // dup v27.4s, v17.s[2]
+	WORD $0x0e3bc2fc // smull v28.8h, v23.8b, v27.8b
+	WORD $0x4e3bc2fd // smull2 v29.8h, v23.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b85 // sadalp v5.4s, v28.8h
+	WORD $0x0e3bc31c // smull v28.8h, v24.8b, v27.8b
+	WORD $0x4e3bc31d // smull2 v29.8h, v24.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b86 // sadalp v6.4s, v28.8h
+	WORD $0x0e3bc33c // smull v28.8h, v25.8b, v27.8b
+	WORD $0x4e3bc33d // smull2 v29.8h, v25.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b87 // sadalp v7.4s, v28.8h
+	WORD $0x0e3bc35c // smull v28.8h, v26.8b, v27.8b
+	WORD $0x4e3bc35d // smull2 v29.8h, v26.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b88 // sadalp v8.4s, v28.8h
+	WORD $0x4e04065b // dup v27.4s, v18.s[0]
+	WORD $0x0e3bc2fc // smull v28.8h, v23.8b, v27.8b
+	WORD $0x4e3bc2fd // smull2 v29.8h, v23.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b89 // sadalp v9.4s, v28.8h
+	WORD $0x0e3bc31c // smull v28.8h, v24.8b, v27.8b
+	WORD $0x4e3bc31d // smull2 v29.8h, v24.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b8a // sadalp v10.4s, v28.8h
+	WORD $0x0e3bc33c // smull v28.8h, v25.8b, v27.8b
+	WORD $0x4e3bc33d // smull2 v29.8h, v25.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b8b // sadalp v11.4s, v28.8h
+	WORD $0x0e3bc35c // smull v28.8h, v26.8b, v27.8b
+	WORD $0x4e3bc35d // smull2 v29.8h, v26.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b8c // sadalp v12.4s, v28.8h
+	WORD $0x4e14065b // dup v27.4s, v18.s[2]
+	WORD $0x0e3bc2fc // smull v28.8h, v23.8b, v27.8b
+	WORD $0x4e3bc2f7 // smull2 v23.8h, v23.16b, v27.16b
+	WORD $0x4e77bf9c // addp v28.8h, v28.8h, v23.8h
+	WORD $0x4e606b8d // sadalp v13.4s, v28.8h
+	WORD $0x0e3bc31c // smull v28.8h, v24.8b, v27.8b
+	WORD $0x4e3bc317 // smull2 v23.8h, v24.16b, v27.16b
+	WORD $0x4e77bf9c // addp v28.8h, v28.8h, v23.8h
+	WORD $0x4e606b8e // sadalp v14.4s, v28.8h
+	WORD $0x0e3bc33c // smull v28.8h, v25.8b, v27.8b
+	WORD $0x4e3bc337 // smull2 v23.8h, v25.16b, v27.16b
+	WORD $0x4e77bf9c // addp v28.8h, v28.8h, v23.8h
+	WORD $0x4e606b8f // sadalp v15.4s, v28.8h
+	WORD $0x0e3bc35c // smull v28.8h, v26.8b, v27.8b
+	WORD $0x4e3bc357 // smull2 v23.8h, v26.16b, v27.16b
+	WORD $0x4e77bf9c // addp v28.8h, v28.8h, v23.8h
+	WORD $0x4e606b90 // sadalp v16.4s, v28.8h
+	WORD $0x4e0c0637 // dup v23.4s, v17.s[1]
+	WORD $0x0e37c278 // smull v24.8h, v19.8b, v23.8b
+	WORD $0x4e37c279 // smull2 v25.8h, v19.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b01 // sadalp v1.4s, v24.8h
+	WORD $0x0e37c298 // smull v24.8h, v20.8b, v23.8b
+	WORD $0x4e37c299 // smull2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b03 // sadalp v3.4s, v24.8h
+	WORD $0x0e37c2d8 // smull v24.8h, v22.8b, v23.8b
+	WORD $0x4e37c2d9 // smull2 v25.8h, v22.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e1c0631 // dup v17.4s, v17.s[3]
+	WORD $0x0e31c277 // smull v23.8h, v19.8b, v17.8b
+	WORD $0x4e31c278 // smull2 v24.8h, v19.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae5 // sadalp v5.4s, v23.8h
+	WORD $0x0e31c297 // smull v23.8h, v20.8b, v17.8b
+	WORD $0x4e31c298 // smull2 v24.8h, v20.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae6 // sadalp v6.4s, v23.8h
+	WORD $0x0e31c2b7 // smull v23.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b8 // smull2 v24.8h, v21.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae7 // sadalp v7.4s, v23.8h
+	WORD $0x0e31c2d7 // smull v23.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d8 // smull2 v24.8h, v22.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae8 // sadalp v8.4s, v23.8h
+	WORD $0x4e0c0651 // dup v17.4s, v18.s[1]
+	WORD $0x0e31c277 // smull v23.8h, v19.8b, v17.8b
+	WORD $0x4e31c278 // smull2 v24.8h, v19.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae9 // sadalp v9.4s, v23.8h
+	WORD $0x0e31c297 // smull v23.8h, v20.8b, v17.8b
+	WORD $0x4e31c298 // smull2 v24.8h, v20.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aea // sadalp v10.4s, v23.8h
+	WORD $0x0e31c2b7 // smull v23.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b8 // smull2 v24.8h, v21.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aeb // sadalp v11.4s, v23.8h
+	WORD $0x0e31c2d7 // smull v23.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d8 // smull2 v24.8h, v22.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aec // sadalp v12.4s, v23.8h
+	WORD $0x4e1c0651 // dup v17.4s, v18.s[3]
+	WORD $0x0e31c272 // smull v18.8h, v19.8b, v17.8b
+	WORD $0x4e31c273 // smull2 v19.8h, v19.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4d // sadalp v13.4s, v18.8h
+	WORD $0x0e31c292 // smull v18.8h, v20.8b, v17.8b
+	WORD $0x4e31c293 // smull2 v19.8h, v20.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4e // sadalp v14.4s, v18.8h
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4f // sadalp v15.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a50 // sadalp v16.4s, v18.8h
+	ADD $32, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	FLDPQ 0(R6), (F17, F18)
+	FLDPQ 32(R6), (F19, F20)
+	WORD $0x4d40c895 // ld1r {v21.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e31deb6 // fmul v22.4s, v21.4s, v17.4s
+	FMOVQ 0(R8), F23
+	WORD $0x4e36cc37 // fmla v23.4s, v1.4s, v22.4s
+	FMOVQ F23, 0(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e32dea1 // fmul v1.4s, v21.4s, v18.4s
+	FMOVQ 16(R8), F22
+	WORD $0x4e21cc56 // fmla v22.4s, v2.4s, v1.4s
+	FMOVQ F22, 16(R8)
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e33dea1 // fmul v1.4s, v21.4s, v19.4s
+	FMOVQ 32(R8), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 32(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e34dea1 // fmul v1.4s, v21.4s, v20.4s
+	FMOVQ 48(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 48(R8)
+	ADD $4, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 128(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 128(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 144(R8), F3
+	WORD $0x4e22ccc3 // fmla v3.4s, v6.4s, v2.4s
+	FMOVQ F3, 144(R8)
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 160(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 160(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 176(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 176(R8)
+	ADD $8, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 256(R8), F3
+	WORD $0x4e22cd23 // fmla v3.4s, v9.4s, v2.4s
+	FMOVQ F3, 256(R8)
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 272(R8), F3
+	WORD $0x4e22cd43 // fmla v3.4s, v10.4s, v2.4s
+	FMOVQ F3, 272(R8)
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 288(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 288(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 304(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 304(R8)
+	ADD $12, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 384(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 384(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 400(R8), F3
+	WORD $0x4e22cdc3 // fmla v3.4s, v14.4s, v2.4s
+	FMOVQ F3, 400(R8)
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 416(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 416(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 432(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 432(R8)
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $64, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 0(R9), (F19, F20)
+	FLDPQ 32(R9), (F21, F22)
+	WORD $0x4f0c5677 // shl v23.16b, v19.16b, #4
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x4f0c5698 // shl v24.16b, v20.16b, #4
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4f0c56b9 // shl v25.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4f0c56da // shl v26.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e04063b // dup v27.4s, v17.s[0]
+	WORD $0x0e3bc2fc // smull v28.8h, v23.8b, v27.8b
+	WORD $0x4e3bc2fd // smull2 v29.8h, v23.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b81 // sadalp v1.4s, v28.8h
+	WORD $0x0e3bc31c // smull v28.8h, v24.8b, v27.8b
+	WORD $0x4e3bc31d // smull2 v29.8h, v24.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b82 // sadalp v2.4s, v28.8h
+	WORD $0x0e3bc33c // smull v28.8h, v25.8b, v27.8b
+	WORD $0x4e3bc33d // smull2 v29.8h, v25.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b83 // sadalp v3.4s, v28.8h
+	WORD $0x0e3bc35c // smull v28.8h, v26.8b, v27.8b
+	WORD $0x4e3bc35d // smull2 v29.8h, v26.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b84 // sadalp v4.4s, v28.8h
+	WORD $0x4e14063b // dup v27.4s, v17.s[2]
+	WORD $0x0e3bc2fc // smull v28.8h, v23.8b, v27.8b
+	WORD $0x4e3bc2fd // smull2 v29.8h, v23.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b85 // sadalp v5.4s, v28.8h
+	WORD $0x0e3bc31c // smull v28.8h, v24.8b, v27.8b
+	WORD $0x4e3bc31d // smull2 v29.8h, v24.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b86 // sadalp v6.4s, v28.8h
+	WORD $0x0e3bc33c // smull v28.8h, v25.8b, v27.8b
+	WORD $0x4e3bc33d // smull2 v29.8h, v25.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b87 // sadalp v7.4s, v28.8h
+	WORD $0x0e3bc35c // smull v28.8h, v26.8b, v27.8b
+	WORD $0x4e3bc35d // smull2 v29.8h, v26.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b88 // sadalp v8.4s, v28.8h
+	WORD $0x4e04065b // dup v27.4s, v18.s[0]
+	WORD $0x0e3bc2fc // smull v28.8h, v23.8b, v27.8b
+	WORD $0x4e3bc2fd // smull2 v29.8h, v23.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b89 // sadalp v9.4s, v28.8h
+	WORD $0x0e3bc31c // smull v28.8h, v24.8b, v27.8b
+	WORD $0x4e3bc31d // smull2 v29.8h, v24.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b8a // sadalp v10.4s, v28.8h
+	WORD $0x0e3bc33c // smull v28.8h, v25.8b, v27.8b
+	WORD $0x4e3bc33d // smull2 v29.8h, v25.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b8b // sadalp v11.4s, v28.8h
+	WORD $0x0e3bc35c // smull v28.8h, v26.8b, v27.8b
+	WORD $0x4e3bc35d // smull2 v29.8h, v26.16b, v27.16b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b8c // sadalp v12.4s, v28.8h
+	WORD $0x4e14065b // dup v27.4s, v18.s[2]
+	WORD $0x0e3bc2fc // smull v28.8h, v23.8b, v27.8b
+	WORD $0x4e3bc2f7 // smull2 v23.8h, v23.16b, v27.16b
+	WORD $0x4e77bf9c // addp v28.8h, v28.8h, v23.8h
+	WORD $0x4e606b8d // sadalp v13.4s, v28.8h
+	WORD $0x0e3bc31c // smull v28.8h, v24.8b, v27.8b
+	WORD $0x4e3bc317 // smull2 v23.8h, v24.16b, v27.16b
+	WORD $0x4e77bf9c // addp v28.8h, v28.8h, v23.8h
+	WORD $0x4e606b8e // sadalp v14.4s, v28.8h
+	WORD $0x0e3bc33c // smull v28.8h, v25.8b, v27.8b
+	WORD $0x4e3bc337 // smull2 v23.8h, v25.16b, v27.16b
+	WORD $0x4e77bf9c // addp v28.8h, v28.8h, v23.8h
+	WORD $0x4e606b8f // sadalp v15.4s, v28.8h
+	WORD $0x0e3bc35c // smull v28.8h, v26.8b, v27.8b
+	WORD $0x4e3bc357 // smull2 v23.8h, v26.16b, v27.16b
+	WORD $0x4e77bf9c // addp v28.8h, v28.8h, v23.8h
+	WORD $0x4e606b90 // sadalp v16.4s, v28.8h
+	WORD $0x4e0c0637 // dup v23.4s, v17.s[1]
+	WORD $0x0e37c278 // smull v24.8h, v19.8b, v23.8b
+	WORD $0x4e37c279 // smull2 v25.8h, v19.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b01 // sadalp v1.4s, v24.8h
+	WORD $0x0e37c298 // smull v24.8h, v20.8b, v23.8b
+	WORD $0x4e37c299 // smull2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b03 // sadalp v3.4s, v24.8h
+	WORD $0x0e37c2d8 // smull v24.8h, v22.8b, v23.8b
+	WORD $0x4e37c2d9 // smull2 v25.8h, v22.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e1c0631 // dup v17.4s, v17.s[3]
+	WORD $0x0e31c277 // smull v23.8h, v19.8b, v17.8b
+	WORD $0x4e31c278 // smull2 v24.8h, v19.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae5 // sadalp v5.4s, v23.8h
+	WORD $0x0e31c297 // smull v23.8h, v20.8b, v17.8b
+	WORD $0x4e31c298 // smull2 v24.8h, v20.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae6 // sadalp v6.4s, v23.8h
+	WORD $0x0e31c2b7 // smull v23.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b8 // smull2 v24.8h, v21.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae7 // sadalp v7.4s, v23.8h
+	WORD $0x0e31c2d7 // smull v23.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d8 // smull2 v24.8h, v22.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae8 // sadalp v8.4s, v23.8h
+	WORD $0x4e0c0651 // dup v17.4s, v18.s[1]
+	WORD $0x0e31c277 // smull v23.8h, v19.8b, v17.8b
+	WORD $0x4e31c278 // smull2 v24.8h, v19.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae9 // sadalp v9.4s, v23.8h
+	WORD $0x0e31c297 // smull v23.8h, v20.8b, v17.8b
+	WORD $0x4e31c298 // smull2 v24.8h, v20.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aea // sadalp v10.4s, v23.8h
+	WORD $0x0e31c2b7 // smull v23.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b8 // smull2 v24.8h, v21.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aeb // sadalp v11.4s, v23.8h
+	WORD $0x0e31c2d7 // smull v23.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d8 // smull2 v24.8h, v22.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606aec // sadalp v12.4s, v23.8h
+	WORD $0x4e1c0651 // dup v17.4s, v18.s[3]
+	WORD $0x0e31c272 // smull v18.8h, v19.8b, v17.8b
+	WORD $0x4e31c273 // smull2 v19.8h, v19.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4d // sadalp v13.4s, v18.8h
+	WORD $0x0e31c292 // smull v18.8h, v20.8b, v17.8b
+	WORD $0x4e31c293 // smull2 v19.8h, v20.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4e // sadalp v14.4s, v18.8h
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4f // sadalp v15.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a50 // sadalp v16.4s, v18.8h
+	ADD $32, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	FLDPQ 64(R6), (F17, F18)
+	FLDPQ 96(R6), (F19, F20)
+	WORD $0x4d40c895 // ld1r {v21.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e31deb6 // fmul v22.4s, v21.4s, v17.4s
+	FMOVQ 64(R8), F23
+	WORD $0x4e36cc37 // fmla v23.4s, v1.4s, v22.4s
+	FMOVQ F23, 64(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e32dea1 // fmul v1.4s, v21.4s, v18.4s
+	FMOVQ 80(R8), F22
+	WORD $0x4e21cc56 // fmla v22.4s, v2.4s, v1.4s
+	FMOVQ F22, 80(R8)
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e33dea1 // fmul v1.4s, v21.4s, v19.4s
+	FMOVQ 96(R8), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 96(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e34dea1 // fmul v1.4s, v21.4s, v20.4s
+	FMOVQ 112(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 112(R8)
+	ADD $4, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 192(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 192(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 208(R8), F3
+	WORD $0x4e22ccc3 // fmla v3.4s, v6.4s, v2.4s
+	FMOVQ F3, 208(R8)
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 224(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 224(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 240(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 240(R8)
+	ADD $8, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 320(R8), F3
+	WORD $0x4e22cd23 // fmla v3.4s, v9.4s, v2.4s
+	FMOVQ F3, 320(R8)
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 336(R8), F3
+	WORD $0x4e22cd43 // fmla v3.4s, v10.4s, v2.4s
+	FMOVQ F3, 336(R8)
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 352(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 352(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 368(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 368(R8)
+	ADD $12, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 448(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 448(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 464(R8), F3
+	WORD $0x4e22cdc3 // fmla v3.4s, v14.4s, v2.4s
+	FMOVQ F3, 464(R8)
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 480(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 480(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 496(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 496(R8)
+	MOVD R10, R3
+	ADD R0<<7, R5, R5
+	ADD $32, R4, R4
+	ADD R7, R6, R6
+	CBNZ R1, block
+	RET
+
+// func i4Integersx8NEON(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i4Integersx8NEON(SB), NOSPLIT, $0-64
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD block+8(FP), R2
+	MOVD x+16(FP), R3
+	MOVD xs+24(FP), R4
+	MOVD q+32(FP), R5
+	MOVD scale+40(FP), R6
+	MOVD lds+48(FP), R7
+	MOVD y+56(FP), R8
+	LSL $2, R7, R7
+	FMOVQ 64(R0), F0
+
+block:
+	CMP R1, R2
+	CSEL LT, R2, R1, R0
+	SUB R0, R1, R1
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $0, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 32(R10), (F19, F20)
+	FLDPQ 0(R9), (F21, F22)
+	WORD $0x4f0c56b7 // shl v23.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4f0c56d8 // shl v24.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e040639 // dup v25.4s, v17.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b41 // sadalp v1.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b42 // sadalp v2.4s, v26.8h
+	WORD $0x4e140639 // dup v25.4s, v17.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b43 // sadalp v3.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b44 // sadalp v4.4s, v26.8h
+	WORD $0x4e040659 // dup v25.4s, v18.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b45 // sadalp v5.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b46 // sadalp v6.4s, v26.8h
+	WORD $0x4e140659 // dup v25.4s, v18.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b47 // sadalp v7.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b48 // sadalp v8.4s, v26.8h
+	WORD $0x4e040679 // dup v25.4s, v19.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b49 // sadalp v9.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4a // sadalp v10.4s, v26.8h
+	WORD $0x4e140679 // dup v25.4s, v19.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4b // sadalp v11.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4c // sadalp v12.4s, v26.8h
+	WORD $0x4e040699 // dup v25.4s, v20.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4d // sadalp v13.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4e // sadalp v14.4s, v26.8h
+	WORD $0x4e140699 // dup v25.4s, v20.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2f7 // smull2 v23.8h, v23.16b, v25.16b
+	WORD $0x4e77bf5a // addp v26.8h, v26.8h, v23.8h
+	WORD $0x4e606b4f // sadalp v15.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c317 // smull2 v23.8h, v24.16b, v25.16b
+	WORD $0x4e77bf5a // addp v26.8h, v26.8h, v23.8h
+	WORD $0x4e606b50 // sadalp v16.4s, v26.8h
+	WORD $0x4e0c0637 // dup v23.4s, v17.s[1]
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b01 // sadalp v1.4s, v24.8h
+	WORD $0x0e37c2d8 // smull v24.8h, v22.8b, v23.8b
+	WORD $0x4e37c2d9 // smull2 v25.8h, v22.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x4e1c0631 // dup v17.4s, v17.s[3]
+	WORD $0x0e31c2b7 // smull v23.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b8 // smull2 v24.8h, v21.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae3 // sadalp v3.4s, v23.8h
+	WORD $0x0e31c2d7 // smull v23.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d8 // smull2 v24.8h, v22.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae4 // sadalp v4.4s, v23.8h
+	WORD $0x4e0c0651 // dup v17.4s, v18.s[1]
+	WORD $0x0e31c2b7 // smull v23.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b8 // smull2 v24.8h, v21.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae5 // sadalp v5.4s, v23.8h
+	WORD $0x0e31c2d7 // smull v23.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d8 // smull2 v24.8h, v22.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae6 // sadalp v6.4s, v23.8h
+	WORD $0x4e1c0651 // dup v17.4s, v18.s[3]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b7 // smull2 v23.8h, v21.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d7 // smull2 v23.8h, v22.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a48 // sadalp v8.4s, v18.8h
+	WORD $0x4e0c0671 // dup v17.4s, v19.s[1]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b7 // smull2 v23.8h, v21.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a49 // sadalp v9.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d7 // smull2 v23.8h, v22.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a4a // sadalp v10.4s, v18.8h
+	WORD $0x4e1c0671 // dup v17.4s, v19.s[3]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4b // sadalp v11.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4c // sadalp v12.4s, v18.8h
+	WORD $0x4e0c0691 // dup v17.4s, v20.s[1]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4d // sadalp v13.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4e // sadalp v14.4s, v18.8h
+	WORD $0x4e1c0691 // dup v17.4s, v20.s[3]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4f // sadalp v15.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a50 // sadalp v16.4s, v18.8h
+	ADD $64, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	FLDPQ 0(R6), (F17, F18)
+	WORD $0x4d40c893 // ld1r {v19.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e31de74 // fmul v20.4s, v19.4s, v17.4s
+	FMOVQ 0(R8), F21
+	WORD $0x4e34cc35 // fmla v21.4s, v1.4s, v20.4s
+	FMOVQ F21, 0(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e32de61 // fmul v1.4s, v19.4s, v18.4s
+	FMOVQ 16(R8), F19
+	WORD $0x4e21cc53 // fmla v19.4s, v2.4s, v1.4s
+	FMOVQ F19, 16(R8)
+	ADD $4, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 128(R8), F19
+	WORD $0x4e22cc73 // fmla v19.4s, v3.4s, v2.4s
+	FMOVQ F19, 128(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 144(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 144(R8)
+	ADD $8, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 256(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 256(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 272(R8), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 272(R8)
+	ADD $12, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 384(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 384(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 400(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 400(R8)
+	ADD $16, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 512(R8), F3
+	WORD $0x4e22cd23 // fmla v3.4s, v9.4s, v2.4s
+	FMOVQ F3, 512(R8)
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 528(R8), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 528(R8)
+	ADD $20, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 640(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 640(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 656(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 656(R8)
+	ADD $24, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 768(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 768(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 784(R8), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 784(R8)
+	ADD $28, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 896(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 896(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 912(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 912(R8)
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $32, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 32(R10), (F19, F20)
+	FLDPQ 0(R9), (F21, F22)
+	WORD $0x4f0c56b7 // shl v23.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4f0c56d8 // shl v24.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e040639 // dup v25.4s, v17.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b41 // sadalp v1.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b42 // sadalp v2.4s, v26.8h
+	WORD $0x4e140639 // dup v25.4s, v17.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b43 // sadalp v3.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b44 // sadalp v4.4s, v26.8h
+	WORD $0x4e040659 // dup v25.4s, v18.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b45 // sadalp v5.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b46 // sadalp v6.4s, v26.8h
+	WORD $0x4e140659 // dup v25.4s, v18.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b47 // sadalp v7.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b48 // sadalp v8.4s, v26.8h
+	WORD $0x4e040679 // dup v25.4s, v19.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b49 // sadalp v9.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4a // sadalp v10.4s, v26.8h
+	WORD $0x4e140679 // dup v25.4s, v19.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4b // sadalp v11.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4c // sadalp v12.4s, v26.8h
+	WORD $0x4e040699 // dup v25.4s, v20.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4d // sadalp v13.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4e // sadalp v14.4s, v26.8h
+	WORD $0x4e140699 // dup v25.4s, v20.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2f7 // smull2 v23.8h, v23.16b, v25.16b
+	WORD $0x4e77bf5a // addp v26.8h, v26.8h, v23.8h
+	WORD $0x4e606b4f // sadalp v15.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c317 // smull2 v23.8h, v24.16b, v25.16b
+	WORD $0x4e77bf5a // addp v26.8h, v26.8h, v23.8h
+	WORD $0x4e606b50 // sadalp v16.4s, v26.8h
+	WORD $0x4e0c0637 // dup v23.4s, v17.s[1]
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b01 // sadalp v1.4s, v24.8h
+	WORD $0x0e37c2d8 // smull v24.8h, v22.8b, v23.8b
+	WORD $0x4e37c2d9 // smull2 v25.8h, v22.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x4e1c0631 // dup v17.4s, v17.s[3]
+	WORD $0x0e31c2b7 // smull v23.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b8 // smull2 v24.8h, v21.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae3 // sadalp v3.4s, v23.8h
+	WORD $0x0e31c2d7 // smull v23.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d8 // smull2 v24.8h, v22.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae4 // sadalp v4.4s, v23.8h
+	WORD $0x4e0c0651 // dup v17.4s, v18.s[1]
+	WORD $0x0e31c2b7 // smull v23.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b8 // smull2 v24.8h, v21.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae5 // sadalp v5.4s, v23.8h
+	WORD $0x0e31c2d7 // smull v23.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d8 // smull2 v24.8h, v22.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae6 // sadalp v6.4s, v23.8h
+	WORD $0x4e1c0651 // dup v17.4s, v18.s[3]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b7 // smull2 v23.8h, v21.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d7 // smull2 v23.8h, v22.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a48 // sadalp v8.4s, v18.8h
+	WORD $0x4e0c0671 // dup v17.4s, v19.s[1]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b7 // smull2 v23.8h, v21.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a49 // sadalp v9.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d7 // smull2 v23.8h, v22.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a4a // sadalp v10.4s, v18.8h
+	WORD $0x4e1c0671 // dup v17.4s, v19.s[3]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4b // sadalp v11.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4c // sadalp v12.4s, v18.8h
+	WORD $0x4e0c0691 // dup v17.4s, v20.s[1]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4d // sadalp v13.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4e // sadalp v14.4s, v18.8h
+	WORD $0x4e1c0691 // dup v17.4s, v20.s[3]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4f // sadalp v15.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a50 // sadalp v16.4s, v18.8h
+	ADD $64, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	FLDPQ 32(R6), (F17, F18)
+	WORD $0x4d40c893 // ld1r {v19.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e31de74 // fmul v20.4s, v19.4s, v17.4s
+	FMOVQ 32(R8), F21
+	WORD $0x4e34cc35 // fmla v21.4s, v1.4s, v20.4s
+	FMOVQ F21, 32(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e32de61 // fmul v1.4s, v19.4s, v18.4s
+	FMOVQ 48(R8), F19
+	WORD $0x4e21cc53 // fmla v19.4s, v2.4s, v1.4s
+	FMOVQ F19, 48(R8)
+	ADD $4, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 160(R8), F19
+	WORD $0x4e22cc73 // fmla v19.4s, v3.4s, v2.4s
+	FMOVQ F19, 160(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 176(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 176(R8)
+	ADD $8, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 288(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 288(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 304(R8), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 304(R8)
+	ADD $12, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 416(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 416(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 432(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 432(R8)
+	ADD $16, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 544(R8), F3
+	WORD $0x4e22cd23 // fmla v3.4s, v9.4s, v2.4s
+	FMOVQ F3, 544(R8)
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 560(R8), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 560(R8)
+	ADD $20, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 672(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 672(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 688(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 688(R8)
+	ADD $24, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 800(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 800(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 816(R8), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 816(R8)
+	ADD $28, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 928(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 928(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 944(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 944(R8)
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $64, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet2:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 32(R10), (F19, F20)
+	FLDPQ 0(R9), (F21, F22)
+	WORD $0x4f0c56b7 // shl v23.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4f0c56d8 // shl v24.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e040639 // dup v25.4s, v17.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b41 // sadalp v1.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b42 // sadalp v2.4s, v26.8h
+	WORD $0x4e140639 // dup v25.4s, v17.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b43 // sadalp v3.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b44 // sadalp v4.4s, v26.8h
+	WORD $0x4e040659 // dup v25.4s, v18.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b45 // sadalp v5.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b46 // sadalp v6.4s, v26.8h
+	WORD $0x4e140659 // dup v25.4s, v18.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b47 // sadalp v7.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b48 // sadalp v8.4s, v26.8h
+	WORD $0x4e040679 // dup v25.4s, v19.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b49 // sadalp v9.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4a // sadalp v10.4s, v26.8h
+	WORD $0x4e140679 // dup v25.4s, v19.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4b // sadalp v11.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4c // sadalp v12.4s, v26.8h
+	WORD $0x4e040699 // dup v25.4s, v20.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4d // sadalp v13.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4e // sadalp v14.4s, v26.8h
+	WORD $0x4e140699 // dup v25.4s, v20.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2f7 // smull2 v23.8h, v23.16b, v25.16b
+	WORD $0x4e77bf5a // addp v26.8h, v26.8h, v23.8h
+	WORD $0x4e606b4f // sadalp v15.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c317 // smull2 v23.8h, v24.16b, v25.16b
+	WORD $0x4e77bf5a // addp v26.8h, v26.8h, v23.8h
+	WORD $0x4e606b50 // sadalp v16.4s, v26.8h
+	WORD $0x4e0c0637 // dup v23.4s, v17.s[1]
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b01 // sadalp v1.4s, v24.8h
+	WORD $0x0e37c2d8 // smull v24.8h, v22.8b, v23.8b
+	WORD $0x4e37c2d9 // smull2 v25.8h, v22.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x4e1c0631 // dup v17.4s, v17.s[3]
+	WORD $0x0e31c2b7 // smull v23.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b8 // smull2 v24.8h, v21.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae3 // sadalp v3.4s, v23.8h
+	WORD $0x0e31c2d7 // smull v23.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d8 // smull2 v24.8h, v22.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae4 // sadalp v4.4s, v23.8h
+	WORD $0x4e0c0651 // dup v17.4s, v18.s[1]
+	WORD $0x0e31c2b7 // smull v23.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b8 // smull2 v24.8h, v21.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae5 // sadalp v5.4s, v23.8h
+	WORD $0x0e31c2d7 // smull v23.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d8 // smull2 v24.8h, v22.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae6 // sadalp v6.4s, v23.8h
+	WORD $0x4e1c0651 // dup v17.4s, v18.s[3]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b7 // smull2 v23.8h, v21.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d7 // smull2 v23.8h, v22.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a48 // sadalp v8.4s, v18.8h
+	WORD $0x4e0c0671 // dup v17.4s, v19.s[1]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b7 // smull2 v23.8h, v21.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a49 // sadalp v9.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d7 // smull2 v23.8h, v22.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a4a // sadalp v10.4s, v18.8h
+	WORD $0x4e1c0671 // dup v17.4s, v19.s[3]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4b // sadalp v11.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4c // sadalp v12.4s, v18.8h
+	WORD $0x4e0c0691 // dup v17.4s, v20.s[1]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4d // sadalp v13.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4e // sadalp v14.4s, v18.8h
+	WORD $0x4e1c0691 // dup v17.4s, v20.s[3]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4f // sadalp v15.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a50 // sadalp v16.4s, v18.8h
+	ADD $64, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet2
+	FLDPQ 64(R6), (F17, F18)
+	WORD $0x4d40c893 // ld1r {v19.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e31de74 // fmul v20.4s, v19.4s, v17.4s
+	FMOVQ 64(R8), F21
+	WORD $0x4e34cc35 // fmla v21.4s, v1.4s, v20.4s
+	FMOVQ F21, 64(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e32de61 // fmul v1.4s, v19.4s, v18.4s
+	FMOVQ 80(R8), F19
+	WORD $0x4e21cc53 // fmla v19.4s, v2.4s, v1.4s
+	FMOVQ F19, 80(R8)
+	ADD $4, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 192(R8), F19
+	WORD $0x4e22cc73 // fmla v19.4s, v3.4s, v2.4s
+	FMOVQ F19, 192(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 208(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 208(R8)
+	ADD $8, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 320(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 320(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 336(R8), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 336(R8)
+	ADD $12, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 448(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 448(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 464(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 464(R8)
+	ADD $16, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 576(R8), F3
+	WORD $0x4e22cd23 // fmla v3.4s, v9.4s, v2.4s
+	FMOVQ F3, 576(R8)
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 592(R8), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 592(R8)
+	ADD $20, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 704(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 704(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 720(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 720(R8)
+	ADD $24, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 832(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 832(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 848(R8), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 848(R8)
+	ADD $28, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 960(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 960(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 976(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 976(R8)
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $96, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet3:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 32(R10), (F19, F20)
+	FLDPQ 0(R9), (F21, F22)
+	WORD $0x4f0c56b7 // shl v23.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4f0c56d8 // shl v24.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e040639 // dup v25.4s, v17.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b41 // sadalp v1.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b42 // sadalp v2.4s, v26.8h
+	WORD $0x4e140639 // dup v25.4s, v17.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b43 // sadalp v3.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b44 // sadalp v4.4s, v26.8h
+	WORD $0x4e040659 // dup v25.4s, v18.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b45 // sadalp v5.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b46 // sadalp v6.4s, v26.8h
+	WORD $0x4e140659 // dup v25.4s, v18.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b47 // sadalp v7.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b48 // sadalp v8.4s, v26.8h
+	WORD $0x4e040679 // dup v25.4s, v19.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b49 // sadalp v9.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4a // sadalp v10.4s, v26.8h
+	WORD $0x4e140679 // dup v25.4s, v19.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4b // sadalp v11.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4c // sadalp v12.4s, v26.8h
+	WORD $0x4e040699 // dup v25.4s, v20.s[0]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2fb // smull2 v27.8h, v23.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4d // sadalp v13.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c31b // smull2 v27.8h, v24.16b, v25.16b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b4e // sadalp v14.4s, v26.8h
+	WORD $0x4e140699 // dup v25.4s, v20.s[2]
+	WORD $0x0e39c2fa // smull v26.8h, v23.8b, v25.8b
+	WORD $0x4e39c2f7 // smull2 v23.8h, v23.16b, v25.16b
+	WORD $0x4e77bf5a // addp v26.8h, v26.8h, v23.8h
+	WORD $0x4e606b4f // sadalp v15.4s, v26.8h
+	WORD $0x0e39c31a // smull v26.8h, v24.8b, v25.8b
+	WORD $0x4e39c317 // smull2 v23.8h, v24.16b, v25.16b
+	WORD $0x4e77bf5a // addp v26.8h, v26.8h, v23.8h
+	WORD $0x4e606b50 // sadalp v16.4s, v26.8h
+	WORD $0x4e0c0637 // dup v23.4s, v17.s[1]
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b01 // sadalp v1.4s, v24.8h
+	WORD $0x0e37c2d8 // smull v24.8h, v22.8b, v23.8b
+	WORD $0x4e37c2d9 // smull2 v25.8h, v22.16b, v23.16b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x4e1c0631 // dup v17.4s, v17.s[3]
+	WORD $0x0e31c2b7 // smull v23.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b8 // smull2 v24.8h, v21.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae3 // sadalp v3.4s, v23.8h
+	WORD $0x0e31c2d7 // smull v23.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d8 // smull2 v24.8h, v22.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae4 // sadalp v4.4s, v23.8h
+	WORD $0x4e0c0651 // dup v17.4s, v18.s[1]
+	WORD $0x0e31c2b7 // smull v23.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b8 // smull2 v24.8h, v21.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae5 // sadalp v5.4s, v23.8h
+	WORD $0x0e31c2d7 // smull v23.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d8 // smull2 v24.8h, v22.16b, v17.16b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606ae6 // sadalp v6.4s, v23.8h
+	WORD $0x4e1c0651 // dup v17.4s, v18.s[3]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b7 // smull2 v23.8h, v21.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d7 // smull2 v23.8h, v22.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a48 // sadalp v8.4s, v18.8h
+	WORD $0x4e0c0671 // dup v17.4s, v19.s[1]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b7 // smull2 v23.8h, v21.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a49 // sadalp v9.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d7 // smull2 v23.8h, v22.16b, v17.16b
+	WORD $0x4e77be52 // addp v18.8h, v18.8h, v23.8h
+	WORD $0x4e606a4a // sadalp v10.4s, v18.8h
+	WORD $0x4e1c0671 // dup v17.4s, v19.s[3]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4b // sadalp v11.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4c // sadalp v12.4s, v18.8h
+	WORD $0x4e0c0691 // dup v17.4s, v20.s[1]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4d // sadalp v13.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4e // sadalp v14.4s, v18.8h
+	WORD $0x4e1c0691 // dup v17.4s, v20.s[3]
+	WORD $0x0e31c2b2 // smull v18.8h, v21.8b, v17.8b
+	WORD $0x4e31c2b3 // smull2 v19.8h, v21.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a4f // sadalp v15.4s, v18.8h
+	WORD $0x0e31c2d2 // smull v18.8h, v22.8b, v17.8b
+	WORD $0x4e31c2d3 // smull2 v19.8h, v22.16b, v17.16b
+	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
+	WORD $0x4e606a50 // sadalp v16.4s, v18.8h
+	ADD $64, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet3
+	FLDPQ 96(R6), (F17, F18)
+	WORD $0x4d40c893 // ld1r {v19.4s}, [x4]
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e31de74 // fmul v20.4s, v19.4s, v17.4s
+	FMOVQ 96(R8), F21
+	WORD $0x4e34cc35 // fmla v21.4s, v1.4s, v20.4s
+	FMOVQ F21, 96(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e32de61 // fmul v1.4s, v19.4s, v18.4s
+	FMOVQ 112(R8), F19
+	WORD $0x4e21cc53 // fmla v19.4s, v2.4s, v1.4s
+	FMOVQ F19, 112(R8)
+	ADD $4, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 224(R8), F19
+	WORD $0x4e22cc73 // fmla v19.4s, v3.4s, v2.4s
+	FMOVQ F19, 224(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 240(R8), F2
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	FMOVQ F2, 240(R8)
+	ADD $8, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 352(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 352(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 368(R8), F2
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	FMOVQ F2, 368(R8)
+	ADD $12, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 480(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 480(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 496(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 496(R8)
+	ADD $16, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 608(R8), F3
+	WORD $0x4e22cd23 // fmla v3.4s, v9.4s, v2.4s
+	FMOVQ F3, 608(R8)
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 624(R8), F2
+	WORD $0x4e21cd42 // fmla v2.4s, v10.4s, v1.4s
+	FMOVQ F2, 624(R8)
+	ADD $20, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 736(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 736(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 752(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 752(R8)
+	ADD $24, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 864(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 864(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 880(R8), F2
+	WORD $0x4e21cdc2 // fmla v2.4s, v14.4s, v1.4s
+	FMOVQ F2, 880(R8)
+	ADD $28, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e31dc22 // fmul v2.4s, v1.4s, v17.4s
+	FMOVQ 992(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 992(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 1008(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 1008(R8)
+	MOVD R10, R3
+	ADD R0<<7, R5, R5
+	ADD $64, R4, R4
+	ADD R7, R6, R6
+	CBNZ R1, block
+	RET
+
+// func i4Integersx4SMMLA(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i4Integersx4SMMLA(SB), NOSPLIT, $0-64
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD block+8(FP), R2
+	MOVD x+16(FP), R3
+	MOVD xs+24(FP), R4
+	MOVD q+32(FP), R5
+	MOVD scale+40(FP), R6
+	MOVD lds+48(FP), R7
+	MOVD y+56(FP), R8
+	LSL $2, R7, R7
+	FMOVQ 64(R0), F0
+
+block:
+	CMP R1, R2
+	CSEL LT, R2, R1, R0
+	SUB R0, R1, R1
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $0, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 0(R9), (F19, F20)
+	FLDPQ 32(R9), (F21, F22)
+	WORD $0x4f0c5677 // shl v23.16b, v19.16b, #4
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x4e933af8 // zip1 v24.4s, v23.4s, v19.4s
+	WORD $0x4e937af3 // zip2 v19.4s, v23.4s, v19.4s
+	WORD $0x4e98a621 // smmla v1.4s, v17.16b, v24.16b
+	WORD $0x4e93a625 // smmla v5.4s, v17.16b, v19.16b
+	WORD $0x4e98a649 // smmla v9.4s, v18.16b, v24.16b
+	WORD $0x4e93a64d // smmla v13.4s, v18.16b, v19.16b
+	WORD $0x4f0c5693 // shl v19.16b, v20.16b, #4
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4e943a77 // zip1 v23.4s, v19.4s, v20.4s
+	WORD $0x4e947a74 // zip2 v20.4s, v19.4s, v20.4s
+	WORD $0x4e97a622 // smmla v2.4s, v17.16b, v23.16b
+	WORD $0x4e94a626 // smmla v6.4s, v17.16b, v20.16b
+	WORD $0x4e97a64a // smmla v10.4s, v18.16b, v23.16b
+	WORD $0x4e94a64e // smmla v14.4s, v18.16b, v20.16b
+	WORD $0x4f0c56b3 // shl v19.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e953a74 // zip1 v20.4s, v19.4s, v21.4s
+	WORD $0x4e957a75 // zip2 v21.4s, v19.4s, v21.4s
+	WORD $0x4e94a623 // smmla v3.4s, v17.16b, v20.16b
+	WORD $0x4e95a627 // smmla v7.4s, v17.16b, v21.16b
+	WORD $0x4e94a64b // smmla v11.4s, v18.16b, v20.16b
+	WORD $0x4e95a64f // smmla v15.4s, v18.16b, v21.16b
+	WORD $0x4f0c56d3 // shl v19.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e963a74 // zip1 v20.4s, v19.4s, v22.4s
+	WORD $0x4e967a76 // zip2 v22.4s, v19.4s, v22.4s
+	WORD $0x4e94a624 // smmla v4.4s, v17.16b, v20.16b
+	WORD $0x4e96a628 // smmla v8.4s, v17.16b, v22.16b
+	WORD $0x4e94a64c // smmla v12.4s, v18.16b, v20.16b
+	WORD $0x4e96a650 // smmla v16.4s, v18.16b, v22.16b
+	ADD $32, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	WORD $0x4ec52831 // trn1 v17.2d, v1.2d, v5.2d
+	WORD $0x4ec56825 // trn2 v5.2d, v1.2d, v5.2d
+	WORD $0x4ec62841 // trn1 v1.2d, v2.2d, v6.2d
+	WORD $0x4ec66846 // trn2 v6.2d, v2.2d, v6.2d
+	WORD $0x4ec72862 // trn1 v2.2d, v3.2d, v7.2d
+	WORD $0x4ec76867 // trn2 v7.2d, v3.2d, v7.2d
+	WORD $0x4ec82883 // trn1 v3.2d, v4.2d, v8.2d
+	WORD $0x4ec86888 // trn2 v8.2d, v4.2d, v8.2d
+	WORD $0x4ecd2924 // trn1 v4.2d, v9.2d, v13.2d
+	WORD $0x4ecd692d // trn2 v13.2d, v9.2d, v13.2d
+	WORD $0x4ece2949 // trn1 v9.2d, v10.2d, v14.2d
+	WORD $0x4ece694e // trn2 v14.2d, v10.2d, v14.2d
+	WORD $0x4ecf296a // trn1 v10.2d, v11.2d, v15.2d
+	WORD $0x4ecf696f // trn2 v15.2d, v11.2d, v15.2d
+	WORD $0x4ed0298b // trn1 v11.2d, v12.2d, v16.2d
+	WORD $0x4ed06990 // trn2 v16.2d, v12.2d, v16.2d
+	FLDPQ 0(R6), (F12, F18)
+	FLDPQ 32(R6), (F19, F20)
+	WORD $0x4d40c895 // ld1r {v21.4s}, [x4]
+	WORD $0x4f3ce631 // scvtf v17.4s, v17.4s, #4
+	WORD $0x6e2cdeb6 // fmul v22.4s, v21.4s, v12.4s
+	FMOVQ 0(R8), F23
+	WORD $0x4e36ce37 // fmla v23.4s, v17.4s, v22.4s
+	FMOVQ F23, 0(R8)
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e32deb1 // fmul v17.4s, v21.4s, v18.4s
+	FMOVQ 16(R8), F22
+	WORD $0x4e31cc36 // fmla v22.4s, v1.4s, v17.4s
+	FMOVQ F22, 16(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e33dea1 // fmul v1.4s, v21.4s, v19.4s
+	FMOVQ 32(R8), F17
+	WORD $0x4e21cc51 // fmla v17.4s, v2.4s, v1.4s
+	FMOVQ F17, 32(R8)
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e34dea1 // fmul v1.4s, v21.4s, v20.4s
+	FMOVQ 48(R8), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 48(R8)
+	ADD $4, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e2cdc22 // fmul v2.4s, v1.4s, v12.4s
+	FMOVQ 128(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 128(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 144(R8), F3
+	WORD $0x4e22ccc3 // fmla v3.4s, v6.4s, v2.4s
+	FMOVQ F3, 144(R8)
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 160(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 160(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 176(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 176(R8)
+	ADD $8, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e2cdc22 // fmul v2.4s, v1.4s, v12.4s
+	FMOVQ 256(R8), F3
+	WORD $0x4e22cc83 // fmla v3.4s, v4.4s, v2.4s
+	FMOVQ F3, 256(R8)
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 272(R8), F3
+	WORD $0x4e22cd23 // fmla v3.4s, v9.4s, v2.4s
+	FMOVQ F3, 272(R8)
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 288(R8), F3
+	WORD $0x4e22cd43 // fmla v3.4s, v10.4s, v2.4s
+	FMOVQ F3, 288(R8)
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 304(R8), F2
+	WORD $0x4e21cd62 // fmla v2.4s, v11.4s, v1.4s
+	FMOVQ F2, 304(R8)
+	ADD $12, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e2cdc22 // fmul v2.4s, v1.4s, v12.4s
+	FMOVQ 384(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 384(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 400(R8), F3
+	WORD $0x4e22cdc3 // fmla v3.4s, v14.4s, v2.4s
+	FMOVQ F3, 400(R8)
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 416(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 416(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 432(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 432(R8)
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $64, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 0(R9), (F19, F20)
+	FLDPQ 32(R9), (F21, F22)
+	WORD $0x4f0c5677 // shl v23.16b, v19.16b, #4
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x4e933af8 // zip1 v24.4s, v23.4s, v19.4s
+	WORD $0x4e937af3 // zip2 v19.4s, v23.4s, v19.4s
+	WORD $0x4e98a621 // smmla v1.4s, v17.16b, v24.16b
+	WORD $0x4e93a625 // smmla v5.4s, v17.16b, v19.16b
+	WORD $0x4e98a649 // smmla v9.4s, v18.16b, v24.16b
+	WORD $0x4e93a64d // smmla v13.4s, v18.16b, v19.16b
+	WORD $0x4f0c5693 // shl v19.16b, v20.16b, #4
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4e943a77 // zip1 v23.4s, v19.4s, v20.4s
+	WORD $0x4e947a74 // zip2 v20.4s, v19.4s, v20.4s
+	WORD $0x4e97a622 // smmla v2.4s, v17.16b, v23.16b
+	WORD $0x4e94a626 // smmla v6.4s, v17.16b, v20.16b
+	WORD $0x4e97a64a // smmla v10.4s, v18.16b, v23.16b
+	WORD $0x4e94a64e // smmla v14.4s, v18.16b, v20.16b
+	WORD $0x4f0c56b3 // shl v19.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e953a74 // zip1 v20.4s, v19.4s, v21.4s
+	WORD $0x4e957a75 // zip2 v21.4s, v19.4s, v21.4s
+	WORD $0x4e94a623 // smmla v3.4s, v17.16b, v20.16b
+	WORD $0x4e95a627 // smmla v7.4s, v17.16b, v21.16b
+	WORD $0x4e94a64b // smmla v11.4s, v18.16b, v20.16b
+	WORD $0x4e95a64f // smmla v15.4s, v18.16b, v21.16b
+	WORD $0x4f0c56d3 // shl v19.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e963a74 // zip1 v20.4s, v19.4s, v22.4s
+	WORD $0x4e967a76 // zip2 v22.4s, v19.4s, v22.4s
+	WORD $0x4e94a624 // smmla v4.4s, v17.16b, v20.16b
+	WORD $0x4e96a628 // smmla v8.4s, v17.16b, v22.16b
+	WORD $0x4e94a64c // smmla v12.4s, v18.16b, v20.16b
+	WORD $0x4e96a650 // smmla v16.4s, v18.16b, v22.16b
+	ADD $32, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	WORD $0x4ec52831 // trn1 v17.2d, v1.2d, v5.2d
+	WORD $0x4ec56825 // trn2 v5.2d, v1.2d, v5.2d
+	WORD $0x4ec62841 // trn1 v1.2d, v2.2d, v6.2d
+	WORD $0x4ec66846 // trn2 v6.2d, v2.2d, v6.2d
+	WORD $0x4ec72862 // trn1 v2.2d, v3.2d, v7.2d
+	WORD $0x4ec76867 // trn2 v7.2d, v3.2d, v7.2d
+	WORD $0x4ec82883 // trn1 v3.2d, v4.2d, v8.2d
+	WORD $0x4ec86888 // trn2 v8.2d, v4.2d, v8.2d
+	WORD $0x4ecd2924 // trn1 v4.2d, v9.2d, v13.2d
+	WORD $0x4ecd692d // trn2 v13.2d, v9.2d, v13.2d
+	WORD $0x4ece2949 // trn1 v9.2d, v10.2d, v14.2d
+	WORD $0x4ece694e // trn2 v14.2d, v10.2d, v14.2d
+	WORD $0x4ecf296a // trn1 v10.2d, v11.2d, v15.2d
+	WORD $0x4ecf696f // trn2 v15.2d, v11.2d, v15.2d
+	WORD $0x4ed0298b // trn1 v11.2d, v12.2d, v16.2d
+	WORD $0x4ed06990 // trn2 v16.2d, v12.2d, v16.2d
+	FLDPQ 64(R6), (F12, F18)
+	FLDPQ 96(R6), (F19, F20)
+	WORD $0x4d40c895 // ld1r {v21.4s}, [x4]
+	WORD $0x4f3ce631 // scvtf v17.4s, v17.4s, #4
+	WORD $0x6e2cdeb6 // fmul v22.4s, v21.4s, v12.4s
+	FMOVQ 64(R8), F23
+	WORD $0x4e36ce37 // fmla v23.4s, v17.4s, v22.4s
+	FMOVQ F23, 64(R8)
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e32deb1 // fmul v17.4s, v21.4s, v18.4s
+	FMOVQ 80(R8), F22
+	WORD $0x4e31cc36 // fmla v22.4s, v1.4s, v17.4s
+	FMOVQ F22, 80(R8)
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e33dea1 // fmul v1.4s, v21.4s, v19.4s
+	FMOVQ 96(R8), F17
+	WORD $0x4e21cc51 // fmla v17.4s, v2.4s, v1.4s
+	FMOVQ F17, 96(R8)
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e34dea1 // fmul v1.4s, v21.4s, v20.4s
+	FMOVQ 112(R8), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ F2, 112(R8)
+	ADD $4, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e2cdc22 // fmul v2.4s, v1.4s, v12.4s
+	FMOVQ 192(R8), F3
+	WORD $0x4e22cca3 // fmla v3.4s, v5.4s, v2.4s
+	FMOVQ F3, 192(R8)
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 208(R8), F3
+	WORD $0x4e22ccc3 // fmla v3.4s, v6.4s, v2.4s
+	FMOVQ F3, 208(R8)
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 224(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 224(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 240(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 240(R8)
+	ADD $8, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e2cdc22 // fmul v2.4s, v1.4s, v12.4s
+	FMOVQ 320(R8), F3
+	WORD $0x4e22cc83 // fmla v3.4s, v4.4s, v2.4s
+	FMOVQ F3, 320(R8)
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 336(R8), F3
+	WORD $0x4e22cd23 // fmla v3.4s, v9.4s, v2.4s
+	FMOVQ F3, 336(R8)
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 352(R8), F3
+	WORD $0x4e22cd43 // fmla v3.4s, v10.4s, v2.4s
+	FMOVQ F3, 352(R8)
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 368(R8), F2
+	WORD $0x4e21cd62 // fmla v2.4s, v11.4s, v1.4s
+	FMOVQ F2, 368(R8)
+	ADD $12, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e2cdc22 // fmul v2.4s, v1.4s, v12.4s
+	FMOVQ 448(R8), F3
+	WORD $0x4e22cda3 // fmla v3.4s, v13.4s, v2.4s
+	FMOVQ F3, 448(R8)
+	WORD $0x4f3ce5ce // scvtf v14.4s, v14.4s, #4
+	WORD $0x6e32dc22 // fmul v2.4s, v1.4s, v18.4s
+	FMOVQ 464(R8), F3
+	WORD $0x4e22cdc3 // fmla v3.4s, v14.4s, v2.4s
+	FMOVQ F3, 464(R8)
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e33dc22 // fmul v2.4s, v1.4s, v19.4s
+	FMOVQ 480(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 480(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	FMOVQ 496(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 496(R8)
+	MOVD R10, R3
+	ADD R0<<7, R5, R5
+	ADD $32, R4, R4
+	ADD R7, R6, R6
+	CBNZ R1, block
+	RET
+
+// func i4Integersx8SMMLA(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+TEXT ·i4Integersx8SMMLA(SB), NOSPLIT, $0-64
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD block+8(FP), R2
+	MOVD x+16(FP), R3
+	MOVD xs+24(FP), R4
+	MOVD q+32(FP), R5
+	MOVD scale+40(FP), R6
+	MOVD lds+48(FP), R7
+	MOVD y+56(FP), R8
+	LSL $2, R7, R7
+	FMOVQ 64(R0), F0
+
+block:
+	CMP R1, R2
+	CSEL LT, R2, R1, R0
+	SUB R0, R1, R1
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $0, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet0:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 32(R10), (F19, F20)
+	FLDPQ 0(R9), (F21, F22)
+	WORD $0x4f0c56b7 // shl v23.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e953af8 // zip1 v24.4s, v23.4s, v21.4s
+	WORD $0x4e957af5 // zip2 v21.4s, v23.4s, v21.4s
+	WORD $0x4e98a621 // smmla v1.4s, v17.16b, v24.16b
+	WORD $0x4e95a623 // smmla v3.4s, v17.16b, v21.16b
+	WORD $0x4e98a645 // smmla v5.4s, v18.16b, v24.16b
+	WORD $0x4e95a647 // smmla v7.4s, v18.16b, v21.16b
+	WORD $0x4e98a669 // smmla v9.4s, v19.16b, v24.16b
+	WORD $0x4e95a66b // smmla v11.4s, v19.16b, v21.16b
+	WORD $0x4e98a68d // smmla v13.4s, v20.16b, v24.16b
+	WORD $0x4e95a68f // smmla v15.4s, v20.16b, v21.16b
+	WORD $0x4f0c56d5 // shl v21.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e97a622 // smmla v2.4s, v17.16b, v23.16b
+	WORD $0x4e96a624 // smmla v4.4s, v17.16b, v22.16b
+	WORD $0x4e97a646 // smmla v6.4s, v18.16b, v23.16b
+	WORD $0x4e96a648 // smmla v8.4s, v18.16b, v22.16b
+	WORD $0x4e97a66a // smmla v10.4s, v19.16b, v23.16b
+	WORD $0x4e96a66c // smmla v12.4s, v19.16b, v22.16b
+	WORD $0x4e97a68e // smmla v14.4s, v20.16b, v23.16b
+	WORD $0x4e96a690 // smmla v16.4s, v20.16b, v22.16b
+	ADD $64, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	WORD $0x4ec32831 // trn1 v17.2d, v1.2d, v3.2d
+	WORD $0x4ec36823 // trn2 v3.2d, v1.2d, v3.2d
+	WORD $0x4ec42841 // trn1 v1.2d, v2.2d, v4.2d
+	WORD $0x4ec46844 // trn2 v4.2d, v2.2d, v4.2d
+	WORD $0x4ec728a2 // trn1 v2.2d, v5.2d, v7.2d
+	WORD $0x4ec768a7 // trn2 v7.2d, v5.2d, v7.2d
+	WORD $0x4ec828c5 // trn1 v5.2d, v6.2d, v8.2d
+	WORD $0x4ec868c8 // trn2 v8.2d, v6.2d, v8.2d
+	WORD $0x4ecb2926 // trn1 v6.2d, v9.2d, v11.2d
+	WORD $0x4ecb692b // trn2 v11.2d, v9.2d, v11.2d
+	WORD $0x4ecc2949 // trn1 v9.2d, v10.2d, v12.2d
+	WORD $0x4ecc694c // trn2 v12.2d, v10.2d, v12.2d
+	WORD $0x4ecf29aa // trn1 v10.2d, v13.2d, v15.2d
+	WORD $0x4ecf69af // trn2 v15.2d, v13.2d, v15.2d
+	WORD $0x4ed029cd // trn1 v13.2d, v14.2d, v16.2d
+	WORD $0x4ed069d0 // trn2 v16.2d, v14.2d, v16.2d
+	FLDPQ 0(R6), (F14, F18)
+	WORD $0x4d40c893 // ld1r {v19.4s}, [x4]
+	WORD $0x4f3ce631 // scvtf v17.4s, v17.4s, #4
+	WORD $0x6e2ede74 // fmul v20.4s, v19.4s, v14.4s
+	FMOVQ 0(R8), F21
+	WORD $0x4e34ce35 // fmla v21.4s, v17.4s, v20.4s
+	FMOVQ F21, 0(R8)
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e32de71 // fmul v17.4s, v19.4s, v18.4s
+	FMOVQ 16(R8), F19
+	WORD $0x4e31cc33 // fmla v19.4s, v1.4s, v17.4s
+	FMOVQ F19, 16(R8)
+	ADD $4, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e2edc31 // fmul v17.4s, v1.4s, v14.4s
+	FMOVQ 128(R8), F19
+	WORD $0x4e31cc73 // fmla v19.4s, v3.4s, v17.4s
+	FMOVQ F19, 128(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 144(R8), F3
+	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
+	FMOVQ F3, 144(R8)
+	ADD $8, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e2edc23 // fmul v3.4s, v1.4s, v14.4s
+	FMOVQ 256(R8), F4
+	WORD $0x4e23cc44 // fmla v4.4s, v2.4s, v3.4s
+	FMOVQ F4, 256(R8)
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 272(R8), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 272(R8)
+	ADD $12, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 384(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 384(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 400(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 400(R8)
+	ADD $16, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 512(R8), F3
+	WORD $0x4e22ccc3 // fmla v3.4s, v6.4s, v2.4s
+	FMOVQ F3, 512(R8)
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 528(R8), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 528(R8)
+	ADD $20, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 640(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 640(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 656(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 656(R8)
+	ADD $24, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 768(R8), F3
+	WORD $0x4e22cd43 // fmla v3.4s, v10.4s, v2.4s
+	FMOVQ F3, 768(R8)
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 784(R8), F2
+	WORD $0x4e21cda2 // fmla v2.4s, v13.4s, v1.4s
+	FMOVQ F2, 784(R8)
+	ADD $28, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 896(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 896(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 912(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 912(R8)
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $32, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet1:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 32(R10), (F19, F20)
+	FLDPQ 0(R9), (F21, F22)
+	WORD $0x4f0c56b7 // shl v23.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e953af8 // zip1 v24.4s, v23.4s, v21.4s
+	WORD $0x4e957af5 // zip2 v21.4s, v23.4s, v21.4s
+	WORD $0x4e98a621 // smmla v1.4s, v17.16b, v24.16b
+	WORD $0x4e95a623 // smmla v3.4s, v17.16b, v21.16b
+	WORD $0x4e98a645 // smmla v5.4s, v18.16b, v24.16b
+	WORD $0x4e95a647 // smmla v7.4s, v18.16b, v21.16b
+	WORD $0x4e98a669 // smmla v9.4s, v19.16b, v24.16b
+	WORD $0x4e95a66b // smmla v11.4s, v19.16b, v21.16b
+	WORD $0x4e98a68d // smmla v13.4s, v20.16b, v24.16b
+	WORD $0x4e95a68f // smmla v15.4s, v20.16b, v21.16b
+	WORD $0x4f0c56d5 // shl v21.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e97a622 // smmla v2.4s, v17.16b, v23.16b
+	WORD $0x4e96a624 // smmla v4.4s, v17.16b, v22.16b
+	WORD $0x4e97a646 // smmla v6.4s, v18.16b, v23.16b
+	WORD $0x4e96a648 // smmla v8.4s, v18.16b, v22.16b
+	WORD $0x4e97a66a // smmla v10.4s, v19.16b, v23.16b
+	WORD $0x4e96a66c // smmla v12.4s, v19.16b, v22.16b
+	WORD $0x4e97a68e // smmla v14.4s, v20.16b, v23.16b
+	WORD $0x4e96a690 // smmla v16.4s, v20.16b, v22.16b
+	ADD $64, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet1
+	WORD $0x4ec32831 // trn1 v17.2d, v1.2d, v3.2d
+	WORD $0x4ec36823 // trn2 v3.2d, v1.2d, v3.2d
+	WORD $0x4ec42841 // trn1 v1.2d, v2.2d, v4.2d
+	WORD $0x4ec46844 // trn2 v4.2d, v2.2d, v4.2d
+	WORD $0x4ec728a2 // trn1 v2.2d, v5.2d, v7.2d
+	WORD $0x4ec768a7 // trn2 v7.2d, v5.2d, v7.2d
+	WORD $0x4ec828c5 // trn1 v5.2d, v6.2d, v8.2d
+	WORD $0x4ec868c8 // trn2 v8.2d, v6.2d, v8.2d
+	WORD $0x4ecb2926 // trn1 v6.2d, v9.2d, v11.2d
+	WORD $0x4ecb692b // trn2 v11.2d, v9.2d, v11.2d
+	WORD $0x4ecc2949 // trn1 v9.2d, v10.2d, v12.2d
+	WORD $0x4ecc694c // trn2 v12.2d, v10.2d, v12.2d
+	WORD $0x4ecf29aa // trn1 v10.2d, v13.2d, v15.2d
+	WORD $0x4ecf69af // trn2 v15.2d, v13.2d, v15.2d
+	WORD $0x4ed029cd // trn1 v13.2d, v14.2d, v16.2d
+	WORD $0x4ed069d0 // trn2 v16.2d, v14.2d, v16.2d
+	FLDPQ 32(R6), (F14, F18)
+	WORD $0x4d40c893 // ld1r {v19.4s}, [x4]
+	WORD $0x4f3ce631 // scvtf v17.4s, v17.4s, #4
+	WORD $0x6e2ede74 // fmul v20.4s, v19.4s, v14.4s
+	FMOVQ 32(R8), F21
+	WORD $0x4e34ce35 // fmla v21.4s, v17.4s, v20.4s
+	FMOVQ F21, 32(R8)
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e32de71 // fmul v17.4s, v19.4s, v18.4s
+	FMOVQ 48(R8), F19
+	WORD $0x4e31cc33 // fmla v19.4s, v1.4s, v17.4s
+	FMOVQ F19, 48(R8)
+	ADD $4, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e2edc31 // fmul v17.4s, v1.4s, v14.4s
+	FMOVQ 160(R8), F19
+	WORD $0x4e31cc73 // fmla v19.4s, v3.4s, v17.4s
+	FMOVQ F19, 160(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 176(R8), F3
+	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
+	FMOVQ F3, 176(R8)
+	ADD $8, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e2edc23 // fmul v3.4s, v1.4s, v14.4s
+	FMOVQ 288(R8), F4
+	WORD $0x4e23cc44 // fmla v4.4s, v2.4s, v3.4s
+	FMOVQ F4, 288(R8)
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 304(R8), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 304(R8)
+	ADD $12, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 416(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 416(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 432(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 432(R8)
+	ADD $16, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 544(R8), F3
+	WORD $0x4e22ccc3 // fmla v3.4s, v6.4s, v2.4s
+	FMOVQ F3, 544(R8)
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 560(R8), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 560(R8)
+	ADD $20, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 672(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 672(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 688(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 688(R8)
+	ADD $24, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 800(R8), F3
+	WORD $0x4e22cd43 // fmla v3.4s, v10.4s, v2.4s
+	FMOVQ F3, 800(R8)
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 816(R8), F2
+	WORD $0x4e21cda2 // fmla v2.4s, v13.4s, v1.4s
+	FMOVQ F2, 816(R8)
+	ADD $28, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 928(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 928(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 944(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 944(R8)
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $64, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet2:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 32(R10), (F19, F20)
+	FLDPQ 0(R9), (F21, F22)
+	WORD $0x4f0c56b7 // shl v23.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e953af8 // zip1 v24.4s, v23.4s, v21.4s
+	WORD $0x4e957af5 // zip2 v21.4s, v23.4s, v21.4s
+	WORD $0x4e98a621 // smmla v1.4s, v17.16b, v24.16b
+	WORD $0x4e95a623 // smmla v3.4s, v17.16b, v21.16b
+	WORD $0x4e98a645 // smmla v5.4s, v18.16b, v24.16b
+	WORD $0x4e95a647 // smmla v7.4s, v18.16b, v21.16b
+	WORD $0x4e98a669 // smmla v9.4s, v19.16b, v24.16b
+	WORD $0x4e95a66b // smmla v11.4s, v19.16b, v21.16b
+	WORD $0x4e98a68d // smmla v13.4s, v20.16b, v24.16b
+	WORD $0x4e95a68f // smmla v15.4s, v20.16b, v21.16b
+	WORD $0x4f0c56d5 // shl v21.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e97a622 // smmla v2.4s, v17.16b, v23.16b
+	WORD $0x4e96a624 // smmla v4.4s, v17.16b, v22.16b
+	WORD $0x4e97a646 // smmla v6.4s, v18.16b, v23.16b
+	WORD $0x4e96a648 // smmla v8.4s, v18.16b, v22.16b
+	WORD $0x4e97a66a // smmla v10.4s, v19.16b, v23.16b
+	WORD $0x4e96a66c // smmla v12.4s, v19.16b, v22.16b
+	WORD $0x4e97a68e // smmla v14.4s, v20.16b, v23.16b
+	WORD $0x4e96a690 // smmla v16.4s, v20.16b, v22.16b
+	ADD $64, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet2
+	WORD $0x4ec32831 // trn1 v17.2d, v1.2d, v3.2d
+	WORD $0x4ec36823 // trn2 v3.2d, v1.2d, v3.2d
+	WORD $0x4ec42841 // trn1 v1.2d, v2.2d, v4.2d
+	WORD $0x4ec46844 // trn2 v4.2d, v2.2d, v4.2d
+	WORD $0x4ec728a2 // trn1 v2.2d, v5.2d, v7.2d
+	WORD $0x4ec768a7 // trn2 v7.2d, v5.2d, v7.2d
+	WORD $0x4ec828c5 // trn1 v5.2d, v6.2d, v8.2d
+	WORD $0x4ec868c8 // trn2 v8.2d, v6.2d, v8.2d
+	WORD $0x4ecb2926 // trn1 v6.2d, v9.2d, v11.2d
+	WORD $0x4ecb692b // trn2 v11.2d, v9.2d, v11.2d
+	WORD $0x4ecc2949 // trn1 v9.2d, v10.2d, v12.2d
+	WORD $0x4ecc694c // trn2 v12.2d, v10.2d, v12.2d
+	WORD $0x4ecf29aa // trn1 v10.2d, v13.2d, v15.2d
+	WORD $0x4ecf69af // trn2 v15.2d, v13.2d, v15.2d
+	WORD $0x4ed029cd // trn1 v13.2d, v14.2d, v16.2d
+	WORD $0x4ed069d0 // trn2 v16.2d, v14.2d, v16.2d
+	FLDPQ 64(R6), (F14, F18)
+	WORD $0x4d40c893 // ld1r {v19.4s}, [x4]
+	WORD $0x4f3ce631 // scvtf v17.4s, v17.4s, #4
+	WORD $0x6e2ede74 // fmul v20.4s, v19.4s, v14.4s
+	FMOVQ 64(R8), F21
+	WORD $0x4e34ce35 // fmla v21.4s, v17.4s, v20.4s
+	FMOVQ F21, 64(R8)
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e32de71 // fmul v17.4s, v19.4s, v18.4s
+	FMOVQ 80(R8), F19
+	WORD $0x4e31cc33 // fmla v19.4s, v1.4s, v17.4s
+	FMOVQ F19, 80(R8)
+	ADD $4, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e2edc31 // fmul v17.4s, v1.4s, v14.4s
+	FMOVQ 192(R8), F19
+	WORD $0x4e31cc73 // fmla v19.4s, v3.4s, v17.4s
+	FMOVQ F19, 192(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 208(R8), F3
+	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
+	FMOVQ F3, 208(R8)
+	ADD $8, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e2edc23 // fmul v3.4s, v1.4s, v14.4s
+	FMOVQ 320(R8), F4
+	WORD $0x4e23cc44 // fmla v4.4s, v2.4s, v3.4s
+	FMOVQ F4, 320(R8)
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 336(R8), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 336(R8)
+	ADD $12, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 448(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 448(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 464(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 464(R8)
+	ADD $16, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 576(R8), F3
+	WORD $0x4e22ccc3 // fmla v3.4s, v6.4s, v2.4s
+	FMOVQ F3, 576(R8)
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 592(R8), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 592(R8)
+	ADD $20, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 704(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 704(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 720(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 720(R8)
+	ADD $24, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 832(R8), F3
+	WORD $0x4e22cd43 // fmla v3.4s, v10.4s, v2.4s
+	FMOVQ F3, 832(R8)
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 848(R8), F2
+	WORD $0x4e21cda2 // fmla v2.4s, v13.4s, v1.4s
+	FMOVQ F2, 848(R8)
+	ADD $28, R4, R9
+	WORD $0x4d40c921 // ld1r {v1.4s}, [x9]
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 960(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 960(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 976(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 976(R8)
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	ADD $96, R5, R9
+	MOVD R3, R10
+	MOVD R0, R11
+
+octet3:
+	PRFM 2048(R9), PLDL1KEEP
+	PRFM 2112(R9), PLDL1KEEP
+	FLDPQ 0(R10), (F17, F18)
+	FLDPQ 32(R10), (F19, F20)
+	FLDPQ 0(R9), (F21, F22)
+	WORD $0x4f0c56b7 // shl v23.16b, v21.16b, #4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e953af8 // zip1 v24.4s, v23.4s, v21.4s
+	WORD $0x4e957af5 // zip2 v21.4s, v23.4s, v21.4s
+	WORD $0x4e98a621 // smmla v1.4s, v17.16b, v24.16b
+	WORD $0x4e95a623 // smmla v3.4s, v17.16b, v21.16b
+	WORD $0x4e98a645 // smmla v5.4s, v18.16b, v24.16b
+	WORD $0x4e95a647 // smmla v7.4s, v18.16b, v21.16b
+	WORD $0x4e98a669 // smmla v9.4s, v19.16b, v24.16b
+	WORD $0x4e95a66b // smmla v11.4s, v19.16b, v21.16b
+	WORD $0x4e98a68d // smmla v13.4s, v20.16b, v24.16b
+	WORD $0x4e95a68f // smmla v15.4s, v20.16b, v21.16b
+	WORD $0x4f0c56d5 // shl v21.16b, v22.16b, #4
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e97a622 // smmla v2.4s, v17.16b, v23.16b
+	WORD $0x4e96a624 // smmla v4.4s, v17.16b, v22.16b
+	WORD $0x4e97a646 // smmla v6.4s, v18.16b, v23.16b
+	WORD $0x4e96a648 // smmla v8.4s, v18.16b, v22.16b
+	WORD $0x4e97a66a // smmla v10.4s, v19.16b, v23.16b
+	WORD $0x4e96a66c // smmla v12.4s, v19.16b, v22.16b
+	WORD $0x4e97a68e // smmla v14.4s, v20.16b, v23.16b
+	WORD $0x4e96a690 // smmla v16.4s, v20.16b, v22.16b
+	ADD $64, R10, R10
+	ADD $128, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, octet3
+	WORD $0x4ec32831 // trn1 v17.2d, v1.2d, v3.2d
+	WORD $0x4ec36823 // trn2 v3.2d, v1.2d, v3.2d
+	WORD $0x4ec42841 // trn1 v1.2d, v2.2d, v4.2d
+	WORD $0x4ec46844 // trn2 v4.2d, v2.2d, v4.2d
+	WORD $0x4ec728a2 // trn1 v2.2d, v5.2d, v7.2d
+	WORD $0x4ec768a7 // trn2 v7.2d, v5.2d, v7.2d
+	WORD $0x4ec828c5 // trn1 v5.2d, v6.2d, v8.2d
+	WORD $0x4ec868c8 // trn2 v8.2d, v6.2d, v8.2d
+	WORD $0x4ecb2926 // trn1 v6.2d, v9.2d, v11.2d
+	WORD $0x4ecb692b // trn2 v11.2d, v9.2d, v11.2d
+	WORD $0x4ecc2949 // trn1 v9.2d, v10.2d, v12.2d
+	WORD $0x4ecc694c // trn2 v12.2d, v10.2d, v12.2d
+	WORD $0x4ecf29aa // trn1 v10.2d, v13.2d, v15.2d
+	WORD $0x4ecf69af // trn2 v15.2d, v13.2d, v15.2d
+	WORD $0x4ed029cd // trn1 v13.2d, v14.2d, v16.2d
+	WORD $0x4ed069d0 // trn2 v16.2d, v14.2d, v16.2d
+	FLDPQ 96(R6), (F14, F18)
+	WORD $0x4d40c893 // ld1r {v19.4s}, [x4]
+	WORD $0x4f3ce631 // scvtf v17.4s, v17.4s, #4
+	WORD $0x6e2ede74 // fmul v20.4s, v19.4s, v14.4s
+	FMOVQ 96(R8), F21
+	WORD $0x4e34ce35 // fmla v21.4s, v17.4s, v20.4s
+	FMOVQ F21, 96(R8)
+	WORD $0x4f3ce421 // scvtf v1.4s, v1.4s, #4
+	WORD $0x6e32de71 // fmul v17.4s, v19.4s, v18.4s
+	FMOVQ 112(R8), F19
+	WORD $0x4e31cc33 // fmla v19.4s, v1.4s, v17.4s
+	FMOVQ F19, 112(R8)
+	ADD $4, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce463 // scvtf v3.4s, v3.4s, #4
+	WORD $0x6e2edc31 // fmul v17.4s, v1.4s, v14.4s
+	FMOVQ 224(R8), F19
+	WORD $0x4e31cc73 // fmla v19.4s, v3.4s, v17.4s
+	FMOVQ F19, 224(R8)
+	WORD $0x4f3ce484 // scvtf v4.4s, v4.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 240(R8), F3
+	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
+	FMOVQ F3, 240(R8)
+	ADD $8, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce442 // scvtf v2.4s, v2.4s, #4
+	WORD $0x6e2edc23 // fmul v3.4s, v1.4s, v14.4s
+	FMOVQ 352(R8), F4
+	WORD $0x4e23cc44 // fmla v4.4s, v2.4s, v3.4s
+	FMOVQ F4, 352(R8)
+	WORD $0x4f3ce4a5 // scvtf v5.4s, v5.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 368(R8), F2
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	FMOVQ F2, 368(R8)
+	ADD $12, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce4e7 // scvtf v7.4s, v7.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 480(R8), F3
+	WORD $0x4e22cce3 // fmla v3.4s, v7.4s, v2.4s
+	FMOVQ F3, 480(R8)
+	WORD $0x4f3ce508 // scvtf v8.4s, v8.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 496(R8), F2
+	WORD $0x4e21cd02 // fmla v2.4s, v8.4s, v1.4s
+	FMOVQ F2, 496(R8)
+	ADD $16, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce4c6 // scvtf v6.4s, v6.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 608(R8), F3
+	WORD $0x4e22ccc3 // fmla v3.4s, v6.4s, v2.4s
+	FMOVQ F3, 608(R8)
+	WORD $0x4f3ce529 // scvtf v9.4s, v9.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 624(R8), F2
+	WORD $0x4e21cd22 // fmla v2.4s, v9.4s, v1.4s
+	FMOVQ F2, 624(R8)
+	ADD $20, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce56b // scvtf v11.4s, v11.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 736(R8), F3
+	WORD $0x4e22cd63 // fmla v3.4s, v11.4s, v2.4s
+	FMOVQ F3, 736(R8)
+	WORD $0x4f3ce58c // scvtf v12.4s, v12.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 752(R8), F2
+	WORD $0x4e21cd82 // fmla v2.4s, v12.4s, v1.4s
+	FMOVQ F2, 752(R8)
+	ADD $24, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce54a // scvtf v10.4s, v10.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 864(R8), F3
+	WORD $0x4e22cd43 // fmla v3.4s, v10.4s, v2.4s
+	FMOVQ F3, 864(R8)
+	WORD $0x4f3ce5ad // scvtf v13.4s, v13.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 880(R8), F2
+	WORD $0x4e21cda2 // fmla v2.4s, v13.4s, v1.4s
+	FMOVQ F2, 880(R8)
+	ADD $28, R4, R3
+	WORD $0x4d40c861 // ld1r {v1.4s}, [x3]
+	WORD $0x4f3ce5ef // scvtf v15.4s, v15.4s, #4
+	WORD $0x6e2edc22 // fmul v2.4s, v1.4s, v14.4s
+	FMOVQ 992(R8), F3
+	WORD $0x4e22cde3 // fmla v3.4s, v15.4s, v2.4s
+	FMOVQ F3, 992(R8)
+	WORD $0x4f3ce610 // scvtf v16.4s, v16.4s, #4
+	WORD $0x6e32dc21 // fmul v1.4s, v1.4s, v18.4s
+	FMOVQ 1008(R8), F2
+	WORD $0x4e21ce02 // fmla v2.4s, v16.4s, v1.4s
+	FMOVQ F2, 1008(R8)
+	MOVD R10, R3
+	ADD R0<<7, R5, R5
+	ADD $64, R4, R4
+	ADD R7, R6, R6
+	CBNZ R1, block
+	RET
+
+// func roundRowNEON(octets int, block int, x *float32, q *byte, stride int, scales *float32, gap int, offset int, order *byte)
+TEXT ·roundRowNEON(SB), NOSPLIT, $0-72
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD block+8(FP), R2
+	MOVD x+16(FP), R3
+	MOVD q+24(FP), R4
+	MOVD stride+32(FP), R5
+	MOVD scales+40(FP), R6
+	MOVD gap+48(FP), R7
+	MOVD order+64(FP), R8
+	FMOVQ 0(R8), F0
+	FMOVQ 144(R0), F1
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+
+block:
+	CMP R1, R2
+	CSEL LT, R2, R1, R0
+	SUB R0, R1, R1
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD R3, R8
+	MOVD R0, R9
+
+largest:
+	FLDPQ 0(R8), (F4, F5)
+	ADD $32, R8, R8
+	WORD $0x4ea0f884 // fabs v4.4s, v4.4s
+	WORD $0x4ea46463 // smax v3.4s, v3.4s, v4.4s
+	WORD $0x4ea0f8a5 // fabs v5.4s, v5.4s
+	WORD $0x4ea56463 // smax v3.4s, v3.4s, v5.4s
+	SUB $1, R9, R9
+	CBNZ R9, largest
+	WORD $0x6eb0a863 // umaxv s3, v3.4s
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	WORD $0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
+	FMOVS F3, 0(R6)
+	ADD R7, R6, R8
+	FMOVS F2, 0(R8)
+	WORD $0x4e22e466 // fcmeq v6.4s, v3.4s, v2.4s
+	MOVD R0, R9
+
+round:
+	FLDPQ 0(R3), (F4, F5)
+	ADD $32, R3, R3
+	WORD $0x6e23fc84 // fdiv v4.4s, v4.4s, v3.4s
+	WORD $0x4e661c84 // bic v4.16b, v4.16b, v6.16b
+	WORD $0x4e21a884 // fcvtns v4.4s, v4.4s
+	WORD $0x6e23fca5 // fdiv v5.4s, v5.4s, v3.4s
+	WORD $0x4e661ca5 // bic v5.16b, v5.16b, v6.16b
+	WORD $0x4e21a8a5 // fcvtns v5.4s, v5.4s
+	WORD $0x0e614884 // sqxtn v4.4h, v4.4s
+	WORD $0x4e6148a4 // sqxtn2 v4.8h, v5.4s
+	WORD $0x0e214884 // sqxtn v4.8b, v4.8h
+	WORD $0x4e000084 // tbl v4.16b, {v4.16b}, v0.16b
+	FMOVD F4, 0(R4)
+	ADD R5, R4, R4
+	SUB $1, R9, R9
+	CBNZ R9, round
+	ADD R7<<1, R6, R6
+	CBNZ R1, block
 	RET

@@ -40,18 +40,42 @@ var integerFormats = []integers{
 	{"i4", 4 * columns, "four bits, eight rows of a column in a word"},
 }
 
-func signature(name string, doc ...string) {
-	TEXT(name, NOSPLIT, "func(octets, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)")
+// The signatures of the functions, which all processors have.
+const (
+	integerSignature = "func(octets, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)"
+	roundSignature   = "func(octets, block int, x *float32, q *byte, stride int, scales *float32, gap int, offset int, order *byte)"
+)
+
+// describe is the documentation of the kernel for a block of rows.
+func (f integers) describe(name string, rows int) []string {
+	return []string{
+		fmt.Sprintf("%s adds the product of %d rows of integers and a panel of weights to y [%[2]d][32].", name, rows),
+		fmt.Sprintf("The weights, octets of 8 rows, are stored in %s. x is [octets][%d][8],", f.doc, rows),
+		fmt.Sprintf("and of each block of octets xs has [2][%d]: the rows' scales, and what their sums begin with, integers.", rows),
+		"Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.",
+	}
+}
+
+// describeRound is the documentation of what rounds a row.
+func describeRound(name string) []string {
+	return []string{
+		name + " rounds a row of octets to eight bits, with a scale for each block of them: the largest size divided by 127.",
+		"The integers of an octet, in an order, are stored stride bytes after those of the octet before it. The scale of a block",
+		"is stored at scales, what sums of products begin with, −offset times the sum of its integers, gap bytes behind it, and",
+		"those of the next block 2·gap bytes on.",
+	}
+}
+
+// start begins a function.
+func start(name, signature string, doc ...string) {
+	TEXT(name, NOSPLIT, signature)
 	Pragma("noescape")
 	Doc(doc...)
 }
 
 func (f integers) generate(w width, rows int) {
 	name := fmt.Sprintf("%sIntegersx%d%s", f.name, rows, w.name)
-	signature(name, fmt.Sprintf("%s adds the product of %d rows of integers and a panel of weights to y [%[2]d][32].", name, rows),
-		fmt.Sprintf("The weights, octets of 8 rows, are stored in %s. x is [octets][%d][8],", f.doc, rows),
-		fmt.Sprintf("and of each block of octets xs has [2][%d]: the rows' scales, and what their sums begin with, integers.", rows),
-		"Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.")
+	start(name, integerSignature, f.describe(name, rows)...)
 	octets := Load(Param("octets"), GP64()).(GPVirtual)
 	block := Load(Param("block"), GP64()).(GPVirtual)
 	x := Load(Param("x"), GP64()).(GPVirtual)
@@ -214,13 +238,7 @@ func (f integers) narrow(w width, x, q GPVirtual, acc [][]VecVirtual) func() {
 
 // roundRow makes the function that rounds a row to integers.
 func roundRow() {
-	TEXT("roundRowAVX2", NOSPLIT,
-		"func(octets, block int, x *float32, q *byte, stride int, scales *float32, gap int, offset int, order *byte)")
-	Pragma("noescape")
-	Doc("roundRowAVX2 rounds a row of octets to eight bits, with a scale for each block of them: the largest size divided by 127.",
-		"The integers of an octet, in an order, are stored stride bytes after those of the octet before it. The scale of a block",
-		"is stored at scales, what sums of products begin with, −offset times the sum of its integers, gap bytes behind it, and",
-		"those of the next block 2·gap bytes on.")
+	start("roundRowAVX2", roundSignature, describeRound("roundRowAVX2")...)
 	octets := Load(Param("octets"), GP64()).(GPVirtual)
 	block := Load(Param("block"), GP64()).(GPVirtual)
 	x := Load(Param("x"), GP64()).(GPVirtual)

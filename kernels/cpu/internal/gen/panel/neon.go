@@ -38,6 +38,7 @@ func neonFile() *arm64.File {
 			k.generate()
 		}
 	}
+	neonIntegerKernels(file)
 	return file
 }
 
