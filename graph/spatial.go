@@ -21,10 +21,11 @@ type Window struct {
 // The operations on images have two axes. One over a single axis is one over rows of height 1. A convolution of three axes
 // whose filters have one element along the last two is one over [depth, height·width]. Any other is
 //
-//	x [N,C,D,H,W] ─► im2col of the depth ─► [N·OD,H,W,C·KD] ─► conv2d with filters [O,C·KD,KH,KW]
+//	x [N,C,D,H,W] ─► slices of the depth, side by side ─► [N·OD,H,W,KD·C] ─► conv2d with filters [O,KD·C,KH,KW]
 //
-// which takes KD times the memory of x, and multiplies once, as a kernel for three axes would. Its transpose takes the same
-// steps in the other direction, with col2im at the end. Pools over three axes are two pools one after the other, since
+// which takes KD times the memory of x, and multiplies once, as a kernel for three axes would. Channels are last in between: in
+// NHWC no slice is turned, and images stay so from one convolution to the next. With groups of channels it is the sum of a conv2d
+// for each slice of the filters. Its transpose multiplies once, too, and sums slices by col2im. Pools over three axes are two pools one after the other, since
 // neither a maximum nor a mean depends on how a block is divided. So all targets compute these, and their gradients.
 
 // maxAxes is how many axes a window moves over at most.
@@ -154,15 +155,43 @@ func (b *Builder) Convolve(x, w *Node, win Window, groups int) *Node {
 		y, oh, ow := conv(b.Reshape(x, xs[0], xs[1], xs[3], xs[4]), b.Reshape(w, ws[0], ws[1], ws[3], ws[4]), s[1], s[2])
 		return b.flat(y, axes, xs[0], ws[0], 1, oh, ow)
 	}
-	stride, dilation, pad := two(s[0], still)
-	cols := b.Add(Im2Col{IntsOf(s[0].kernel, 1), stride, dilation, pad}, b.Reshape(x, xs[0], xs[1], xs[2], xs[3]*xs[4]))
-	if b.err != nil {
-		return b.bad
+	d := s[0]
+	od, err := window(xs[2], d.lo, d.hi, d.kernel, d.stride, d.dilation)
+	if err != nil {
+		return b.Fail(fmt.Errorf("%s of type %v: %w", x.Where(), x.Type, err))
 	}
-	od, channels := cols.Type.Shape.At(1), cols.Type.Shape.At(3)
-	cols = b.Transpose(b.Reshape(cols, xs[0]*od, xs[3], xs[4], channels), 0, 3, 1, 2)
-	y, oh, ow := conv(cols, b.Reshape(w, ws[0], ws[1]*ws[2], ws[3], ws[4]), s[1], s[2])
-	return b.Transpose(b.Reshape(y, xs[0], od, ws[0], oh, ow), 0, 2, 1, 3, 4)
+	if x = b.Transpose(x, 0, 2, 3, 4, 1); d.lo+d.hi > 0 {
+		x = b.Add(Pad{Lo: IntsOf(0, d.lo, 0, 0, 0), Hi: IntsOf(0, d.hi, 0, 0, 0)}, x)
+	}
+	slice := func(k int) *Node { return b.Slice(x, 1, k*d.dilation, od, d.stride) }
+	images := func(x *Node, channels int) *Node {
+		return b.Transpose(b.Reshape(x, xs[0]*od, xs[3], xs[4], channels), 0, 3, 1, 2)
+	}
+	var y *Node
+	var oh, ow int
+	if groups == 1 {
+		parts := make([]*Node, d.kernel)
+		for k := range parts {
+			parts[k] = slice(k)
+		}
+		joined := parts[0]
+		if len(parts) > 1 {
+			joined = b.Add(Concat{Axis: 4}, parts...)
+		}
+		filters := b.Reshape(b.Transpose(w, 0, 2, 1, 3, 4), ws[0], ws[2]*ws[1], ws[3], ws[4])
+		y, oh, ow = conv(images(joined, ws[2]*xs[1]), filters, s[1], s[2])
+	} else {
+		for k := range d.kernel {
+			var part *Node
+			part, oh, ow = conv(images(slice(k), xs[1]), b.Reshape(b.Slice(w, 2, k, 1, 1), ws[0], ws[1], ws[3], ws[4]), s[1], s[2])
+			if k > 0 {
+				part = b.Binary(Add, y, part)
+			}
+			y = part
+		}
+	}
+	y = b.Reshape(b.Transpose(y, 0, 2, 3, 1), xs[0], od, oh, ow, ws[0])
+	return b.Transpose(y, 0, 4, 1, 2, 3)
 }
 
 // ConvolveTransposed is the transpose, as a linear map, of [Builder.Convolve] with filters w [O,C/groups,...]: from x

@@ -142,8 +142,7 @@ func (c *call) cutNegative(x *graph.Node, w windows) *graph.Node {
 	return c.padded(x, lo, hi, "constant", 0)
 }
 
-// convolve is a convolution over one, two or three axes. Over one it is that of images of one row. Over three it is the
-// sum, over the slices of the filters along the first, of convolutions over the other two.
+// convolve is a convolution over one, two or three axes. Over one it is that of images of one row.
 func (c *call) convolve(x, w *graph.Node, win windows, groups int) *graph.Node {
 	switch len(win.kernel) {
 	case 1:
@@ -155,26 +154,10 @@ func (c *call) convolve(x, w *graph.Node, win windows, groups int) *graph.Node {
 		return c.add(graph.Conv2D{Stride: graph.IntsOf(win.stride...), Dilation: graph.IntsOf(win.dilation...),
 			Pad: graph.IntsOf(win.lo[0], win.lo[1], win.hi[0], win.hi[1]), Groups: groups}, x, w)
 	case 3:
-		x = c.pad(x, []int{0, 0, win.lo[0], 0, 0}, []int{0, 0, win.hi[0], 0, 0}, 0)
-		d := dims(x)
-		if d[2] < win.span(0) {
-			c.refuse("a window of %d over %d elements", win.span(0), d[2])
+		if n := win.kernel[0]; n > maxGraph/16 {
+			c.refuse("filters of %d slices", n)
 		}
-		out := (d[2]-win.span(0))/win.stride[0] + 1
-		inner := windows{win.kernel[1:], win.stride[1:], win.dilation[1:], win.lo[1:], win.hi[1:]}
-		x = c.transpose(x, 0, 2, 1, 3, 4)
-		var sum *graph.Node
-		for k := range win.kernel[0] {
-			part := c.slice(x, 1, k*win.dilation[0], out, win.stride[0])
-			y := c.convolve(c.reshape(part, d[0]*out, d[1], d[3], d[4]), c.without(c.slice(w, 2, k, 1, 1), 2), inner, groups)
-			if sum == nil {
-				sum = y
-			} else {
-				sum = c.plus(sum, y)
-			}
-		}
-		s := dims(sum)
-		return c.transpose(c.reshape(sum, d[0], out, s[1], s[2], s[3]), 0, 2, 1, 3, 4)
+		return c.sure(c.b.Convolve(x, w, graph.Window{Stride: win.stride, Dilation: win.dilation, Lo: win.lo, Hi: win.hi}, groups))
 	}
 	c.refuse("convolutions over %d axes are not supported", len(win.kernel))
 	return nil
