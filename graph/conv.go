@@ -27,6 +27,19 @@ type Conv2DTranspose struct {
 	Groups           int
 	H, W             int
 	Layout           ImageLayout `attr:"optional"`
+	Winograd         int         `attr:"optional"` // as that of Conv2D, for the convolution that [Conv2DTranspose.Forward] is
+}
+
+// Forward is the convolution with stride 1 that makes the same images of dy, with filters of kh×kw that are turned by half a turn,
+// and whose channels and numbers are exchanged: element (i, j, c, o) of w is element (kh−1−i, kw−1−j, o, c) there. The padding of
+// c must not be above kh−1 and kw−1.
+func (c Conv2DTranspose) Forward(kh, kw int) (op Conv2D, ok bool) {
+	p, one := c.Pad, IntsOf(1, 1)
+	if c.Stride != one || c.Dilation != one || c.Groups != 1 || max(p.At(0), p.At(2)) >= kh || max(p.At(1), p.At(3)) >= kw {
+		return op, false
+	}
+	return Conv2D{Stride: one, Dilation: one, Groups: 1, Layout: c.Layout, Winograd: c.Winograd,
+		Pad: IntsOf(kh-1-p.At(0), kw-1-p.At(1), kh-1-p.At(2), kw-1-p.At(3))}, true
 }
 
 // Conv2DFilterGrad is the gradient of [Conv2D] for its filters, which have KH rows and KW columns, from its image x and
@@ -130,7 +143,7 @@ func gradConv2D(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	_, _, kh, kw := op.Layout.FilterDims(w.Type.Shape)
 	dy := b.CastTo(x.Type.DType, dys[0])
 	return []*Node{
-		b.Add(Conv2DTranspose{op.Stride, op.Dilation, op.Pad, op.Groups, height, width, op.Layout}, dy, w),
+		b.Add(Conv2DTranspose{op.Stride, op.Dilation, op.Pad, op.Groups, height, width, op.Layout, 0}, dy, w),
 		b.Add(Conv2DFilterGrad{op.Stride, op.Dilation, op.Pad, op.Groups, kh, kw, op.Layout}, x, dy),
 	}, nil
 }
@@ -150,7 +163,7 @@ func gradConv2DFilterGrad(b *Builder, n *Node, dws []*Node) ([]*Node, error) {
 	_, _, height, width := op.Layout.ImageDims(x.Type.Shape)
 	dw := b.CastTo(x.Type.DType, dws[0])
 	return []*Node{
-		b.Add(Conv2DTranspose{op.Stride, op.Dilation, op.Pad, op.Groups, height, width, op.Layout}, y, dw),
+		b.Add(Conv2DTranspose{op.Stride, op.Dilation, op.Pad, op.Groups, height, width, op.Layout, 0}, y, dw),
 		b.Add(Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}, x, dw),
 	}, nil
 }
@@ -272,6 +285,16 @@ func inferConv2DTranspose(op Op, args []Type) ([]Type, error) {
 	if err := c.wantPositions(oh, ow, kh, kw); err != nil {
 		return nil, err
 	}
+	if c.Winograd != 0 {
+		forward, ok := c.Forward(kh, kw)
+		if !ok {
+			return nil, fmt.Errorf("the algorithm of Winograd is for stride and dilation 1, one group and padding of at most 2, not for "+
+				"stride %v, dilation %v, %d groups and padding %v", c.Stride, c.Dilation, c.Groups, c.Pad)
+		}
+		if err := forward.winogradOf(args); err != nil {
+			return nil, err
+		}
+	}
 	return one(args, Type{args[0].DType.Accumulator(), c.Layout.Image(n, perGroup*c.Groups, c.H, c.W)})
 }
 
@@ -297,7 +320,7 @@ func inferConv2DFilterGrad(op Op, args []Type) ([]Type, error) {
 	if n != images || c.Groups < 1 || channels%c.Groups != 0 || o%c.Groups != 0 {
 		return nil, fmt.Errorf("images or channels do not fit: image %v, gradient %v, %d groups", x, dy, c.Groups)
 	}
-	t := Conv2DTranspose{c.Stride, c.Dilation, c.Pad, c.Groups, height, width, c.Layout}
+	t := Conv2DTranspose{c.Stride, c.Dilation, c.Pad, c.Groups, height, width, c.Layout, 0}
 	if err := t.wantPositions(oh, ow, c.KH, c.KW); err != nil {
 		return nil, err
 	}

@@ -83,6 +83,17 @@ func WinogradOf(tile int) (Winograd, error) {
 	return w, nil
 }
 
+// WinogradTile is the tile of the algorithm of Winograd that an operation allows, 0 if it allows none.
+func WinogradTile(op Op) int {
+	switch op := op.(type) {
+	case Conv2D:
+		return op.Winograd
+	case Conv2DTranspose:
+		return op.Winograd
+	}
+	return 0
+}
+
 // winogradOf reports why the convolution of operands of these types has no Winograd algorithm.
 func (c Conv2D) winogradOf(args []Type) error {
 	if _, err := WinogradOf(c.Winograd); err != nil {

@@ -70,6 +70,28 @@ func TestWinogradAttribute(t *testing.T) {
 	if err := parse("stride=[1,1] "+plain+" winograd=4", "f32", "3,3"); err != nil {
 		t.Error(err)
 	}
+	transposed := func(attributes string) error {
+		_, err := graph.Parse("m.graph", []byte(`fusec graph 1 "m" {
+  x = input : f32[1,4,9,9]
+  w = param : f32[4,4,3,3]
+  y = conv2d_transpose[`+attributes+`] x w
+  output y = y
+}
+`), nil)
+		return err
+	}
+	if err := transposed("stride=[1,1] " + plain + " h=11 w=11 winograd=2"); err != nil {
+		t.Error(err)
+	}
+	for attributes, want := range map[string]string{
+		"stride=[2,2] " + plain + " h=19 w=19 winograd=2":                        "not for stride [2,2]",
+		"stride=[1,1] dilation=[1,1] pad=[3,0,0,0] groups=1 h=8 w=11 winograd=2": "padding [3,0,0,0]",
+		"stride=[1,1] " + plain + " h=11 w=11 winograd=5":                        "tiles of 5×5",
+	} {
+		if err := transposed(attributes); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", attributes, err, want)
+		}
+	}
 	for _, c := range [][4]string{
 		{"stride=[1,1] " + plain + " winograd=3", "f32", "3,3", "tiles of 3×3"},
 		{"stride=[2,1] " + plain + " winograd=4", "f32", "3,3", "not for filters of 3×3, stride [2,1]"},

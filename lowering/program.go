@@ -191,8 +191,8 @@ func (l *Launch) Algorithm() string {
 		}
 		op = f.Anchored().Op
 	}
-	if c, ok := op.(graph.Conv2D); ok && c.Winograd != 0 {
-		return fmt.Sprintf("winograd %d×%[1]d", c.Winograd)
+	if tile := graph.WinogradTile(op); tile != 0 {
+		return fmt.Sprintf("winograd %d×%[1]d", tile)
 	}
 	return ""
 }

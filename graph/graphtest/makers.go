@@ -232,8 +232,14 @@ func makeConv2D(g *generator, op graph.Conv2D, x *graph.Node, w, _ graph.Type) {
 
 func makeConv2DTranspose(g *generator, op graph.Conv2D, x *graph.Node, w, y graph.Type) {
 	_, _, height, width := op.Layout.ImageDims(x.Type.Shape)
-	g.op(graph.Conv2DTranspose{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, H: height, W: width,
-		Layout: op.Layout}, g.of(y), g.of(w))
+	t := graph.Conv2DTranspose{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, H: height, W: width,
+		Layout: op.Layout}
+	winograd := t
+	winograd.Winograd = 2 + 2*g.r.IntN(2)
+	if _, err := graph.InfoOf(t).Infer(winograd, []graph.Type{y, w}); err == nil && g.coin() {
+		t = winograd
+	}
+	g.op(t, g.of(y), g.of(w))
 }
 
 func makeConv2DFilterGrad(g *generator, op graph.Conv2D, x *graph.Node, w, y graph.Type) {

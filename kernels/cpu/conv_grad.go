@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"fmt"
+
 	"fusec/graph"
 	"fusec/graph/body"
 	"fusec/kernels/cpu/conv"
@@ -31,6 +33,13 @@ type transposedConv[T float] struct {
 // newConvTransposed compiles a Fusion anchored on a Conv2DTranspose of NHWC.
 func newConvTransposed[T float](b *body.Program, op graph.Conv2DTranspose, args, results []Operand, env *Env) (Kernel, error) {
 	x, w, out := b.Operands[0], b.Operands[1], b.Space
+	if op.Winograd != 0 {
+		forward, ok := op.Forward(w.Layout.Shape.At(0), w.Layout.Shape.At(1))
+		if !ok {
+			return nil, fmt.Errorf("%s by Winograd's algorithm is no convolution", b.Anchor.Where())
+		}
+		return newConvWinograd(b, forward, w.Layout.Transpose(graph.IntsOf(0, 1, 3, 2)), true, args, results, env)
+	}
 	if isChannelwise(op.Groups, out.At(3), x.Layout, w.Layout) {
 		return newChannelwise[T](b, convOf(op), out, x.Layout.Shape, true, results, env)
 	}

@@ -6,20 +6,23 @@ import (
 	"fusec/kernels/cpu/winograd"
 )
 
-// A winogradConv convolves images of NHWC with frozen filters, see package winograd, and runs a program over each band of the
-// result while it is in the cache.
+// A winogradConv convolves images of NHWC, see package winograd, and runs a program over each band of the result while it is in
+// the cache.
 type winogradConv struct {
 	epilogue[float32]
 	plan    *winograd.Plan
 	filters *winograd.Filters
 	x, w    int  // arguments
-	warm    bool // filters are transformed
+	keeps   bool // frozen filters are transformed once
+	warm    bool // they are
 }
 
-// newConvWinograd compiles a Fusion anchored on a Conv2D of NHWC that may be computed by Winograd's algorithm.
-func newConvWinograd(b *body.Program, op graph.Conv2D, results []Operand, env *Env) (Kernel, error) {
+// newConvWinograd compiles a Fusion anchored on a Conv2D of NHWC that may be computed by Winograd's algorithm, or on a transpose
+// that is the convolution op with filters of this layout, turned.
+func newConvWinograd(b *body.Program, op graph.Conv2D, filters graph.Layout, turned bool, args, results []Operand, env *Env) (Kernel,
+	error) {
 	x, w, out := b.Operands[0], b.Operands[1], b.Space
-	k := &winogradConv{epilogue: epilogue[float32]{env: env}, x: x.Arg, w: w.Arg}
+	k := &winogradConv{epilogue: epilogue[float32]{env: env}, x: x.Arg, w: w.Arg, keeps: args[w.Arg].Frozen}
 	c, err := k.compilePixels(b, results)
 	if err != nil {
 		return nil, err
@@ -32,11 +35,17 @@ func newConvWinograd(b *body.Program, op graph.Conv2D, results []Operand, env *E
 	if !env.fits(points * points * int64(x.Layout.Shape.At(3)) * int64(out.At(3)) * 4) {
 		return nil, env.refused
 	}
-	if k.filters, err = winograd.NewFilters(op.Winograd, w.Layout, env.Pool); err != nil {
+	room := winograd.NewChanging
+	if k.keeps {
+		room = winograd.NewFilters
+	}
+	if k.filters, err = room(op.Winograd, filters, turned, env.Pool); err != nil {
 		return nil, err
 	}
-	cfg := winograd.Config{X: x.Layout, Pad: op.Pad, Filters: k.filters, RowStride: c.Stride[0],
-		Band: env.Tuning.bandOf(op, x, w)}
+	cfg := winograd.Config{X: x.Layout, Pad: op.Pad, Filters: k.filters, RowStride: c.Stride[0]}
+	if k.keeps && !turned {
+		cfg.Band = env.Tuning.bandOf(op, x, w)
+	}
 	if k.plan, err = winograd.New(cfg, env.Pool, env.gemm); err != nil {
 		return nil, err
 	}
@@ -60,8 +69,9 @@ func (k *epilogue[T]) compilePixels(b *body.Program, results []Operand) (graph.L
 }
 
 func (k *winogradConv) Run(args, results []Memory) error {
-	if !k.warm {
-		if err := k.filters.Update(elems[float32](args[k.w])); err != nil {
+	w := elems[float32](args[k.w])
+	if k.keeps && !k.warm {
+		if err := k.filters.Update(w); err != nil {
 			return err
 		}
 		k.warm = true
@@ -69,9 +79,9 @@ func (k *winogradConv) Run(args, results []Memory) error {
 	y := k.begin(args, results)
 	defer k.done()
 	if k.p == nil {
-		return k.plan.Run(elems[float32](args[k.x]), y, nil)
+		return k.plan.Run(elems[float32](args[k.x]), w, y, nil)
 	}
-	if err := k.plan.Run(elems[float32](args[k.x]), y, k); err != nil {
+	if err := k.plan.Run(elems[float32](args[k.x]), w, y, k); err != nil {
 		return err
 	}
 	return k.end()

@@ -39,6 +39,9 @@ func init() {
 			return bilinear(a[0], a[1], bound, func(x, w Value) Value { return conv2D(op, x, w, t) }), nil
 		}),
 		"conv2d_transpose": one(func(op graph.Conv2DTranspose, a []Value, t graph.Type, bound bool) (Value, error) {
+			if op.Winograd != 0 && bound {
+				return winogradTransposed(op, a[0], a[1], t)
+			}
 			return bilinear(a[0], a[1], bound, func(dy, w Value) Value { return conv2DTranspose(op, dy, w, t) }), nil
 		}),
 		"conv2d_filter_grad": one(func(op graph.Conv2DFilterGrad, a []Value, t graph.Type, bound bool) (Value, error) {

@@ -1,6 +1,7 @@
 package ref
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -41,6 +42,28 @@ func winograd(op graph.Conv2D, x, w Value, t graph.Type) (Value, error) {
 		}
 	}
 	return v, nil
+}
+
+// winogradTransposed is the transpose of a convolution by the convolution that it is; see [graph.Conv2DTranspose.Forward].
+func winogradTransposed(op graph.Conv2DTranspose, dy, w Value, t graph.Type) (Value, error) {
+	s := w.Type.Shape
+	kernel, others := [2]int{2, 3}, [2]int{0, 1} // axes of filters
+	if op.Layout == graph.NHWC {
+		kernel, others = others, kernel
+	}
+	forward, ok := op.Forward(s.At(kernel[0]), s.At(kernel[1]))
+	if !ok {
+		return Value{}, fmt.Errorf("%s with the algorithm of Winograd is no convolution", op.OpName())
+	}
+	turned := w.Type.Reshaped(s.With(others[0], s.At(others[1])).With(others[1], s.At(others[0])))
+	return winograd(forward, dy, pick(w, turned, indexOf(turned.Shape, func(at []int) int {
+		from := slices.Clone(at)
+		for _, axis := range kernel {
+			from[axis] = s.At(axis) - 1 - at[axis]
+		}
+		from[others[0]], from[others[1]] = at[others[1]], at[others[0]]
+		return offset(s, from)
+	})), t)
 }
 
 // raised is v with the smallest normal number added: what is below may be lost before it is multiplied.

@@ -62,3 +62,38 @@ func TestWinograd(t *testing.T) {
 		}
 	}
 }
+
+// TestWinogradTransposed compares the transpose of a convolution with its definition: the value is the same but for the order of the
+// sum, and the bound of an element is not below it.
+func TestWinogradTransposed(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	draw := func(s graph.Shape) Value {
+		v := zeros(graph.TypeOf(graph.F32, s.Slice()...))
+		for i := range v.F {
+			v.F[i] = float64(float32(r.NormFloat64()))
+		}
+		return v
+	}
+	for _, l := range []graph.ImageLayout{graph.NCHW, graph.NHWC} {
+		for _, pad := range []graph.Ints{graph.IntsOf(1, 0, 2, 1), graph.IntsOf(0, 0, 0, 0), graph.IntsOf(2, 2, 2, 2)} {
+			op := graph.Conv2DTranspose{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: pad, Groups: 1, H: 6, W: 9, Layout: l}
+			dy := draw(l.Image(2, 5, 6+pad.At(0)+pad.At(2)-2, 9+pad.At(1)+pad.At(3)-2))
+			w := draw(l.Filters(5, 3, 3, 3))
+			var values [2]Value
+			for i, tile := range []int{0, 4} {
+				op.Winograd = tile
+				v, err := OpBound(op, []Value{dy, w})
+				if err != nil {
+					t.Fatal(err)
+				}
+				values[i] = v[0]
+			}
+			plain, v := values[0], values[1]
+			for i := range v.F {
+				if math.Abs(v.F[i]-plain.F[i]) > 1e-12*plain.Mag[i] || v.Mag[i] < plain.Mag[i]*(1-1e-12) {
+					t.Fatalf("%v, element %d is %v ± %v, by the definition %v ± %v", l, i, v.F[i], v.Mag[i], plain.F[i], plain.Mag[i])
+				}
+			}
+		}
+	}
+}

@@ -19,21 +19,24 @@ const (
 	winogradMost   = 20 << 20 // bytes of transformed filters
 	winogradGain   = 0.75     // of the time of the other algorithm, for the choice of this one
 	winogradLess   = 0.85     // of the time of F(2×2, 3×3), for the choice of F(4×4, 3×3), which takes more memory and rounds more
+	winogradMade   = 1. / 12  // of a byte of filters that are transformed in each run
 )
 
 // winogradTransforms are the times of transforming a tile there and back.
 var winogradTransforms = map[int]float64{2: 30, 4: 90}
 
 // WinogradTile implements winograd.Chooser.
-func (d *Device) WinogradTile(op graph.Conv2D, args []graph.Type, result graph.Type) int {
+func (d *Device) WinogradTile(op graph.Conv2D, args []graph.Type, result graph.Type, frozen, turned bool) int {
 	one := graph.IntsOf(1, 1)
 	o, channels, kh, kw := op.Layout.FilterDims(args[1].Shape)
 	if op.Layout != graph.NHWC || op.Stride != one || op.Dilation != one || op.Groups != 1 || kh != 3 || kw != 3 ||
 		args[0].DType != graph.F32 || args[1].DType != graph.F32 || result.Shape.Elems() == 0 || channels == 0 {
 		return 0
 	}
-	if tile, ok := d.tunedTile(op, args); ok {
-		return tile
+	if frozen && !turned {
+		if tile, ok := d.tunedTile(op, args); ok {
+			return tile
+		}
 	}
 	images, _, height, width := op.Layout.ImageDims(result.Shape)
 	ceil := func(n, by int) float64 { return float64((n + by - 1) / by) }
@@ -52,7 +55,11 @@ func (d *Device) WinogradTile(op graph.Conv2D, args []graph.Type, result graph.T
 			return direct
 		}
 		tiles := float64(images) * ceil(height, tile) * ceil(width, tile)
-		return 2*points*tiles*float64(channels*o)*winogradFlop + loads(points, tiles, winogradBand) +
+		made := 0.0
+		if !frozen {
+			made = filters(points) * winogradMade
+		}
+		return made + 2*points*tiles*float64(channels*o)*winogradFlop + loads(points, tiles, winogradBand) +
 			tiles*(ceil(channels, winogradVector)+ceil(o, winogradVector))/2*winogradTransforms[tile]
 	}
 	two, four := time(2), time(4)

@@ -21,7 +21,7 @@ func tileOf(t *testing.T, d *Device, c kernels.Convolution, l graph.ImageLayout)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d.WinogradTile(op, []graph.Type{x, w}, results[0])
+	return d.WinogradTile(op, []graph.Type{x, w}, results[0], true, false)
 }
 
 // TestWinogradTile checks that the algorithm is chosen where it saves time and is defined, and nowhere else.

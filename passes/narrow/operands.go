@@ -118,8 +118,12 @@ func (a *autocast) cast(n *graph.Node) string {
 		}
 	}
 	op := n.Op
-	if conv, ok := op.(graph.Conv2D); ok {
-		conv.Winograd = 0 // which it may be computed by in f32
+	switch conv := op.(type) { // Winograd's algorithm, by which it may be computed, is for f32
+	case graph.Conv2D:
+		conv.Winograd = 0
+		op = conv
+	case graph.Conv2DTranspose:
+		conv.Winograd = 0
 		op = conv
 	}
 	if err := a.c.Accepts(op, args...); err != nil {

@@ -56,7 +56,8 @@ func TestChoice(t *testing.T) {
 		{"filters that would take much memory", frozen, graph.F32, 512, 28, 512, 3, 1, 2},
 		{"few channels", frozen, graph.F32, 2, 24, 3, 3, 1, 0},
 		{"filters that are read once", frozen, graph.F32, 640, 2, 640, 3, 1, 0},
-		{"filters that change", passes.Config{}, graph.F32, 64, 24, 64, 3, 1, 0},
+		{"filters that change", passes.Config{}, graph.F32, 64, 24, 64, 3, 1, 4},
+		{"filters that change and are read a few times", passes.Config{}, graph.F32, 256, 4, 256, 3, 1, 0},
 		{"f64", frozen, graph.F64, 64, 24, 64, 3, 1, 0},
 		{"a filter of 1×1", frozen, graph.F32, 64, 24, 64, 1, 1, 0},
 		{"a stride of 2", frozen, graph.F32, 64, 24, 64, 3, 2, 0},
@@ -64,6 +65,29 @@ func TestChoice(t *testing.T) {
 		got := allowed(t, c.cfg, func(b *graph.Builder) { conv(b, c.d, c.channels, c.side, c.out, c.kernel, c.strid) })
 		if len(got) != 1 || got[0] != c.want {
 			t.Errorf("%s: tiles %v, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// TestTransposed allows the algorithm for the transpose of a convolution of stride 1, such as the gradient for an image.
+func TestTransposed(t *testing.T) {
+	for stride, want := range map[int]int{1: 4, 2: 0} {
+		g, tr, err := passes.Run(graphtest.Built(t, func(b *graph.Builder) {
+			op := graph.Conv2DTranspose{Stride: graph.IntsOf(stride, stride), Dilation: graph.IntsOf(1, 1), Groups: 1,
+				Pad: graph.IntsOf(1, 1, 1, 1), H: 24*stride - stride + 1, W: 24*stride - stride + 1}
+			x := b.Input("x", graph.TypeOf(graph.F32, 2, 64, 24, 24))
+			b.Output("y", b.Unary(graph.Relu, b.Add(op, x, b.Param("w", graph.TypeOf(graph.F32, 64, 64, 3, 3)))))
+		}), passes.Config{Target: cpu.New(), Stop: "winograd", Verify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range g.Nodes {
+			if op, ok := n.Op.(graph.Conv2DTranspose); ok && op.Winograd != want {
+				t.Errorf("stride %d: tile %d, want %d", stride, op.Winograd, want)
+			}
+		}
+		if n := len(passtest.Stage(t, tr, "winograd").Matches); n != min(want, 1) {
+			t.Errorf("stride %d: %d matches", stride, n)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func BenchmarkLayers(b *testing.B) {
 					defer p.Close()
 					rng := rand.New(rand.NewPCG(1, 2))
 					x := graph.Contiguous(graph.ShapeOf(l[0], l[1], l[1], l[2]))
-					f, err := NewFilters(tile, graph.Contiguous(graph.ShapeOf(3, 3, l[2], l[3])), p)
+					f, err := NewFilters(tile, graph.Contiguous(graph.ShapeOf(3, 3, l[2], l[3])), false, p)
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -39,7 +39,7 @@ func BenchmarkLayers(b *testing.B) {
 					best := time.Hour
 					for b.Loop() {
 						start := time.Now()
-						if err := k.Run(in, y, nil); err != nil {
+						if err := k.Run(in, nil, y, nil); err != nil {
 							b.Fatal(err)
 						}
 						best = min(best, time.Since(start))

@@ -1,8 +1,8 @@
 // Package winograd convolves images in NHWC, x [N, H, W, C], with filters [3, 3, C, O], in float32, with the algorithms
 // F(2×2, 3×3) and F(4×4, 3×3) of Winograd: stride and dilation are 1, and there is one group of channels.
 //
-// A Plan is made once for a shape and run many times; running allocates nothing. The filters are transformed once, see
-// [Filters]. An epilogue finishes blocks of the result while they are in the cache, as in package conv.
+// A Plan is made once for a shape and run many times; running allocates nothing. The filters are transformed once, or, where they
+// change, in each run; see [Filters]. An epilogue finishes blocks of the result while they are in the cache, as in package conv.
 //
 // # Algorithm
 //
@@ -25,7 +25,7 @@
 // The points of F(2×2, 3×3) are 0, 1, −1 and infinity. Those of F(4×4, 3×3) are 0, ±5/8, ±3/2 and infinity: with points
 // that are no small integers, rounding errors are about half of what the usual ±1 and ±2 give (S. A. Alam et al., "Winograd
 // Convolution for Deep Neural Networks: Efficient Point Selection", arXiv 2201.10369), and so are the constants of the
-// bound. G·g·Gᵀ is computed in float64 and rounded once.
+// bound.
 //
 // An error is proportional to what the algorithm adds up, not to the terms of the sum that defines a convolution: to
 //

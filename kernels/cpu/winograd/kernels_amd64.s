@@ -236,6 +236,155 @@ loop:
 	VZEROUPPER
 	RET
 
+// func filter2F32(vectors int, w *float32, row int, col int, u *float32, point int)
+// Requires: AVX, FMA3
+TEXT ·filter2F32(SB), $416-48
+	MOVQ   vectors+0(FP), AX
+	MOVQ   w+8(FP), CX
+	MOVQ   u+32(FP), DX
+	LEAQ   (SP), BX
+	ADDQ   $0x0000001f, BX
+	ANDQ   $-32, BX
+	MOVQ   col+24(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   row+16(FP), DI
+	SHLQ   $0x02, DI
+	LEAQ   (DI)(DI*2), R8
+	LEAQ   (DI)(DI*4), R8
+	MOVQ   point+40(FP), R8
+	IMUL3Q $0x00000004, R8, R8
+	SHLQ   $0x02, R8
+	MOVQ   point+40(FP), R9
+	SHLQ   $0x02, R9
+	LEAQ   (R9)(R9*2), R10
+	LEAQ   (R9)(R9*4), R11
+
+loop:
+	MOVQ        CX, R11
+	VMOVUPS     (R11), Y0
+	VMOVUPS     (R11)(DI*1), Y1
+	VMOVUPS     (R11)(DI*2), Y2
+	VMULPS      splatF32_bf800000<>+0(SB), Y0, Y3
+	VMULPS      splatF32_3f000000<>+0(SB), Y0, Y0
+	VFMADD231PS splatF32_3f000000<>+0(SB), Y2, Y0
+	VMULPS      splatF32_3f000000<>+0(SB), Y1, Y1
+	VADDPS      Y1, Y0, Y4
+	VSUBPS      Y1, Y0, Y0
+	VMOVUPS     Y3, (BX)
+	VMOVUPS     Y4, 96(BX)
+	VMOVUPS     Y0, 192(BX)
+	VMOVUPS     Y2, 288(BX)
+	ADDQ        SI, R11
+	VMOVUPS     (R11), Y0
+	VMOVUPS     (R11)(DI*1), Y1
+	VMOVUPS     (R11)(DI*2), Y2
+	VMULPS      splatF32_bf800000<>+0(SB), Y0, Y3
+	VMULPS      splatF32_3f000000<>+0(SB), Y0, Y0
+	VFMADD231PS splatF32_3f000000<>+0(SB), Y2, Y0
+	VMULPS      splatF32_3f000000<>+0(SB), Y1, Y1
+	VADDPS      Y1, Y0, Y4
+	VSUBPS      Y1, Y0, Y0
+	VMOVUPS     Y3, 32(BX)
+	VMOVUPS     Y4, 128(BX)
+	VMOVUPS     Y0, 224(BX)
+	VMOVUPS     Y2, 320(BX)
+	ADDQ        SI, R11
+	VMOVUPS     (R11), Y0
+	VMOVUPS     (R11)(DI*1), Y1
+	VMOVUPS     (R11)(DI*2), Y2
+	VMULPS      splatF32_bf800000<>+0(SB), Y0, Y3
+	VMULPS      splatF32_3f000000<>+0(SB), Y0, Y0
+	VFMADD231PS splatF32_3f000000<>+0(SB), Y2, Y0
+	VMULPS      splatF32_3f000000<>+0(SB), Y1, Y1
+	VADDPS      Y1, Y0, Y4
+	VSUBPS      Y1, Y0, Y0
+	VMOVUPS     Y3, 64(BX)
+	VMOVUPS     Y4, 160(BX)
+	VMOVUPS     Y0, 256(BX)
+	VMOVUPS     Y2, 352(BX)
+	MOVQ        DX, R11
+	VMOVUPS     (BX), Y0
+	VMOVUPS     32(BX), Y1
+	VMOVUPS     64(BX), Y2
+	VMULPS      splatF32_bf800000<>+0(SB), Y0, Y3
+	VMULPS      splatF32_3f000000<>+0(SB), Y0, Y0
+	VFMADD231PS splatF32_3f000000<>+0(SB), Y2, Y0
+	VMULPS      splatF32_3f000000<>+0(SB), Y1, Y1
+	VADDPS      Y1, Y0, Y4
+	VSUBPS      Y1, Y0, Y0
+	VMOVUPS     Y3, (R11)
+	VMOVUPS     Y4, (R11)(R9*1)
+	VMOVUPS     Y0, (R11)(R9*2)
+	VMOVUPS     Y2, (R11)(R10*1)
+	ADDQ        R8, R11
+	VMOVUPS     96(BX), Y0
+	VMOVUPS     128(BX), Y1
+	VMOVUPS     160(BX), Y2
+	VMULPS      splatF32_bf800000<>+0(SB), Y0, Y3
+	VMULPS      splatF32_3f000000<>+0(SB), Y0, Y0
+	VFMADD231PS splatF32_3f000000<>+0(SB), Y2, Y0
+	VMULPS      splatF32_3f000000<>+0(SB), Y1, Y1
+	VADDPS      Y1, Y0, Y4
+	VSUBPS      Y1, Y0, Y0
+	VMOVUPS     Y3, (R11)
+	VMOVUPS     Y4, (R11)(R9*1)
+	VMOVUPS     Y0, (R11)(R9*2)
+	VMOVUPS     Y2, (R11)(R10*1)
+	ADDQ        R8, R11
+	VMOVUPS     192(BX), Y0
+	VMOVUPS     224(BX), Y1
+	VMOVUPS     256(BX), Y2
+	VMULPS      splatF32_bf800000<>+0(SB), Y0, Y3
+	VMULPS      splatF32_3f000000<>+0(SB), Y0, Y0
+	VFMADD231PS splatF32_3f000000<>+0(SB), Y2, Y0
+	VMULPS      splatF32_3f000000<>+0(SB), Y1, Y1
+	VADDPS      Y1, Y0, Y4
+	VSUBPS      Y1, Y0, Y0
+	VMOVUPS     Y3, (R11)
+	VMOVUPS     Y4, (R11)(R9*1)
+	VMOVUPS     Y0, (R11)(R9*2)
+	VMOVUPS     Y2, (R11)(R10*1)
+	ADDQ        R8, R11
+	VMOVUPS     288(BX), Y0
+	VMOVUPS     320(BX), Y1
+	VMOVUPS     352(BX), Y2
+	VMULPS      splatF32_bf800000<>+0(SB), Y0, Y3
+	VMULPS      splatF32_3f000000<>+0(SB), Y0, Y0
+	VFMADD231PS splatF32_3f000000<>+0(SB), Y2, Y0
+	VMULPS      splatF32_3f000000<>+0(SB), Y1, Y1
+	VADDPS      Y1, Y0, Y4
+	VSUBPS      Y1, Y0, Y0
+	VMOVUPS     Y3, (R11)
+	VMOVUPS     Y4, (R11)(R9*1)
+	VMOVUPS     Y0, (R11)(R9*2)
+	VMOVUPS     Y2, (R11)(R10*1)
+	ADDQ        $0x00000020, CX
+	ADDQ        $0x00000020, DX
+	DECQ        AX
+	JNE         loop
+	VZEROUPPER
+	RET
+
+DATA splatF32_bf800000<>+0(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+4(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+8(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+12(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+16(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+20(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+24(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+28(SB)/4, $0xbf800000
+GLOBL splatF32_bf800000<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3f000000<>+0(SB)/4, $0x3f000000
+DATA splatF32_3f000000<>+4(SB)/4, $0x3f000000
+DATA splatF32_3f000000<>+8(SB)/4, $0x3f000000
+DATA splatF32_3f000000<>+12(SB)/4, $0x3f000000
+DATA splatF32_3f000000<>+16(SB)/4, $0x3f000000
+DATA splatF32_3f000000<>+20(SB)/4, $0x3f000000
+DATA splatF32_3f000000<>+24(SB)/4, $0x3f000000
+DATA splatF32_3f000000<>+28(SB)/4, $0x3f000000
+GLOBL splatF32_3f000000<>(SB), RODATA|NOPTR, $32
+
 // func input4F32(vectors int, x *float32, row int, col int, v *float32, point int)
 // Requires: AVX, FMA3
 TEXT ·input4F32(SB), $1184-48
@@ -980,6 +1129,286 @@ DATA splatF32_40580000<>+24(SB)/4, $0x40580000
 DATA splatF32_40580000<>+28(SB)/4, $0x40580000
 GLOBL splatF32_40580000<>(SB), RODATA|NOPTR, $32
 
+// func filter4F32(vectors int, w *float32, row int, col int, u *float32, point int)
+// Requires: AVX, FMA3
+TEXT ·filter4F32(SB), $608-48
+	MOVQ   vectors+0(FP), AX
+	MOVQ   w+8(FP), CX
+	MOVQ   u+32(FP), DX
+	LEAQ   (SP), BX
+	ADDQ   $0x0000001f, BX
+	ANDQ   $-32, BX
+	MOVQ   col+24(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   row+16(FP), DI
+	SHLQ   $0x02, DI
+	LEAQ   (DI)(DI*2), R8
+	LEAQ   (DI)(DI*4), R8
+	MOVQ   point+40(FP), R8
+	IMUL3Q $0x00000006, R8, R8
+	SHLQ   $0x02, R8
+	MOVQ   point+40(FP), R9
+	SHLQ   $0x02, R9
+	LEAQ   (R9)(R9*2), R10
+	LEAQ   (R9)(R9*4), R11
+
+loop:
+	MOVQ         CX, R12
+	VMOVUPS      (R12), Y0
+	VMOVUPS      (R12)(DI*1), Y1
+	VMOVUPS      (R12)(DI*2), Y2
+	VMULPS       splatF32_3f91a2b4<>+0(SB), Y0, Y3
+	VMULPS       splatF32_bf303b34<>+0(SB), Y0, Y4
+	VFNMADD231PS splatF32_3e89ae41<>+0(SB), Y2, Y4
+	VMULPS       splatF32_bedc4a01<>+0(SB), Y1, Y5
+	VADDPS       Y5, Y4, Y6
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       splatF32_3df4c401<>+0(SB), Y0, Y0
+	VFMADD231PS  splatF32_3e89ae41<>+0(SB), Y2, Y0
+	VMULPS       splatF32_3e379301<>+0(SB), Y1, Y1
+	VADDPS       Y1, Y0, Y5
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      Y3, (BX)
+	VMOVUPS      Y6, 96(BX)
+	VMOVUPS      Y4, 192(BX)
+	VMOVUPS      Y5, 288(BX)
+	VMOVUPS      Y0, 384(BX)
+	VMOVUPS      Y2, 480(BX)
+	ADDQ         SI, R12
+	VMOVUPS      (R12), Y0
+	VMOVUPS      (R12)(DI*1), Y1
+	VMOVUPS      (R12)(DI*2), Y2
+	VMULPS       splatF32_3f91a2b4<>+0(SB), Y0, Y3
+	VMULPS       splatF32_bf303b34<>+0(SB), Y0, Y4
+	VFNMADD231PS splatF32_3e89ae41<>+0(SB), Y2, Y4
+	VMULPS       splatF32_bedc4a01<>+0(SB), Y1, Y5
+	VADDPS       Y5, Y4, Y6
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       splatF32_3df4c401<>+0(SB), Y0, Y0
+	VFMADD231PS  splatF32_3e89ae41<>+0(SB), Y2, Y0
+	VMULPS       splatF32_3e379301<>+0(SB), Y1, Y1
+	VADDPS       Y1, Y0, Y5
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      Y3, 32(BX)
+	VMOVUPS      Y6, 128(BX)
+	VMOVUPS      Y4, 224(BX)
+	VMOVUPS      Y5, 320(BX)
+	VMOVUPS      Y0, 416(BX)
+	VMOVUPS      Y2, 512(BX)
+	ADDQ         SI, R12
+	VMOVUPS      (R12), Y0
+	VMOVUPS      (R12)(DI*1), Y1
+	VMOVUPS      (R12)(DI*2), Y2
+	VMULPS       splatF32_3f91a2b4<>+0(SB), Y0, Y3
+	VMULPS       splatF32_bf303b34<>+0(SB), Y0, Y4
+	VFNMADD231PS splatF32_3e89ae41<>+0(SB), Y2, Y4
+	VMULPS       splatF32_bedc4a01<>+0(SB), Y1, Y5
+	VADDPS       Y5, Y4, Y6
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       splatF32_3df4c401<>+0(SB), Y0, Y0
+	VFMADD231PS  splatF32_3e89ae41<>+0(SB), Y2, Y0
+	VMULPS       splatF32_3e379301<>+0(SB), Y1, Y1
+	VADDPS       Y1, Y0, Y5
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      Y3, 64(BX)
+	VMOVUPS      Y6, 160(BX)
+	VMOVUPS      Y4, 256(BX)
+	VMOVUPS      Y5, 352(BX)
+	VMOVUPS      Y0, 448(BX)
+	VMOVUPS      Y2, 544(BX)
+	MOVQ         DX, R12
+	VMOVUPS      (BX), Y0
+	VMOVUPS      32(BX), Y1
+	VMOVUPS      64(BX), Y2
+	VMULPS       splatF32_3f91a2b4<>+0(SB), Y0, Y3
+	VMULPS       splatF32_bf303b34<>+0(SB), Y0, Y4
+	VFNMADD231PS splatF32_3e89ae41<>+0(SB), Y2, Y4
+	VMULPS       splatF32_bedc4a01<>+0(SB), Y1, Y5
+	VADDPS       Y5, Y4, Y6
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       splatF32_3df4c401<>+0(SB), Y0, Y0
+	VFMADD231PS  splatF32_3e89ae41<>+0(SB), Y2, Y0
+	VMULPS       splatF32_3e379301<>+0(SB), Y1, Y1
+	VADDPS       Y1, Y0, Y5
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      Y3, (R12)
+	VMOVUPS      Y6, (R12)(R9*1)
+	VMOVUPS      Y4, (R12)(R9*2)
+	VMOVUPS      Y5, (R12)(R10*1)
+	VMOVUPS      Y0, (R12)(R9*4)
+	VMOVUPS      Y2, (R12)(R11*1)
+	ADDQ         R8, R12
+	VMOVUPS      96(BX), Y0
+	VMOVUPS      128(BX), Y1
+	VMOVUPS      160(BX), Y2
+	VMULPS       splatF32_3f91a2b4<>+0(SB), Y0, Y3
+	VMULPS       splatF32_bf303b34<>+0(SB), Y0, Y4
+	VFNMADD231PS splatF32_3e89ae41<>+0(SB), Y2, Y4
+	VMULPS       splatF32_bedc4a01<>+0(SB), Y1, Y5
+	VADDPS       Y5, Y4, Y6
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       splatF32_3df4c401<>+0(SB), Y0, Y0
+	VFMADD231PS  splatF32_3e89ae41<>+0(SB), Y2, Y0
+	VMULPS       splatF32_3e379301<>+0(SB), Y1, Y1
+	VADDPS       Y1, Y0, Y5
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      Y3, (R12)
+	VMOVUPS      Y6, (R12)(R9*1)
+	VMOVUPS      Y4, (R12)(R9*2)
+	VMOVUPS      Y5, (R12)(R10*1)
+	VMOVUPS      Y0, (R12)(R9*4)
+	VMOVUPS      Y2, (R12)(R11*1)
+	ADDQ         R8, R12
+	VMOVUPS      192(BX), Y0
+	VMOVUPS      224(BX), Y1
+	VMOVUPS      256(BX), Y2
+	VMULPS       splatF32_3f91a2b4<>+0(SB), Y0, Y3
+	VMULPS       splatF32_bf303b34<>+0(SB), Y0, Y4
+	VFNMADD231PS splatF32_3e89ae41<>+0(SB), Y2, Y4
+	VMULPS       splatF32_bedc4a01<>+0(SB), Y1, Y5
+	VADDPS       Y5, Y4, Y6
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       splatF32_3df4c401<>+0(SB), Y0, Y0
+	VFMADD231PS  splatF32_3e89ae41<>+0(SB), Y2, Y0
+	VMULPS       splatF32_3e379301<>+0(SB), Y1, Y1
+	VADDPS       Y1, Y0, Y5
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      Y3, (R12)
+	VMOVUPS      Y6, (R12)(R9*1)
+	VMOVUPS      Y4, (R12)(R9*2)
+	VMOVUPS      Y5, (R12)(R10*1)
+	VMOVUPS      Y0, (R12)(R9*4)
+	VMOVUPS      Y2, (R12)(R11*1)
+	ADDQ         R8, R12
+	VMOVUPS      288(BX), Y0
+	VMOVUPS      320(BX), Y1
+	VMOVUPS      352(BX), Y2
+	VMULPS       splatF32_3f91a2b4<>+0(SB), Y0, Y3
+	VMULPS       splatF32_bf303b34<>+0(SB), Y0, Y4
+	VFNMADD231PS splatF32_3e89ae41<>+0(SB), Y2, Y4
+	VMULPS       splatF32_bedc4a01<>+0(SB), Y1, Y5
+	VADDPS       Y5, Y4, Y6
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       splatF32_3df4c401<>+0(SB), Y0, Y0
+	VFMADD231PS  splatF32_3e89ae41<>+0(SB), Y2, Y0
+	VMULPS       splatF32_3e379301<>+0(SB), Y1, Y1
+	VADDPS       Y1, Y0, Y5
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      Y3, (R12)
+	VMOVUPS      Y6, (R12)(R9*1)
+	VMOVUPS      Y4, (R12)(R9*2)
+	VMOVUPS      Y5, (R12)(R10*1)
+	VMOVUPS      Y0, (R12)(R9*4)
+	VMOVUPS      Y2, (R12)(R11*1)
+	ADDQ         R8, R12
+	VMOVUPS      384(BX), Y0
+	VMOVUPS      416(BX), Y1
+	VMOVUPS      448(BX), Y2
+	VMULPS       splatF32_3f91a2b4<>+0(SB), Y0, Y3
+	VMULPS       splatF32_bf303b34<>+0(SB), Y0, Y4
+	VFNMADD231PS splatF32_3e89ae41<>+0(SB), Y2, Y4
+	VMULPS       splatF32_bedc4a01<>+0(SB), Y1, Y5
+	VADDPS       Y5, Y4, Y6
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       splatF32_3df4c401<>+0(SB), Y0, Y0
+	VFMADD231PS  splatF32_3e89ae41<>+0(SB), Y2, Y0
+	VMULPS       splatF32_3e379301<>+0(SB), Y1, Y1
+	VADDPS       Y1, Y0, Y5
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      Y3, (R12)
+	VMOVUPS      Y6, (R12)(R9*1)
+	VMOVUPS      Y4, (R12)(R9*2)
+	VMOVUPS      Y5, (R12)(R10*1)
+	VMOVUPS      Y0, (R12)(R9*4)
+	VMOVUPS      Y2, (R12)(R11*1)
+	ADDQ         R8, R12
+	VMOVUPS      480(BX), Y0
+	VMOVUPS      512(BX), Y1
+	VMOVUPS      544(BX), Y2
+	VMULPS       splatF32_3f91a2b4<>+0(SB), Y0, Y3
+	VMULPS       splatF32_bf303b34<>+0(SB), Y0, Y4
+	VFNMADD231PS splatF32_3e89ae41<>+0(SB), Y2, Y4
+	VMULPS       splatF32_bedc4a01<>+0(SB), Y1, Y5
+	VADDPS       Y5, Y4, Y6
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       splatF32_3df4c401<>+0(SB), Y0, Y0
+	VFMADD231PS  splatF32_3e89ae41<>+0(SB), Y2, Y0
+	VMULPS       splatF32_3e379301<>+0(SB), Y1, Y1
+	VADDPS       Y1, Y0, Y5
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      Y3, (R12)
+	VMOVUPS      Y6, (R12)(R9*1)
+	VMOVUPS      Y4, (R12)(R9*2)
+	VMOVUPS      Y5, (R12)(R10*1)
+	VMOVUPS      Y0, (R12)(R9*4)
+	VMOVUPS      Y2, (R12)(R11*1)
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+	DECQ         AX
+	JNE          loop
+	VZEROUPPER
+	RET
+
+DATA splatF32_3f91a2b4<>+0(SB)/4, $0x3f91a2b4
+DATA splatF32_3f91a2b4<>+4(SB)/4, $0x3f91a2b4
+DATA splatF32_3f91a2b4<>+8(SB)/4, $0x3f91a2b4
+DATA splatF32_3f91a2b4<>+12(SB)/4, $0x3f91a2b4
+DATA splatF32_3f91a2b4<>+16(SB)/4, $0x3f91a2b4
+DATA splatF32_3f91a2b4<>+20(SB)/4, $0x3f91a2b4
+DATA splatF32_3f91a2b4<>+24(SB)/4, $0x3f91a2b4
+DATA splatF32_3f91a2b4<>+28(SB)/4, $0x3f91a2b4
+GLOBL splatF32_3f91a2b4<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_bf303b34<>+0(SB)/4, $0xbf303b34
+DATA splatF32_bf303b34<>+4(SB)/4, $0xbf303b34
+DATA splatF32_bf303b34<>+8(SB)/4, $0xbf303b34
+DATA splatF32_bf303b34<>+12(SB)/4, $0xbf303b34
+DATA splatF32_bf303b34<>+16(SB)/4, $0xbf303b34
+DATA splatF32_bf303b34<>+20(SB)/4, $0xbf303b34
+DATA splatF32_bf303b34<>+24(SB)/4, $0xbf303b34
+DATA splatF32_bf303b34<>+28(SB)/4, $0xbf303b34
+GLOBL splatF32_bf303b34<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3e89ae41<>+0(SB)/4, $0x3e89ae41
+DATA splatF32_3e89ae41<>+4(SB)/4, $0x3e89ae41
+DATA splatF32_3e89ae41<>+8(SB)/4, $0x3e89ae41
+DATA splatF32_3e89ae41<>+12(SB)/4, $0x3e89ae41
+DATA splatF32_3e89ae41<>+16(SB)/4, $0x3e89ae41
+DATA splatF32_3e89ae41<>+20(SB)/4, $0x3e89ae41
+DATA splatF32_3e89ae41<>+24(SB)/4, $0x3e89ae41
+DATA splatF32_3e89ae41<>+28(SB)/4, $0x3e89ae41
+GLOBL splatF32_3e89ae41<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_bedc4a01<>+0(SB)/4, $0xbedc4a01
+DATA splatF32_bedc4a01<>+4(SB)/4, $0xbedc4a01
+DATA splatF32_bedc4a01<>+8(SB)/4, $0xbedc4a01
+DATA splatF32_bedc4a01<>+12(SB)/4, $0xbedc4a01
+DATA splatF32_bedc4a01<>+16(SB)/4, $0xbedc4a01
+DATA splatF32_bedc4a01<>+20(SB)/4, $0xbedc4a01
+DATA splatF32_bedc4a01<>+24(SB)/4, $0xbedc4a01
+DATA splatF32_bedc4a01<>+28(SB)/4, $0xbedc4a01
+GLOBL splatF32_bedc4a01<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3df4c401<>+0(SB)/4, $0x3df4c401
+DATA splatF32_3df4c401<>+4(SB)/4, $0x3df4c401
+DATA splatF32_3df4c401<>+8(SB)/4, $0x3df4c401
+DATA splatF32_3df4c401<>+12(SB)/4, $0x3df4c401
+DATA splatF32_3df4c401<>+16(SB)/4, $0x3df4c401
+DATA splatF32_3df4c401<>+20(SB)/4, $0x3df4c401
+DATA splatF32_3df4c401<>+24(SB)/4, $0x3df4c401
+DATA splatF32_3df4c401<>+28(SB)/4, $0x3df4c401
+GLOBL splatF32_3df4c401<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3e379301<>+0(SB)/4, $0x3e379301
+DATA splatF32_3e379301<>+4(SB)/4, $0x3e379301
+DATA splatF32_3e379301<>+8(SB)/4, $0x3e379301
+DATA splatF32_3e379301<>+12(SB)/4, $0x3e379301
+DATA splatF32_3e379301<>+16(SB)/4, $0x3e379301
+DATA splatF32_3e379301<>+20(SB)/4, $0x3e379301
+DATA splatF32_3e379301<>+24(SB)/4, $0x3e379301
+DATA splatF32_3e379301<>+28(SB)/4, $0x3e379301
+GLOBL splatF32_3e379301<>(SB), RODATA|NOPTR, $32
+
 // func input2AVX512F32(vectors int, x *float32, row int, col int, v *float32, point int)
 // Requires: AVX, AVX512F
 TEXT ·input2AVX512F32(SB), $1088-48
@@ -1211,6 +1640,173 @@ loop:
 	JNE     loop
 	VZEROUPPER
 	RET
+
+// func filter2AVX512F32(vectors int, w *float32, row int, col int, u *float32, point int)
+// Requires: AVX, AVX512F
+TEXT ·filter2AVX512F32(SB), $832-48
+	MOVQ    vectors+0(FP), AX
+	MOVQ    w+8(FP), CX
+	MOVQ    u+32(FP), DX
+	VMOVUPS splatAVX512F32_bf800000<>+0(SB), Z0
+	VMOVUPS splatAVX512F32_3f000000<>+0(SB), Z1
+	LEAQ    (SP), BX
+	ADDQ    $0x0000003f, BX
+	ANDQ    $-64, BX
+	MOVQ    col+24(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    row+16(FP), DI
+	SHLQ    $0x02, DI
+	LEAQ    (DI)(DI*2), R8
+	LEAQ    (DI)(DI*4), R8
+	MOVQ    point+40(FP), R8
+	IMUL3Q  $0x00000004, R8, R8
+	SHLQ    $0x02, R8
+	MOVQ    point+40(FP), R9
+	SHLQ    $0x02, R9
+	LEAQ    (R9)(R9*2), R10
+	LEAQ    (R9)(R9*4), R11
+
+loop:
+	MOVQ        CX, R11
+	VMOVUPS     (R11), Z2
+	VMOVUPS     (R11)(DI*1), Z3
+	VMOVUPS     (R11)(DI*2), Z4
+	VMULPS      Z0, Z2, Z5
+	VMULPS      Z1, Z2, Z2
+	VFMADD231PS Z1, Z4, Z2
+	VMULPS      Z1, Z3, Z3
+	VADDPS      Z3, Z2, Z6
+	VSUBPS      Z3, Z2, Z2
+	VMOVUPS     Z5, (BX)
+	VMOVUPS     Z6, 192(BX)
+	VMOVUPS     Z2, 384(BX)
+	VMOVUPS     Z4, 576(BX)
+	ADDQ        SI, R11
+	VMOVUPS     (R11), Z2
+	VMOVUPS     (R11)(DI*1), Z3
+	VMOVUPS     (R11)(DI*2), Z4
+	VMULPS      Z0, Z2, Z5
+	VMULPS      Z1, Z2, Z2
+	VFMADD231PS Z1, Z4, Z2
+	VMULPS      Z1, Z3, Z3
+	VADDPS      Z3, Z2, Z6
+	VSUBPS      Z3, Z2, Z2
+	VMOVUPS     Z5, 64(BX)
+	VMOVUPS     Z6, 256(BX)
+	VMOVUPS     Z2, 448(BX)
+	VMOVUPS     Z4, 640(BX)
+	ADDQ        SI, R11
+	VMOVUPS     (R11), Z2
+	VMOVUPS     (R11)(DI*1), Z3
+	VMOVUPS     (R11)(DI*2), Z4
+	VMULPS      Z0, Z2, Z5
+	VMULPS      Z1, Z2, Z2
+	VFMADD231PS Z1, Z4, Z2
+	VMULPS      Z1, Z3, Z3
+	VADDPS      Z3, Z2, Z6
+	VSUBPS      Z3, Z2, Z2
+	VMOVUPS     Z5, 128(BX)
+	VMOVUPS     Z6, 320(BX)
+	VMOVUPS     Z2, 512(BX)
+	VMOVUPS     Z4, 704(BX)
+	MOVQ        DX, R11
+	VMOVUPS     (BX), Z2
+	VMOVUPS     64(BX), Z3
+	VMOVUPS     128(BX), Z4
+	VMULPS      Z0, Z2, Z5
+	VMULPS      Z1, Z2, Z2
+	VFMADD231PS Z1, Z4, Z2
+	VMULPS      Z1, Z3, Z3
+	VADDPS      Z3, Z2, Z6
+	VSUBPS      Z3, Z2, Z2
+	VMOVUPS     Z5, (R11)
+	VMOVUPS     Z6, (R11)(R9*1)
+	VMOVUPS     Z2, (R11)(R9*2)
+	VMOVUPS     Z4, (R11)(R10*1)
+	ADDQ        R8, R11
+	VMOVUPS     192(BX), Z2
+	VMOVUPS     256(BX), Z3
+	VMOVUPS     320(BX), Z4
+	VMULPS      Z0, Z2, Z5
+	VMULPS      Z1, Z2, Z2
+	VFMADD231PS Z1, Z4, Z2
+	VMULPS      Z1, Z3, Z3
+	VADDPS      Z3, Z2, Z6
+	VSUBPS      Z3, Z2, Z2
+	VMOVUPS     Z5, (R11)
+	VMOVUPS     Z6, (R11)(R9*1)
+	VMOVUPS     Z2, (R11)(R9*2)
+	VMOVUPS     Z4, (R11)(R10*1)
+	ADDQ        R8, R11
+	VMOVUPS     384(BX), Z2
+	VMOVUPS     448(BX), Z3
+	VMOVUPS     512(BX), Z4
+	VMULPS      Z0, Z2, Z5
+	VMULPS      Z1, Z2, Z2
+	VFMADD231PS Z1, Z4, Z2
+	VMULPS      Z1, Z3, Z3
+	VADDPS      Z3, Z2, Z6
+	VSUBPS      Z3, Z2, Z2
+	VMOVUPS     Z5, (R11)
+	VMOVUPS     Z6, (R11)(R9*1)
+	VMOVUPS     Z2, (R11)(R9*2)
+	VMOVUPS     Z4, (R11)(R10*1)
+	ADDQ        R8, R11
+	VMOVUPS     576(BX), Z2
+	VMOVUPS     640(BX), Z3
+	VMOVUPS     704(BX), Z4
+	VMULPS      Z0, Z2, Z5
+	VMULPS      Z1, Z2, Z2
+	VFMADD231PS Z1, Z4, Z2
+	VMULPS      Z1, Z3, Z3
+	VADDPS      Z3, Z2, Z6
+	VSUBPS      Z3, Z2, Z2
+	VMOVUPS     Z5, (R11)
+	VMOVUPS     Z6, (R11)(R9*1)
+	VMOVUPS     Z2, (R11)(R9*2)
+	VMOVUPS     Z4, (R11)(R10*1)
+	ADDQ        $0x00000040, CX
+	ADDQ        $0x00000040, DX
+	DECQ        AX
+	JNE         loop
+	VZEROUPPER
+	RET
+
+DATA splatAVX512F32_bf800000<>+0(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+4(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+8(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+12(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+16(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+20(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+24(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+28(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+32(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+36(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+40(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+44(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+48(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+52(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+56(SB)/4, $0xbf800000
+DATA splatAVX512F32_bf800000<>+60(SB)/4, $0xbf800000
+GLOBL splatAVX512F32_bf800000<>(SB), RODATA|NOPTR, $64
+
+DATA splatAVX512F32_3f000000<>+0(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+4(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+8(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+12(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+16(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+20(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+24(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+28(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+32(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+36(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+40(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+44(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+48(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+52(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+56(SB)/4, $0x3f000000
+DATA splatAVX512F32_3f000000<>+60(SB)/4, $0x3f000000
+GLOBL splatAVX512F32_3f000000<>(SB), RODATA|NOPTR, $64
 
 // func input4AVX512F32(vectors int, x *float32, row int, col int, v *float32, point int)
 // Requires: AVX, AVX512F
@@ -2031,3 +2627,337 @@ DATA splatAVX512F32_40580000<>+52(SB)/4, $0x40580000
 DATA splatAVX512F32_40580000<>+56(SB)/4, $0x40580000
 DATA splatAVX512F32_40580000<>+60(SB)/4, $0x40580000
 GLOBL splatAVX512F32_40580000<>(SB), RODATA|NOPTR, $64
+
+// func filter4AVX512F32(vectors int, w *float32, row int, col int, u *float32, point int)
+// Requires: AVX, AVX512F
+TEXT ·filter4AVX512F32(SB), $1216-48
+	MOVQ    vectors+0(FP), AX
+	MOVQ    w+8(FP), CX
+	MOVQ    u+32(FP), DX
+	VMOVUPS splatAVX512F32_3f91a2b4<>+0(SB), Z0
+	VMOVUPS splatAVX512F32_bf303b34<>+0(SB), Z1
+	VMOVUPS splatAVX512F32_bedc4a01<>+0(SB), Z2
+	VMOVUPS splatAVX512F32_3e89ae41<>+0(SB), Z3
+	VMOVUPS splatAVX512F32_3df4c401<>+0(SB), Z4
+	VMOVUPS splatAVX512F32_3e379301<>+0(SB), Z5
+	LEAQ    (SP), BX
+	ADDQ    $0x0000003f, BX
+	ANDQ    $-64, BX
+	MOVQ    col+24(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    row+16(FP), DI
+	SHLQ    $0x02, DI
+	LEAQ    (DI)(DI*2), R8
+	LEAQ    (DI)(DI*4), R8
+	MOVQ    point+40(FP), R8
+	IMUL3Q  $0x00000006, R8, R8
+	SHLQ    $0x02, R8
+	MOVQ    point+40(FP), R9
+	SHLQ    $0x02, R9
+	LEAQ    (R9)(R9*2), R10
+	LEAQ    (R9)(R9*4), R11
+
+loop:
+	MOVQ         CX, R12
+	VMOVUPS      (R12), Z6
+	VMOVUPS      (R12)(DI*1), Z7
+	VMOVUPS      (R12)(DI*2), Z8
+	VMULPS       Z0, Z6, Z9
+	VMULPS       Z1, Z6, Z10
+	VFNMADD231PS Z3, Z8, Z10
+	VMULPS       Z2, Z7, Z11
+	VADDPS       Z11, Z10, Z12
+	VSUBPS       Z11, Z10, Z10
+	VMULPS       Z4, Z6, Z6
+	VFMADD231PS  Z3, Z8, Z6
+	VMULPS       Z5, Z7, Z7
+	VADDPS       Z7, Z6, Z11
+	VSUBPS       Z7, Z6, Z6
+	VMOVUPS      Z9, (BX)
+	VMOVUPS      Z12, 192(BX)
+	VMOVUPS      Z10, 384(BX)
+	VMOVUPS      Z11, 576(BX)
+	VMOVUPS      Z6, 768(BX)
+	VMOVUPS      Z8, 960(BX)
+	ADDQ         SI, R12
+	VMOVUPS      (R12), Z6
+	VMOVUPS      (R12)(DI*1), Z7
+	VMOVUPS      (R12)(DI*2), Z8
+	VMULPS       Z0, Z6, Z9
+	VMULPS       Z1, Z6, Z10
+	VFNMADD231PS Z3, Z8, Z10
+	VMULPS       Z2, Z7, Z11
+	VADDPS       Z11, Z10, Z12
+	VSUBPS       Z11, Z10, Z10
+	VMULPS       Z4, Z6, Z6
+	VFMADD231PS  Z3, Z8, Z6
+	VMULPS       Z5, Z7, Z7
+	VADDPS       Z7, Z6, Z11
+	VSUBPS       Z7, Z6, Z6
+	VMOVUPS      Z9, 64(BX)
+	VMOVUPS      Z12, 256(BX)
+	VMOVUPS      Z10, 448(BX)
+	VMOVUPS      Z11, 640(BX)
+	VMOVUPS      Z6, 832(BX)
+	VMOVUPS      Z8, 1024(BX)
+	ADDQ         SI, R12
+	VMOVUPS      (R12), Z6
+	VMOVUPS      (R12)(DI*1), Z7
+	VMOVUPS      (R12)(DI*2), Z8
+	VMULPS       Z0, Z6, Z9
+	VMULPS       Z1, Z6, Z10
+	VFNMADD231PS Z3, Z8, Z10
+	VMULPS       Z2, Z7, Z11
+	VADDPS       Z11, Z10, Z12
+	VSUBPS       Z11, Z10, Z10
+	VMULPS       Z4, Z6, Z6
+	VFMADD231PS  Z3, Z8, Z6
+	VMULPS       Z5, Z7, Z7
+	VADDPS       Z7, Z6, Z11
+	VSUBPS       Z7, Z6, Z6
+	VMOVUPS      Z9, 128(BX)
+	VMOVUPS      Z12, 320(BX)
+	VMOVUPS      Z10, 512(BX)
+	VMOVUPS      Z11, 704(BX)
+	VMOVUPS      Z6, 896(BX)
+	VMOVUPS      Z8, 1088(BX)
+	MOVQ         DX, R12
+	VMOVUPS      (BX), Z6
+	VMOVUPS      64(BX), Z7
+	VMOVUPS      128(BX), Z8
+	VMULPS       Z0, Z6, Z9
+	VMULPS       Z1, Z6, Z10
+	VFNMADD231PS Z3, Z8, Z10
+	VMULPS       Z2, Z7, Z11
+	VADDPS       Z11, Z10, Z12
+	VSUBPS       Z11, Z10, Z10
+	VMULPS       Z4, Z6, Z6
+	VFMADD231PS  Z3, Z8, Z6
+	VMULPS       Z5, Z7, Z7
+	VADDPS       Z7, Z6, Z11
+	VSUBPS       Z7, Z6, Z6
+	VMOVUPS      Z9, (R12)
+	VMOVUPS      Z12, (R12)(R9*1)
+	VMOVUPS      Z10, (R12)(R9*2)
+	VMOVUPS      Z11, (R12)(R10*1)
+	VMOVUPS      Z6, (R12)(R9*4)
+	VMOVUPS      Z8, (R12)(R11*1)
+	ADDQ         R8, R12
+	VMOVUPS      192(BX), Z6
+	VMOVUPS      256(BX), Z7
+	VMOVUPS      320(BX), Z8
+	VMULPS       Z0, Z6, Z9
+	VMULPS       Z1, Z6, Z10
+	VFNMADD231PS Z3, Z8, Z10
+	VMULPS       Z2, Z7, Z11
+	VADDPS       Z11, Z10, Z12
+	VSUBPS       Z11, Z10, Z10
+	VMULPS       Z4, Z6, Z6
+	VFMADD231PS  Z3, Z8, Z6
+	VMULPS       Z5, Z7, Z7
+	VADDPS       Z7, Z6, Z11
+	VSUBPS       Z7, Z6, Z6
+	VMOVUPS      Z9, (R12)
+	VMOVUPS      Z12, (R12)(R9*1)
+	VMOVUPS      Z10, (R12)(R9*2)
+	VMOVUPS      Z11, (R12)(R10*1)
+	VMOVUPS      Z6, (R12)(R9*4)
+	VMOVUPS      Z8, (R12)(R11*1)
+	ADDQ         R8, R12
+	VMOVUPS      384(BX), Z6
+	VMOVUPS      448(BX), Z7
+	VMOVUPS      512(BX), Z8
+	VMULPS       Z0, Z6, Z9
+	VMULPS       Z1, Z6, Z10
+	VFNMADD231PS Z3, Z8, Z10
+	VMULPS       Z2, Z7, Z11
+	VADDPS       Z11, Z10, Z12
+	VSUBPS       Z11, Z10, Z10
+	VMULPS       Z4, Z6, Z6
+	VFMADD231PS  Z3, Z8, Z6
+	VMULPS       Z5, Z7, Z7
+	VADDPS       Z7, Z6, Z11
+	VSUBPS       Z7, Z6, Z6
+	VMOVUPS      Z9, (R12)
+	VMOVUPS      Z12, (R12)(R9*1)
+	VMOVUPS      Z10, (R12)(R9*2)
+	VMOVUPS      Z11, (R12)(R10*1)
+	VMOVUPS      Z6, (R12)(R9*4)
+	VMOVUPS      Z8, (R12)(R11*1)
+	ADDQ         R8, R12
+	VMOVUPS      576(BX), Z6
+	VMOVUPS      640(BX), Z7
+	VMOVUPS      704(BX), Z8
+	VMULPS       Z0, Z6, Z9
+	VMULPS       Z1, Z6, Z10
+	VFNMADD231PS Z3, Z8, Z10
+	VMULPS       Z2, Z7, Z11
+	VADDPS       Z11, Z10, Z12
+	VSUBPS       Z11, Z10, Z10
+	VMULPS       Z4, Z6, Z6
+	VFMADD231PS  Z3, Z8, Z6
+	VMULPS       Z5, Z7, Z7
+	VADDPS       Z7, Z6, Z11
+	VSUBPS       Z7, Z6, Z6
+	VMOVUPS      Z9, (R12)
+	VMOVUPS      Z12, (R12)(R9*1)
+	VMOVUPS      Z10, (R12)(R9*2)
+	VMOVUPS      Z11, (R12)(R10*1)
+	VMOVUPS      Z6, (R12)(R9*4)
+	VMOVUPS      Z8, (R12)(R11*1)
+	ADDQ         R8, R12
+	VMOVUPS      768(BX), Z6
+	VMOVUPS      832(BX), Z7
+	VMOVUPS      896(BX), Z8
+	VMULPS       Z0, Z6, Z9
+	VMULPS       Z1, Z6, Z10
+	VFNMADD231PS Z3, Z8, Z10
+	VMULPS       Z2, Z7, Z11
+	VADDPS       Z11, Z10, Z12
+	VSUBPS       Z11, Z10, Z10
+	VMULPS       Z4, Z6, Z6
+	VFMADD231PS  Z3, Z8, Z6
+	VMULPS       Z5, Z7, Z7
+	VADDPS       Z7, Z6, Z11
+	VSUBPS       Z7, Z6, Z6
+	VMOVUPS      Z9, (R12)
+	VMOVUPS      Z12, (R12)(R9*1)
+	VMOVUPS      Z10, (R12)(R9*2)
+	VMOVUPS      Z11, (R12)(R10*1)
+	VMOVUPS      Z6, (R12)(R9*4)
+	VMOVUPS      Z8, (R12)(R11*1)
+	ADDQ         R8, R12
+	VMOVUPS      960(BX), Z6
+	VMOVUPS      1024(BX), Z7
+	VMOVUPS      1088(BX), Z8
+	VMULPS       Z0, Z6, Z9
+	VMULPS       Z1, Z6, Z10
+	VFNMADD231PS Z3, Z8, Z10
+	VMULPS       Z2, Z7, Z11
+	VADDPS       Z11, Z10, Z12
+	VSUBPS       Z11, Z10, Z10
+	VMULPS       Z4, Z6, Z6
+	VFMADD231PS  Z3, Z8, Z6
+	VMULPS       Z5, Z7, Z7
+	VADDPS       Z7, Z6, Z11
+	VSUBPS       Z7, Z6, Z6
+	VMOVUPS      Z9, (R12)
+	VMOVUPS      Z12, (R12)(R9*1)
+	VMOVUPS      Z10, (R12)(R9*2)
+	VMOVUPS      Z11, (R12)(R10*1)
+	VMOVUPS      Z6, (R12)(R9*4)
+	VMOVUPS      Z8, (R12)(R11*1)
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x00000040, DX
+	DECQ         AX
+	JNE          loop
+	VZEROUPPER
+	RET
+
+DATA splatAVX512F32_3f91a2b4<>+0(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+4(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+8(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+12(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+16(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+20(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+24(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+28(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+32(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+36(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+40(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+44(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+48(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+52(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+56(SB)/4, $0x3f91a2b4
+DATA splatAVX512F32_3f91a2b4<>+60(SB)/4, $0x3f91a2b4
+GLOBL splatAVX512F32_3f91a2b4<>(SB), RODATA|NOPTR, $64
+
+DATA splatAVX512F32_bf303b34<>+0(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+4(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+8(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+12(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+16(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+20(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+24(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+28(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+32(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+36(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+40(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+44(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+48(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+52(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+56(SB)/4, $0xbf303b34
+DATA splatAVX512F32_bf303b34<>+60(SB)/4, $0xbf303b34
+GLOBL splatAVX512F32_bf303b34<>(SB), RODATA|NOPTR, $64
+
+DATA splatAVX512F32_bedc4a01<>+0(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+4(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+8(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+12(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+16(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+20(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+24(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+28(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+32(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+36(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+40(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+44(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+48(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+52(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+56(SB)/4, $0xbedc4a01
+DATA splatAVX512F32_bedc4a01<>+60(SB)/4, $0xbedc4a01
+GLOBL splatAVX512F32_bedc4a01<>(SB), RODATA|NOPTR, $64
+
+DATA splatAVX512F32_3e89ae41<>+0(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+4(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+8(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+12(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+16(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+20(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+24(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+28(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+32(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+36(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+40(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+44(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+48(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+52(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+56(SB)/4, $0x3e89ae41
+DATA splatAVX512F32_3e89ae41<>+60(SB)/4, $0x3e89ae41
+GLOBL splatAVX512F32_3e89ae41<>(SB), RODATA|NOPTR, $64
+
+DATA splatAVX512F32_3df4c401<>+0(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+4(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+8(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+12(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+16(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+20(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+24(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+28(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+32(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+36(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+40(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+44(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+48(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+52(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+56(SB)/4, $0x3df4c401
+DATA splatAVX512F32_3df4c401<>+60(SB)/4, $0x3df4c401
+GLOBL splatAVX512F32_3df4c401<>(SB), RODATA|NOPTR, $64
+
+DATA splatAVX512F32_3e379301<>+0(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+4(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+8(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+12(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+16(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+20(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+24(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+28(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+32(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+36(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+40(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+44(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+48(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+52(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+56(SB)/4, $0x3e379301
+DATA splatAVX512F32_3e379301<>+60(SB)/4, $0x3e379301
+GLOBL splatAVX512F32_3e379301<>(SB), RODATA|NOPTR, $64

@@ -16,6 +16,12 @@ func input2F32(vectors int, x *float32, row int, col int, v *float32, point int)
 //go:noescape
 func output2F32(vectors int, m *float32, point int, y *float32, row int, col int)
 
+// filter2F32 sets u to the filter of F(2×2, 3×3), G·w·Gᵀ, of a filter at w, for vectors of 4 channels.
+// Strides are in elements: row and col from pixel to pixel, point from one of the tile's products to the next.
+//
+//go:noescape
+func filter2F32(vectors int, w *float32, row int, col int, u *float32, point int)
+
 // input4F32 sets v to the input of F(4×4, 3×3), Bᵀ·d·B, of a patch of an image at x, for vectors of 4 channels.
 // Strides are in elements: row and col from pixel to pixel, point from one of the tile's products to the next.
 //
@@ -27,3 +33,9 @@ func input4F32(vectors int, x *float32, row int, col int, v *float32, point int)
 //
 //go:noescape
 func output4F32(vectors int, m *float32, point int, y *float32, row int, col int)
+
+// filter4F32 sets u to the filter of F(4×4, 3×3), G·w·Gᵀ, of a filter at w, for vectors of 4 channels.
+// Strides are in elements: row and col from pixel to pixel, point from one of the tile's products to the next.
+//
+//go:noescape
+func filter4F32(vectors int, w *float32, row int, col int, u *float32, point int)

@@ -2,23 +2,39 @@
 
 #include "textflag.h"
 
-DATA constants<>+0(SB)/8, $0x3f2000003f200000
-DATA constants<>+8(SB)/8, $0x3f2000003f200000
-DATA constants<>+16(SB)/8, $0x3fc000003fc00000
-DATA constants<>+24(SB)/8, $0x3fc000003fc00000
-DATA constants<>+32(SB)/8, $0x3ec800003ec80000
-DATA constants<>+40(SB)/8, $0x3ec800003ec80000
-DATA constants<>+48(SB)/8, $0x4010000040100000
-DATA constants<>+56(SB)/8, $0x4010000040100000
-DATA constants<>+64(SB)/8, $0x4029000040290000
-DATA constants<>+72(SB)/8, $0x4029000040290000
-DATA constants<>+80(SB)/8, $0x3f6100003f610000
-DATA constants<>+88(SB)/8, $0x3f6100003f610000
-DATA constants<>+96(SB)/8, $0x3e7a00003e7a0000
-DATA constants<>+104(SB)/8, $0x3e7a00003e7a0000
-DATA constants<>+112(SB)/8, $0x4058000040580000
-DATA constants<>+120(SB)/8, $0x4058000040580000
-GLOBL constants<>(SB), RODATA|NOPTR, $128
+DATA constants<>+0(SB)/8, $0xbf800000bf800000
+DATA constants<>+8(SB)/8, $0xbf800000bf800000
+DATA constants<>+16(SB)/8, $0x3f0000003f000000
+DATA constants<>+24(SB)/8, $0x3f0000003f000000
+DATA constants<>+32(SB)/8, $0x3f2000003f200000
+DATA constants<>+40(SB)/8, $0x3f2000003f200000
+DATA constants<>+48(SB)/8, $0x3fc000003fc00000
+DATA constants<>+56(SB)/8, $0x3fc000003fc00000
+DATA constants<>+64(SB)/8, $0x3ec800003ec80000
+DATA constants<>+72(SB)/8, $0x3ec800003ec80000
+DATA constants<>+80(SB)/8, $0x4010000040100000
+DATA constants<>+88(SB)/8, $0x4010000040100000
+DATA constants<>+96(SB)/8, $0x4029000040290000
+DATA constants<>+104(SB)/8, $0x4029000040290000
+DATA constants<>+112(SB)/8, $0x3f6100003f610000
+DATA constants<>+120(SB)/8, $0x3f6100003f610000
+DATA constants<>+128(SB)/8, $0x3e7a00003e7a0000
+DATA constants<>+136(SB)/8, $0x3e7a00003e7a0000
+DATA constants<>+144(SB)/8, $0x4058000040580000
+DATA constants<>+152(SB)/8, $0x4058000040580000
+DATA constants<>+160(SB)/8, $0x3f91a2b43f91a2b4
+DATA constants<>+168(SB)/8, $0x3f91a2b43f91a2b4
+DATA constants<>+176(SB)/8, $0xbf303b34bf303b34
+DATA constants<>+184(SB)/8, $0xbf303b34bf303b34
+DATA constants<>+192(SB)/8, $0xbedc4a01bedc4a01
+DATA constants<>+200(SB)/8, $0xbedc4a01bedc4a01
+DATA constants<>+208(SB)/8, $0x3e89ae413e89ae41
+DATA constants<>+216(SB)/8, $0x3e89ae413e89ae41
+DATA constants<>+224(SB)/8, $0x3df4c4013df4c401
+DATA constants<>+232(SB)/8, $0x3df4c4013df4c401
+DATA constants<>+240(SB)/8, $0x3e3793013e379301
+DATA constants<>+248(SB)/8, $0x3e3793013e379301
+GLOBL constants<>(SB), RODATA|NOPTR, $256
 
 // func input2F32(vectors int, x *float32, row int, col int, v *float32, point int)
 TEXT ·input2F32(SB), NOSPLIT, $256-48
@@ -288,18 +304,167 @@ loop:
 	CBNZ R0, loop
 	RET
 
+// func filter2F32(vectors int, w *float32, row int, col int, u *float32, point int)
+TEXT ·filter2F32(SB), NOSPLIT, $192-48
+	MOVD $constants<>(SB), R0
+	MOVD vectors+0(FP), R1
+	MOVD w+8(FP), R2
+	MOVD u+32(FP), R3
+	FMOVQ 0(R0), F0
+	FMOVQ 16(R0), F1
+	MOVD $local192-192(SP), R0
+	MOVD col+24(FP), R4
+	LSL $2, R4, R4
+	MOVD row+16(FP), R5
+	LSL $2, R5, R5
+	ADD R5<<1, R5, R6
+	ADD R5<<2, R5, R6
+	MOVD point+40(FP), R6
+	MOVD $4, R7
+	MUL R7, R6, R6
+	LSL $2, R6, R6
+	MOVD point+40(FP), R7
+	LSL $2, R7, R7
+	ADD R7<<1, R7, R8
+	ADD R7<<2, R7, R9
+
+loop:
+	MOVD R2, R9
+	FMOVQ 0(R9), F2
+	ADD R5, R9, R10
+	FMOVQ 0(R10), F3
+	ADD R5<<1, R9, R10
+	FMOVQ 0(R10), F4
+	WORD $0x6e20dc45 // fmul v5.4s, v2.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d446 // fadd v6.4s, v2.4s, v3.4s
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	FMOVQ F5, 0(R0)
+	FMOVQ F6, 48(R0)
+	FMOVQ F2, 96(R0)
+	FMOVQ F4, 144(R0)
+	ADD R4, R9, R9
+	FMOVQ 0(R9), F2
+	ADD R5, R9, R10
+	FMOVQ 0(R10), F3
+	ADD R5<<1, R9, R10
+	FMOVQ 0(R10), F4
+	WORD $0x6e20dc45 // fmul v5.4s, v2.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d446 // fadd v6.4s, v2.4s, v3.4s
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	FMOVQ F5, 16(R0)
+	FMOVQ F6, 64(R0)
+	FMOVQ F2, 112(R0)
+	FMOVQ F4, 160(R0)
+	ADD R4, R9, R9
+	FMOVQ 0(R9), F2
+	ADD R5, R9, R10
+	FMOVQ 0(R10), F3
+	ADD R5<<1, R9, R9
+	FMOVQ 0(R9), F4
+	WORD $0x6e20dc45 // fmul v5.4s, v2.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d446 // fadd v6.4s, v2.4s, v3.4s
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	FMOVQ F5, 32(R0)
+	FMOVQ F6, 80(R0)
+	FMOVQ F2, 128(R0)
+	FMOVQ F4, 176(R0)
+	MOVD R3, R9
+	FMOVQ 0(R0), F2
+	FMOVQ 16(R0), F3
+	FMOVQ 32(R0), F4
+	WORD $0x6e20dc45 // fmul v5.4s, v2.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d446 // fadd v6.4s, v2.4s, v3.4s
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	FMOVQ F5, 0(R9)
+	ADD R7, R9, R10
+	FMOVQ F6, 0(R10)
+	ADD R7<<1, R9, R10
+	FMOVQ F2, 0(R10)
+	ADD R8, R9, R10
+	FMOVQ F4, 0(R10)
+	ADD R6, R9, R9
+	FMOVQ 48(R0), F2
+	FMOVQ 64(R0), F3
+	FMOVQ 80(R0), F4
+	WORD $0x6e20dc45 // fmul v5.4s, v2.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d446 // fadd v6.4s, v2.4s, v3.4s
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	FMOVQ F5, 0(R9)
+	ADD R7, R9, R10
+	FMOVQ F6, 0(R10)
+	ADD R7<<1, R9, R10
+	FMOVQ F2, 0(R10)
+	ADD R8, R9, R10
+	FMOVQ F4, 0(R10)
+	ADD R6, R9, R9
+	FMOVQ 96(R0), F2
+	FMOVQ 112(R0), F3
+	FMOVQ 128(R0), F4
+	WORD $0x6e20dc45 // fmul v5.4s, v2.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d446 // fadd v6.4s, v2.4s, v3.4s
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	FMOVQ F5, 0(R9)
+	ADD R7, R9, R10
+	FMOVQ F6, 0(R10)
+	ADD R7<<1, R9, R10
+	FMOVQ F2, 0(R10)
+	ADD R8, R9, R10
+	FMOVQ F4, 0(R10)
+	ADD R6, R9, R9
+	FMOVQ 144(R0), F2
+	FMOVQ 160(R0), F3
+	FMOVQ 176(R0), F4
+	WORD $0x6e20dc45 // fmul v5.4s, v2.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	WORD $0x4e21cc82 // fmla v2.4s, v4.4s, v1.4s
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d446 // fadd v6.4s, v2.4s, v3.4s
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	FMOVQ F5, 0(R9)
+	ADD R7, R9, R10
+	FMOVQ F6, 0(R10)
+	ADD R7<<1, R9, R10
+	FMOVQ F2, 0(R10)
+	ADD R8, R9, R9
+	FMOVQ F4, 0(R9)
+	MOVD $16, R9
+	ADD R9, R2, R2
+	MOVD $16, R9
+	ADD R9, R3, R3
+	SUB $1, R1, R1
+	CBNZ R1, loop
+	RET
+
 // func input4F32(vectors int, x *float32, row int, col int, v *float32, point int)
 TEXT ·input4F32(SB), 0, $576-48
 	MOVD $constants<>(SB), R0
 	MOVD vectors+0(FP), R1
 	MOVD x+8(FP), R2
 	MOVD v+32(FP), R3
-	FMOVQ 0(R0), F0
-	FMOVQ 16(R0), F1
-	FMOVQ 32(R0), F2
-	FMOVQ 48(R0), F3
-	FMOVQ 64(R0), F4
-	FMOVQ 80(R0), F5
+	FMOVQ 32(R0), F0
+	FMOVQ 48(R0), F1
+	FMOVQ 64(R0), F2
+	FMOVQ 80(R0), F3
+	FMOVQ 96(R0), F4
+	FMOVQ 112(R0), F5
 	MOVD $local576-576(SP), R0
 	MOVD col+24(FP), R4
 	LSL $2, R4, R4
@@ -763,12 +928,12 @@ TEXT ·output4F32(SB), 0, $384-48
 	MOVD vectors+0(FP), R1
 	MOVD m+8(FP), R2
 	MOVD y+24(FP), R3
-	FMOVQ 0(R0), F0
-	FMOVQ 16(R0), F1
-	FMOVQ 32(R0), F2
-	FMOVQ 48(R0), F3
-	FMOVQ 96(R0), F4
-	FMOVQ 112(R0), F5
+	FMOVQ 32(R0), F0
+	FMOVQ 48(R0), F1
+	FMOVQ 64(R0), F2
+	FMOVQ 80(R0), F3
+	FMOVQ 128(R0), F4
+	FMOVQ 144(R0), F5
 	MOVD $local384-384(SP), R0
 	MOVD point+16(FP), R4
 	LSL $2, R4, R4
@@ -1062,6 +1227,268 @@ loop:
 	ADD R11, R2, R2
 	MOVD $16, R11
 	ADD R11, R3, R3
+	SUB $1, R1, R1
+	CBNZ R1, loop
+	RET
+
+// func filter4F32(vectors int, w *float32, row int, col int, u *float32, point int)
+TEXT ·filter4F32(SB), 0, $288-48
+	MOVD $constants<>(SB), R0
+	MOVD vectors+0(FP), R1
+	MOVD w+8(FP), R2
+	MOVD u+32(FP), R3
+	FMOVQ 160(R0), F0
+	FMOVQ 176(R0), F1
+	FMOVQ 192(R0), F2
+	FMOVQ 208(R0), F3
+	FMOVQ 224(R0), F4
+	FMOVQ 240(R0), F5
+	MOVD $local288-288(SP), R0
+	MOVD col+24(FP), R4
+	LSL $2, R4, R4
+	MOVD row+16(FP), R5
+	LSL $2, R5, R5
+	ADD R5<<1, R5, R6
+	ADD R5<<2, R5, R6
+	MOVD point+40(FP), R6
+	MOVD $6, R7
+	MUL R7, R6, R6
+	LSL $2, R6, R6
+	MOVD point+40(FP), R7
+	LSL $2, R7, R7
+	ADD R7<<1, R7, R8
+	ADD R7<<2, R7, R9
+
+loop:
+	MOVD R2, R10
+	FMOVQ 0(R10), F6
+	ADD R5, R10, R11
+	FMOVQ 0(R11), F7
+	ADD R5<<1, R10, R11
+	FMOVQ 0(R11), F8
+	WORD $0x6e20dcc9 // fmul v9.4s, v6.4s, v0.4s
+	WORD $0x6e21dcca // fmul v10.4s, v6.4s, v1.4s
+	WORD $0x4ea3cd0a // fmls v10.4s, v8.4s, v3.4s
+	WORD $0x6e22dceb // fmul v11.4s, v7.4s, v2.4s
+	WORD $0x4e2bd54c // fadd v12.4s, v10.4s, v11.4s
+	WORD $0x4eabd54a // fsub v10.4s, v10.4s, v11.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4e23cd06 // fmla v6.4s, v8.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4e27d4cb // fadd v11.4s, v6.4s, v7.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	FMOVQ F9, 0(R0)
+	FMOVQ F12, 48(R0)
+	FMOVQ F10, 96(R0)
+	FMOVQ F11, 144(R0)
+	FMOVQ F6, 192(R0)
+	FMOVQ F8, 240(R0)
+	ADD R4, R10, R10
+	FMOVQ 0(R10), F6
+	ADD R5, R10, R11
+	FMOVQ 0(R11), F7
+	ADD R5<<1, R10, R11
+	FMOVQ 0(R11), F8
+	WORD $0x6e20dcc9 // fmul v9.4s, v6.4s, v0.4s
+	WORD $0x6e21dcca // fmul v10.4s, v6.4s, v1.4s
+	WORD $0x4ea3cd0a // fmls v10.4s, v8.4s, v3.4s
+	WORD $0x6e22dceb // fmul v11.4s, v7.4s, v2.4s
+	WORD $0x4e2bd54c // fadd v12.4s, v10.4s, v11.4s
+	WORD $0x4eabd54a // fsub v10.4s, v10.4s, v11.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4e23cd06 // fmla v6.4s, v8.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4e27d4cb // fadd v11.4s, v6.4s, v7.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	FMOVQ F9, 16(R0)
+	FMOVQ F12, 64(R0)
+	FMOVQ F10, 112(R0)
+	FMOVQ F11, 160(R0)
+	FMOVQ F6, 208(R0)
+	FMOVQ F8, 256(R0)
+	ADD R4, R10, R10
+	FMOVQ 0(R10), F6
+	ADD R5, R10, R11
+	FMOVQ 0(R11), F7
+	ADD R5<<1, R10, R10
+	FMOVQ 0(R10), F8
+	WORD $0x6e20dcc9 // fmul v9.4s, v6.4s, v0.4s
+	WORD $0x6e21dcca // fmul v10.4s, v6.4s, v1.4s
+	WORD $0x4ea3cd0a // fmls v10.4s, v8.4s, v3.4s
+	WORD $0x6e22dceb // fmul v11.4s, v7.4s, v2.4s
+	WORD $0x4e2bd54c // fadd v12.4s, v10.4s, v11.4s
+	WORD $0x4eabd54a // fsub v10.4s, v10.4s, v11.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4e23cd06 // fmla v6.4s, v8.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4e27d4cb // fadd v11.4s, v6.4s, v7.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	FMOVQ F9, 32(R0)
+	FMOVQ F12, 80(R0)
+	FMOVQ F10, 128(R0)
+	FMOVQ F11, 176(R0)
+	FMOVQ F6, 224(R0)
+	FMOVQ F8, 272(R0)
+	MOVD R3, R10
+	FMOVQ 0(R0), F6
+	FMOVQ 16(R0), F7
+	FMOVQ 32(R0), F8
+	WORD $0x6e20dcc9 // fmul v9.4s, v6.4s, v0.4s
+	WORD $0x6e21dcca // fmul v10.4s, v6.4s, v1.4s
+	WORD $0x4ea3cd0a // fmls v10.4s, v8.4s, v3.4s
+	WORD $0x6e22dceb // fmul v11.4s, v7.4s, v2.4s
+	WORD $0x4e2bd54c // fadd v12.4s, v10.4s, v11.4s
+	WORD $0x4eabd54a // fsub v10.4s, v10.4s, v11.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4e23cd06 // fmla v6.4s, v8.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4e27d4cb // fadd v11.4s, v6.4s, v7.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	FMOVQ F9, 0(R10)
+	ADD R7, R10, R11
+	FMOVQ F12, 0(R11)
+	ADD R7<<1, R10, R11
+	FMOVQ F10, 0(R11)
+	ADD R8, R10, R11
+	FMOVQ F11, 0(R11)
+	ADD R7<<2, R10, R11
+	FMOVQ F6, 0(R11)
+	ADD R9, R10, R11
+	FMOVQ F8, 0(R11)
+	ADD R6, R10, R10
+	FMOVQ 48(R0), F6
+	FMOVQ 64(R0), F7
+	FMOVQ 80(R0), F8
+	WORD $0x6e20dcc9 // fmul v9.4s, v6.4s, v0.4s
+	WORD $0x6e21dcca // fmul v10.4s, v6.4s, v1.4s
+	WORD $0x4ea3cd0a // fmls v10.4s, v8.4s, v3.4s
+	WORD $0x6e22dceb // fmul v11.4s, v7.4s, v2.4s
+	WORD $0x4e2bd54c // fadd v12.4s, v10.4s, v11.4s
+	WORD $0x4eabd54a // fsub v10.4s, v10.4s, v11.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4e23cd06 // fmla v6.4s, v8.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4e27d4cb // fadd v11.4s, v6.4s, v7.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	FMOVQ F9, 0(R10)
+	ADD R7, R10, R11
+	FMOVQ F12, 0(R11)
+	ADD R7<<1, R10, R11
+	FMOVQ F10, 0(R11)
+	ADD R8, R10, R11
+	FMOVQ F11, 0(R11)
+	ADD R7<<2, R10, R11
+	FMOVQ F6, 0(R11)
+	ADD R9, R10, R11
+	FMOVQ F8, 0(R11)
+	ADD R6, R10, R10
+	FMOVQ 96(R0), F6
+	FMOVQ 112(R0), F7
+	FMOVQ 128(R0), F8
+	WORD $0x6e20dcc9 // fmul v9.4s, v6.4s, v0.4s
+	WORD $0x6e21dcca // fmul v10.4s, v6.4s, v1.4s
+	WORD $0x4ea3cd0a // fmls v10.4s, v8.4s, v3.4s
+	WORD $0x6e22dceb // fmul v11.4s, v7.4s, v2.4s
+	WORD $0x4e2bd54c // fadd v12.4s, v10.4s, v11.4s
+	WORD $0x4eabd54a // fsub v10.4s, v10.4s, v11.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4e23cd06 // fmla v6.4s, v8.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4e27d4cb // fadd v11.4s, v6.4s, v7.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	FMOVQ F9, 0(R10)
+	ADD R7, R10, R11
+	FMOVQ F12, 0(R11)
+	ADD R7<<1, R10, R11
+	FMOVQ F10, 0(R11)
+	ADD R8, R10, R11
+	FMOVQ F11, 0(R11)
+	ADD R7<<2, R10, R11
+	FMOVQ F6, 0(R11)
+	ADD R9, R10, R11
+	FMOVQ F8, 0(R11)
+	ADD R6, R10, R10
+	FMOVQ 144(R0), F6
+	FMOVQ 160(R0), F7
+	FMOVQ 176(R0), F8
+	WORD $0x6e20dcc9 // fmul v9.4s, v6.4s, v0.4s
+	WORD $0x6e21dcca // fmul v10.4s, v6.4s, v1.4s
+	WORD $0x4ea3cd0a // fmls v10.4s, v8.4s, v3.4s
+	WORD $0x6e22dceb // fmul v11.4s, v7.4s, v2.4s
+	WORD $0x4e2bd54c // fadd v12.4s, v10.4s, v11.4s
+	WORD $0x4eabd54a // fsub v10.4s, v10.4s, v11.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4e23cd06 // fmla v6.4s, v8.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4e27d4cb // fadd v11.4s, v6.4s, v7.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	FMOVQ F9, 0(R10)
+	ADD R7, R10, R11
+	FMOVQ F12, 0(R11)
+	ADD R7<<1, R10, R11
+	FMOVQ F10, 0(R11)
+	ADD R8, R10, R11
+	FMOVQ F11, 0(R11)
+	ADD R7<<2, R10, R11
+	FMOVQ F6, 0(R11)
+	ADD R9, R10, R11
+	FMOVQ F8, 0(R11)
+	ADD R6, R10, R10
+	FMOVQ 192(R0), F6
+	FMOVQ 208(R0), F7
+	FMOVQ 224(R0), F8
+	WORD $0x6e20dcc9 // fmul v9.4s, v6.4s, v0.4s
+	WORD $0x6e21dcca // fmul v10.4s, v6.4s, v1.4s
+	WORD $0x4ea3cd0a // fmls v10.4s, v8.4s, v3.4s
+	WORD $0x6e22dceb // fmul v11.4s, v7.4s, v2.4s
+	WORD $0x4e2bd54c // fadd v12.4s, v10.4s, v11.4s
+	WORD $0x4eabd54a // fsub v10.4s, v10.4s, v11.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4e23cd06 // fmla v6.4s, v8.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4e27d4cb // fadd v11.4s, v6.4s, v7.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	FMOVQ F9, 0(R10)
+	ADD R7, R10, R11
+	FMOVQ F12, 0(R11)
+	ADD R7<<1, R10, R11
+	FMOVQ F10, 0(R11)
+	ADD R8, R10, R11
+	FMOVQ F11, 0(R11)
+	ADD R7<<2, R10, R11
+	FMOVQ F6, 0(R11)
+	ADD R9, R10, R11
+	FMOVQ F8, 0(R11)
+	ADD R6, R10, R10
+	FMOVQ 240(R0), F6
+	FMOVQ 256(R0), F7
+	FMOVQ 272(R0), F8
+	WORD $0x6e20dcc9 // fmul v9.4s, v6.4s, v0.4s
+	WORD $0x6e21dcca // fmul v10.4s, v6.4s, v1.4s
+	WORD $0x4ea3cd0a // fmls v10.4s, v8.4s, v3.4s
+	WORD $0x6e22dceb // fmul v11.4s, v7.4s, v2.4s
+	WORD $0x4e2bd54c // fadd v12.4s, v10.4s, v11.4s
+	WORD $0x4eabd54a // fsub v10.4s, v10.4s, v11.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4e23cd06 // fmla v6.4s, v8.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4e27d4cb // fadd v11.4s, v6.4s, v7.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	FMOVQ F9, 0(R10)
+	ADD R7, R10, R11
+	FMOVQ F12, 0(R11)
+	ADD R7<<1, R10, R11
+	FMOVQ F10, 0(R11)
+	ADD R8, R10, R11
+	FMOVQ F11, 0(R11)
+	ADD R7<<2, R10, R11
+	FMOVQ F6, 0(R11)
+	ADD R9, R10, R10
+	FMOVQ F8, 0(R10)
+	MOVD $16, R10
+	ADD R10, R2, R2
+	MOVD $16, R10
+	ADD R10, R3, R3
 	SUB $1, R1, R1
 	CBNZ R1, loop
 	RET

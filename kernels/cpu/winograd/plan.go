@@ -42,6 +42,7 @@ type Plan struct {
 	mPoint     int
 	patch, out int // where these begin in a worker's scratch, behind v and m
 	room       int // elements of scratch for each worker
+	filters    int // and for filters that change, before those of the workers
 	need       int // elements of x
 	workers    []worker
 
@@ -120,7 +121,10 @@ func newPlan(cfg Config, p *pool.Pool, ws *gemm.Workspace, kern kernel) (*Plan, 
 		return k, nil
 	}
 	k.cut()
-	gemm.Reserve[float32](ws, k.room*p.Workers())
+	if f.data == nil {
+		k.filters = tiling.RoundUp(f.elements(), lineElements)
+	}
+	gemm.Reserve[float32](ws, k.filters+k.room*p.Workers())
 	k.workers = make([]worker, p.Workers())
 	for i := range k.workers {
 		k.workers[i].rows = make([]int, tiling.RoundUp(k.tiles(), f.micro.GatherStep()))
@@ -197,19 +201,27 @@ func (k *Plan) cutBands(limit int) {
 // evenly returns the size of the parts when n is cut into parts that are as equal as possible, and not above limit.
 func evenly(n, limit int) int { return tiling.CeilDiv(n, tiling.CeilDiv(n, max(limit, 1))) }
 
-// Run convolves x, beginning with element 0 of the layout's memory, and writes y, from the first pixel on. A nil Epilogue
-// does nothing. Run returns an error if a slice is too short, before anything is written. A panic in the epilogue is passed
+// Run convolves x, beginning with element 0 of the layout's memory, and writes y, from the first pixel on. Filters that change are
+// those of w, others are not read. A nil Epilogue does nothing. Run returns an error if a slice is too short, before anything is written. A panic in the epilogue is passed
 // on as a *pool.Panic; the plan can be run again afterwards.
-func (k *Plan) Run(x, y []float32, epilogue conv.Epilogue) error {
-	rows, out := k.Rows(), k.cfg.Filters.out
+func (k *Plan) Run(x, w, y []float32, epilogue conv.Epilogue) error {
+	f := k.cfg.Filters
+	rows, out := k.Rows(), f.out
 	if rows == 0 || out == 0 {
 		return nil
 	}
 	if needY := (rows-1)*k.cfg.RowStride + out; len(x) < k.need || len(y) < needY {
 		return fmt.Errorf("winograd: slices too short: x has %d elements of %d, y %d of %d", len(x), k.need, len(y), needY)
 	}
-	k.x, k.y, k.epilogue, k.scratch = x, y, epilogue, gemm.Acquire[float32](k.ws)
+	mem := gemm.Acquire[float32](k.ws)
 	defer k.release()
+	k.x, k.y, k.epilogue, k.scratch = x, y, epilogue, mem[k.filters:]
+	if k.filters > 0 {
+		f.data = mem[:f.elements()]
+		if err := f.Update(w); err != nil {
+			return err
+		}
+	}
 	for i := range k.workers {
 		k.workers[i].band = -1
 	}
@@ -220,5 +232,8 @@ func (k *Plan) Run(x, y []float32, epilogue conv.Epilogue) error {
 // release drops the references to the caller's data and releases the workspace.
 func (k *Plan) release() {
 	k.x, k.y, k.epilogue, k.scratch = nil, nil, nil, nil
+	if k.filters > 0 {
+		k.cfg.Filters.data = nil
+	}
 	k.ws.Release()
 }

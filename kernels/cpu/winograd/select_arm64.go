@@ -7,5 +7,5 @@ func native() []kernel {
 	if !cpu.ARM64.HasASIMD {
 		return nil
 	}
-	return []kernel{{4, [2]inputs{input2F32, input4F32}, [2]outputs{output2F32, output4F32}}}
+	return []kernel{{4, [2]inputs{input2F32, input4F32}, [2]outputs{output2F32, output4F32}, [2]inputs{filter2F32, filter4F32}}}
 }

@@ -1,6 +1,10 @@
 package winograd
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"fusec/graph"
+)
 
 // pointA and pointB are the points of F(4×4, 3×3) besides 0 and infinity, each with both signs; see [graph.WinogradOf]. The
 // generator of the assembly has them, too.
@@ -17,15 +21,18 @@ type inputs = func(vectors int, x *float32, row, col int, v *float32, point int)
 type outputs = func(vectors int, m *float32, point int, y *float32, row, col int)
 
 // A kernel is the transforms of one instruction set, those of F(2×2, 3×3) before those of F(4×4, 3×3). They stand in the order
-// of gemm.Micros.
+// of gemm.Micros. A filter is transformed as a patch is, to G·g·Gᵀ; its strides may be negative.
 type kernel struct {
 	lanes  int // of a vector
 	input  [2]inputs
 	output [2]outputs
+	filter [2]inputs
 }
 
 var kernels = append(native(), kernel{1,
-	[2]inputs{inputPortable(input2, 4), inputPortable(input4, 6)}, [2]outputs{outputPortable(output2, 4), outputPortable(output4, 6)}})
+	[2]inputs{inputPortable(input2, 4, 4), inputPortable(input4, 6, 6)},
+	[2]outputs{outputPortable(output2, 4), outputPortable(output4, 6)},
+	[2]inputs{inputPortable(filterStep(2), 3, 4), inputPortable(filterStep(4), 3, 6)}})
 
 // at is the element n elements after p.
 func at(p *float32, n int) *float32 { return (*float32)(unsafe.Add(unsafe.Pointer(p), 4*n)) }
@@ -33,11 +40,22 @@ func at(p *float32, n int) *float32 { return (*float32)(unsafe.Add(unsafe.Pointe
 // A line is the elements of a tile along a side.
 type line [maxPoints]float32
 
-func inputPortable(step func(d line) line, points int) inputs {
+func inputPortable(step func(d line) line, in, points int) inputs {
 	return func(vectors int, x *float32, row, col int, v *float32, point int) {
 		for i := range vectors {
-			twoSided(step, points, points, at(x, i), row, col, at(v, i), points*point, point)
+			twoSided(step, in, points, at(x, i), row, col, at(v, i), points*point, point)
 		}
+	}
+}
+
+// filterStep is G·g.
+func filterStep(tile int) func(g line) line {
+	algorithm, _ := graph.WinogradOf(tile)
+	return func(g line) (r line) {
+		for i, row := range algorithm.G {
+			r[i] = float32(row[0])*g[0] + float32(row[1])*g[1] + float32(row[2])*g[2]
+		}
+		return r
 	}
 }
 

@@ -71,20 +71,26 @@ func (s spec) check(t *testing.T, rng *rand.Rand, set int, x, w []float32, want 
 			}
 		}
 	}
-	// Filters in NCHW.
-	ws := graph.Layout{Shape: graph.ShapeOf(3, 3, s.c, s.o), Stride: [8]int{3, 1, 9, 9 * s.c}}
-	turned := make([]float32, len(w))
+	// Filters in NCHW, as they are, or with channels behind filters, perhaps turned.
+	ws := graph.Layout{Shape: graph.ShapeOf(3, 3, s.c, s.o), Stride: [][8]int{{3, 1, 9, 9 * s.c},
+		{3 * s.c * s.o, s.c * s.o, s.o, 1}, {3 * s.c * s.o, s.c * s.o, 1, s.c}}[rng.IntN(3)]}
+	turned, changing := rng.IntN(2) == 0, rng.IntN(2) == 0
+	laid := make([]float32, len(w))
 	for i, v := range w {
 		tap, c, o := i/s.o/s.c, i/s.o%s.c, i%s.o
-		turned[tap+9*c+9*s.c*o] = v
+		if turned {
+			tap = 8 - tap
+		}
+		laid[tap/3*ws.Stride[0]+tap%3*ws.Stride[1]+c*ws.Stride[2]+o*ws.Stride[3]] = v
 	}
 	var first []float32
 	for workers := 1; workers <= 3; workers++ {
 		p := pool.New(workers)
 		defer p.Close()
-		f, err := newFilters(s.tile, ws, p, micro)
-		if err == nil {
-			err = f.Update(turned)
+		f, err := newFilters(s.tile, ws, turned, p, micro, kernels[set])
+		if err == nil && !changing {
+			f.data = gemm.Aligned[float32](f.elements())
+			err = f.Update(laid)
 		}
 		if err != nil {
 			t.Fatalf("%+v: %v", s, err)
@@ -99,7 +105,7 @@ func (s spec) check(t *testing.T, rng *rand.Rand, set int, x, w []float32, want 
 		for i := range y {
 			y[i] = 7
 		}
-		if err := k.Run(spread, y, nil); err != nil {
+		if err := k.Run(spread, laid, y, nil); err != nil {
 			t.Fatal(err)
 		}
 		got := graph.NewTensor(want.Type)
@@ -120,7 +126,7 @@ func (s spec) check(t *testing.T, rng *rand.Rand, set int, x, w []float32, want 
 			t.Fatalf("%+v: %d workers give other bits", s, workers)
 		}
 		// Again, with an epilogue that changes each element once.
-		if err := k.Run(spread, y, &adds1{y, ld}); err != nil {
+		if err := k.Run(spread, laid, y, &adds1{y, ld}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range y {
@@ -184,7 +190,7 @@ func TestErrors(t *testing.T) {
 	p := pool.New(1)
 	defer p.Close()
 	w := graph.Contiguous(graph.ShapeOf(3, 3, 2, 4))
-	f, err := NewFilters(4, w, p)
+	f, err := NewFilters(4, w, false, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,11 +200,11 @@ func TestErrors(t *testing.T) {
 			t.Errorf("got %v, want %q", err, text)
 		}
 	}
-	_, err = NewFilters(3, w, p)
+	_, err = NewFilters(3, w, false, p)
 	wants(err, "tiles of 3×3")
-	_, err = NewFilters(4, graph.Contiguous(graph.ShapeOf(3, 5, 2, 4)), p)
+	_, err = NewFilters(4, graph.Contiguous(graph.ShapeOf(3, 5, 2, 4)), false, p)
 	wants(err, "filters")
-	_, err = NewFilters(4, w, nil)
+	_, err = NewFilters(4, w, false, nil)
 	wants(err, "no pool")
 	wants(f.Update(nil), "need 72 elements")
 	x := graph.Contiguous(graph.ShapeOf(1, 5, 5, 2))
@@ -217,14 +223,22 @@ func TestErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wants(k.Run(make([]float32, 49), make([]float32, 100), nil), "too short")
-	wants(k.Run(make([]float32, 50), make([]float32, 99), nil), "too short")
+	wants(k.Run(make([]float32, 49), nil, make([]float32, 100), nil), "too short")
+	wants(k.Run(make([]float32, 50), nil, make([]float32, 99), nil), "too short")
+	changing, err := NewChanging(4, w, false, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k, err = New(Config{X: x, Pad: one, Filters: changing, RowStride: 4}, p, nil); err != nil {
+		t.Fatal(err)
+	}
+	wants(k.Run(make([]float32, 50), make([]float32, 71), make([]float32, 100), nil), "need 72 elements")
 }
 
 func TestRunAllocatesNothing(t *testing.T) {
 	p := pool.New(2)
 	defer p.Close()
-	f, err := NewFilters(2, graph.Contiguous(graph.ShapeOf(3, 3, 5, 40)), p)
+	f, err := NewFilters(2, graph.Contiguous(graph.ShapeOf(3, 3, 5, 40)), false, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +252,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 		if err := f.Update(w); err != nil {
 			t.Error(err)
 		}
-		if err := k.Run(x, y, nil); err != nil {
+		if err := k.Run(x, nil, y, nil); err != nil {
 			t.Error(err)
 		}
 	}); n != 0 {
