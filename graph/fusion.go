@@ -43,15 +43,17 @@ var fusionRow = OpInfo{
 //     also be a load view: a copy.
 //   - AnchorMatMul: one MatMul or PanelMatMul, whose operands are load views. [Verify] also accepts several that read only
 //     inputs, for kernels of one's own: no pass makes such a body, and no target has a kernel for it.
-//   - AnchorConv: one Conv2D, whose operands are load views.
+//   - AnchorConv: one Conv2D or Conv2DTranspose, whose operands are load views. A Pool may follow, of images in the same layout
+//     that the epilogue makes. Only store views read it, and it is the only output.
 //   - AnchorRow: Reduce, Softmax, LogSoftmax, LayerNorm and RMSNorm over the same axes of values of one shape S.
 //     Elementwise work has the shape S or the reduced shape R (with the axes kept at 1, dropped, or as a Reshape of
 //     that). Reshape and Broadcast lead from R back to S; passes make such bodies only if the axes are the innermost
 //     ones. Elementwise work may come first. Gamma and beta of a norm are load views, or constants of one value; where
 //     S has one axis they may be values of shape S.
-//   - Column sums: in addition to its elements, a launch of AnchorMatMul, or of AnchorRow over the innermost axes, may
-//     compute their sums over all other axes: a Reduce of Sum, of a value of full shape, to the last axis of the
-//     product or to the axes of the rows. In the body only store views read it. See [SumsColumns].
+//   - Column sums: in addition to its elements, a launch of AnchorMatMul, of AnchorConv with images in [NHWC], or of AnchorRow
+//     over the innermost axes, may compute their sums over all other axes: a Reduce of Sum, of a value of full shape, to the
+//     last axis of the product, to the channels, or to the axes of the rows. In the body only store views read it. See
+//     [SumsColumns].
 //   - AnchorAttention: one Attention or AttentionGrad, whose operands are load views; scale, masks and dropout are part
 //     of it. Its seed may be a constant. Outputs are its results, through store views. A result that is stored in 16
 //     bits is cast first. The first result is always an output, others if they are read, none twice.
@@ -98,7 +100,7 @@ func (f Fusion) checkAnchor() (beside bool, err error) {
 		case a == f.Anchor:
 			anchored++
 			beside = beside && !slices.ContainsFunc(n.Args, func(a *Node) bool { return !IsSource(a.Op) })
-		case f.Anchor != AnchorMatMul || !SumsColumns(n):
+		case f.Anchor != AnchorMatMul && f.Anchor != AnchorConv || !SumsColumns(n):
 			return false, fmt.Errorf("%s has no place in a fusion of anchor %v", n.Where(), f.Anchor)
 		}
 	}

@@ -25,8 +25,9 @@ type Window struct {
 //
 // which takes KD times the memory of x, and multiplies once, as a kernel for three axes would. Channels are last in between: in
 // NHWC no slice is turned, and images stay so from one convolution to the next. With groups of channels it is the sum of a conv2d
-// for each slice of the filters. Its transpose multiplies once, too, and sums slices by col2im. Pools over three axes are two pools one after the other, since
-// neither a maximum nor a mean depends on how a block is divided. So all targets compute these, and their gradients.
+// for each slice of the filters. Its transpose multiplies once, too, and sums slices by col2im. Pools over three axes are two pools
+// one after the other, since neither a maximum nor a mean depends on how a block is divided. So all targets compute these, and
+// their gradients.
 
 // maxAxes is how many axes a window moves over at most.
 const maxAxes = 3

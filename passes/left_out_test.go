@@ -81,6 +81,14 @@ var leftOut = map[string]func(b *graph.Builder) (cost *graph.Node, weights []*gr
 		b.Output("y", y)
 		return b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1, 2, 3), []*graph.Node{f}
 	},
+	"convolution and pool": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
+		x, f := b.Input("x", f32(2, 3, 12, 11)), b.Param("f", f32(8, 3, 3, 3))
+		y := b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1}, x, f)
+		y = b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(0, 0, 0, 0)},
+			b.Unary(graph.Relu, y))
+		b.Output("y", y)
+		return b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1, 2, 3), []*graph.Node{f}
+	},
 	"recurrence": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
 		w, v, h := b.Param("w", f32(6, 4)), b.Param("v", f32(4, 4)), b.Input("h", f32(3, 4))
 		for i := range 4 {

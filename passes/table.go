@@ -10,6 +10,7 @@ import (
 	"fusec/passes/moe"
 	"fusec/passes/narrow"
 	"fusec/passes/panels"
+	"fusec/passes/pools"
 	"fusec/passes/raise"
 	"fusec/passes/recompute"
 	"fusec/passes/recurrence"
@@ -160,8 +161,8 @@ var table = []Pass{
 			{"precision", "casts are placed before views, and filters are cast before they are converted"},
 		}},
 	{Name: "winograd", Run: on(winograd.Run),
-		Doc: "convolutions of 3×3 with frozen filters by Winograd's algorithm, where it is faster", After: []After{
-			{"differentiate", "the gradient of a convolution is the same by any algorithm"},
+		Doc: "convolutions of 3×3, and their gradients for images, by Winograd's algorithm, where it is faster", After: []After{
+			{"differentiate", "it is for gradients, too"},
 			{trace.FoldPass, "filters are transformed after they are scaled"},
 			{"precision", "it is for f32"},
 			{"layout", "it is for images in NHWC"},
@@ -195,6 +196,10 @@ var table = []Pass{
 			{"sink-reshapes", "a region ends at a reshape"},
 			{"copy-filters", "a fused convolution reads its filters from memory"},
 			{"lift-transposes", "a launch stores its result transposed, but not what is joined afterwards"},
+		}},
+	{Name: "fuse-pools", Run: on(pools.Run),
+		Doc: "a pool in the launch of the convolution that makes its images, where that is faster", After: []After{
+			{"fuse-regions", "it adds the pool to the launch that the convolution has become"},
 		}},
 	{Name: "narrow", Run: func(c *Context) error { return narrow.Results(c.Context, c.cfg.Precision.Half(), c.cfg.leastHalf) },
 		Doc: "what contractions hand to later launches kept in 16 bits, where the caller chose so", After: []After{

@@ -97,6 +97,29 @@ func TestText(t *testing.T) {
   result 0 [4,6] = v2
   result 1 [1,6] = column sums of v2
 `},
+		{"conv", "f32[1,4,4,2] f32[1,1,2,3]", `
+			c = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1 layout=nhwc] x0 x1
+			a = unary[fn=relu] c
+			s = reduce[fn=sum axes=[0,1,2]] a
+			output y = a
+			output s = s`, `conv over [1,4,4,3] in f32
+  operand 0 = argument 0 [1,4,4,2]
+  operand 1 = argument 1 [1,1,2,3]
+  v0 = conv2d
+  v1 = unary fn=relu v0
+  result 0 [1,4,4,3] = v1
+  result 1 [3] = column sums of v1
+`},
+		{"conv", "f32[1,4,4,2] f32[1,1,2,3]", `
+			c = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1 layout=nhwc] x0 x1
+			p = pool[fn=max kernel=[2,2] stride=[2,2] pad=[0,0,0,0] count_pad=false layout=nhwc] c
+			r = reshape[shape=[12]] p
+			output y = r`, `conv over [1,4,4,3] in f32
+  operand 0 = argument 0 [1,4,4,2]
+  operand 1 = argument 1 [1,1,2,3]
+  v0 = conv2d
+  result 0 [1,2,2,3] = windows of v0
+`},
 		{"attention", "f32[5,4] f32[5,4] f32[5,4]", `
 			a = attention[scale=1.0 window=0 page=0 dropout=0.5] x0 x1 x2 seed
 			l = result[index=1] a
@@ -165,6 +188,16 @@ func TestRefusals(t *testing.T) {
 		{`sum over axes [0] "c" (m.graph:6) is read in the launch that sums it`, "row", "f32[4,4]",
 			"r = reduce[fn=mean axes=[1]] x0\nc = reduce[fn=sum axes=[0]] x0\nz = unary[fn=neg] c\noutput r = r\noutput z = z"},
 		{`sum over axes [0] "c"`, "matmul", "f32[2,3,4] f32[4,5]", "p = matmul x0 x1\nc = reduce[fn=sum axes=[0]] p\noutput c = c"},
+		{`sum over axes [0,1,2] "s"`, "conv", "f32[1,2,4,4] f32[4,2,1,1]",
+			"c = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] x0 x1\ns = reduce[fn=sum axes=[0,1,2]] c\noutput y = s"},
+		{`pool "p" (m.graph:8) has no place in a fusion of anchor conv`, "conv", "f32[1,2,4,4] f32[4,2,1,1]",
+			"c = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] x0 x1\np = pool[fn=max kernel=[1,1] stride=[1,1] " +
+				"pad=[0,0,0,0] count_pad=false layout=nhwc] c\noutput y = p"},
+		{`pool "p" (m.graph:8) is handed out beside other results`, "conv", "f32[1,2,4,4] f32[4,2,1,1]",
+			"c = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] x0 x1\np = pool[fn=max kernel=[1,1] stride=[1,1] " +
+				"pad=[0,0,0,0] count_pad=false] c\noutput y = p\noutput c = c"},
+		{`pool "p"`, "none", "f32[1,2,4,4]", "n = unary[fn=neg] x0\np = pool[fn=max kernel=[1,1] stride=[1,1] pad=[0,0,0,0] " +
+			"count_pad=false] n\noutput y = p"},
 		{`neg "n"`, "matmul", "f32[4,4]", "n = unary[fn=neg] x0\np = matmul n x0\noutput p = p"},
 		{`matmul "q"`, "matmul", "f32[4,4]", "p = matmul x0 x0\nq = matmul x0 x0\noutput p = p\noutput q = q"},
 		{`neg "n"`, "attention", "f32[5,4]", "a = attention[scale=1.0 window=0 page=0] x0 x0 x0\nn = unary[fn=neg] a\noutput y = n"},

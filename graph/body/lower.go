@@ -37,6 +37,11 @@ func Lower(f graph.Fusion, args, results []graph.Operand) (*Program, error) {
 			return nil, err
 		}
 	}
+	for i := range l.p.Stores {
+		if s := &l.p.Stores[i]; s.Pool != nil && len(l.p.Stores) > 1 {
+			return nil, fmt.Errorf("%s is handed out beside other results", s.Node.Where())
+		}
+	}
 	return l.p, l.order()
 }
 
@@ -116,6 +121,7 @@ const (
 	source   formState = iota // an argument, perhaps seen through views
 	computed                  // a value
 	summed                    // the column sums of a value: only stored
+	pooled                    // the windows of a value: only stored
 	viewed                    // a view of a value: only stored
 )
 
@@ -187,6 +193,8 @@ func (l *lowerer) kind(r form) Kind {
 // formOf finds what a node is.
 func (l *lowerer) formOf(n *graph.Node) (form, error) {
 	switch op := n.Op.(type) {
+	case graph.Pool:
+		return l.pool(n, op)
 	case graph.Input:
 		i := l.inputs
 		l.inputs++
@@ -421,6 +429,9 @@ func (l *lowerer) sums(n *graph.Node) bool {
 	switch l.p.Kind {
 	case graph.AnchorMatMul:
 		return graph.SumsColumns(n)
+	case graph.AnchorConv:
+		op, ok := l.p.Anchor.Op.(graph.ImageOp)
+		return ok && op.ImageLayout() == graph.NHWC && graph.SumsColumns(n)
 	case graph.AnchorRow:
 		axes, _ := graph.RowAxes(n)
 		return graph.SumsColumns(n) && axes != l.p.Axes
@@ -428,7 +439,7 @@ func (l *lowerer) sums(n *graph.Node) bool {
 	return false
 }
 
-// columnSum takes in a column sum: over all axes but the last one of a product, or but those of rows.
+// columnSum takes in a column sum: over all axes but the last one of a product or of images, or but those of rows.
 func (l *lowerer) columnSum(n *graph.Node) (form, error) {
 	axes, _ := graph.RowAxes(n)
 	left := 1
@@ -446,6 +457,16 @@ func (l *lowerer) columnSum(n *graph.Node) (form, error) {
 	}
 	i, err := l.read(n.Args[0])
 	return form{state: summed, value: i}, err
+}
+
+// pool takes in a pool over the images that a convolution and what follows it make.
+func (l *lowerer) pool(n *graph.Node, op graph.Pool) (form, error) {
+	x := n.Args[0]
+	if l.p.Kind != graph.AnchorConv || l.p.Anchor.Op.(graph.ImageOp).ImageLayout() != op.Layout || x.Type.Shape != l.p.Space {
+		return form{}, fmt.Errorf("%s has no place in a fusion of anchor %v", n.Where(), l.p.Kind)
+	}
+	i, err := l.read(x)
+	return form{state: pooled, value: i}, err
 }
 
 // anchor takes in the operation of the anchor, whose operands are load views.
@@ -487,8 +508,11 @@ func (l *lowerer) store(n *graph.Node, at graph.Layout) error {
 	}
 	r := l.form(n)
 	s := Store{Node: n, Value: r.value, Layout: at, Sums: r.state == summed}
+	if r.state == pooled {
+		s.Pool = n
+	}
 	switch {
-	case s.Sums:
+	case s.Sums, s.Pool != nil:
 	case l.p.Kind.Whole():
 		if l.kind(r) != AnchorResult {
 			return fmt.Errorf("%s is handed out and not a result of %s", n.Where(), l.p.Anchor.Where())

@@ -102,6 +102,9 @@ type Store struct {
 	Sums bool
 	// PerRow says that there is one number for each row.
 	PerRow bool
+	// Pool is the pool of which the result is stored, over windows of the value; or nil. Layout has its shape then, and there is
+	// no other result.
+	Pool *graph.Node
 }
 
 // StoreLevel is the level at which store s can run: results of rows come last.
@@ -227,8 +230,11 @@ func (p *Program) String() string {
 	for i := range p.Stores {
 		s := &p.Stores[i]
 		what := "v%d"
-		if s.Sums {
+		switch {
+		case s.Sums:
 			what = "column sums of v%d"
+		case s.Pool != nil:
+			what = "windows of v%d"
 		}
 		fmt.Fprintf(&b, "  result %d %s = "+what+"\n", i, place(s.Layout), s.Value)
 	}

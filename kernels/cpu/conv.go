@@ -13,6 +13,9 @@ func newConv[T float](b *body.Program, args, results []Operand, env *Env) (Kerne
 	if err := Refuses(b.Anchor.Op); err != nil {
 		return nil, err
 	}
+	if b.Stores[0].Pool != nil {
+		return newConvPool[T](b, args, results, env)
+	}
 	switch op := b.Anchor.Op.(type) {
 	case graph.Conv2DTranspose:
 		return newConvTransposed[T](b, op, args, results, env)
@@ -23,8 +26,8 @@ func newConv[T float](b *body.Program, args, results []Operand, env *Env) (Kerne
 			return newConvNCHW[T](b, op, results, env)
 		case isChannelwise(op.Groups, x.Shape.At(3), x, w):
 			return newChannelwise[T](b, op, x.Shape, b.Space, false, results, env)
-		case op.Winograd != 0 && args[b.Operands[1].Arg].Frozen:
-			return newConvWinograd(b, op, results, env)
+		case op.Winograd != 0:
+			return newConvWinograd(b, op, w, false, args, results, env)
 		}
 		return newConvNHWC[T](b, op, args, results, env)
 	}

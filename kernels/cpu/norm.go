@@ -6,21 +6,21 @@ import (
 	"fusec/graph"
 )
 
-// A batchNorm normalises channels in at most three passes, each a fused kernel of its own: the mean, the mean of the
-// squared deviations, and y = (x − mean)·scale + beta. In between it computes the few numbers that each channel has.
+// A batchNorm normalises channels in at most two passes, each a fused kernel of its own: the mean and the variance, and
+// y = (x − mean)·scale + beta. In between it computes the few numbers that each channel has.
 type batchNorm[T float] struct {
-	op       graph.BatchNorm
-	args     []Operand
-	results  []Operand
-	count    int      // elements per channel
-	passes   []Kernel // mean and variance, or none
-	apply    Kernel
-	mean     []T // of the batch; in training only
-	variance []T
-	scale    []T // gamma/√(variance + eps)
+	op         graph.BatchNorm
+	args       []Operand
+	results    []Operand
+	count      int    // elements per channel
+	statistics Kernel // mean and variance, or nil
+	apply      Kernel
+	mean       []T // of the batch; in training only
+	variance   []T
+	scale      []T // gamma/√(variance + eps)
 
 	in  [4]Memory // operands of the passes: x, mean, scale, beta
-	out [1]Memory
+	out [2]Memory
 }
 
 func newBatchNorm[T float](op graph.BatchNorm, args, results []Operand, env *Env) (Kernel, error) {
@@ -32,16 +32,12 @@ func newBatchNorm[T float](op graph.BatchNorm, args, results []Operand, env *Env
 	var err error
 	if op.Train {
 		k.mean, k.variance = make([]T, channels), make([]T, channels)
-		k.passes = make([]Kernel, 2)
-		b, in := normBody("mean", x, 0)
-		b.Output("y", b.Reduce(graph.Mean, in[0], false, notChannel(s)...))
-		if k.passes[0], err = compileBody(b, graph.AnchorRow, args[:1], []Operand{vector}, env); err != nil {
-			return nil, err
-		}
-		b, in = normBody("variance", x, 1)
-		deviation := b.Binary(graph.Sub, in[0], in[1])
-		b.Output("y", b.Reduce(graph.Mean, b.Unary(graph.Square, deviation), false, notChannel(s)...))
-		if k.passes[1], err = compileBody(b, graph.AnchorRow, []Operand{x, vector}, []Operand{vector}, env); err != nil {
+		b, in := normBody("statistics", x, 0)
+		mean := b.Reduce(graph.Mean, in[0], false, notChannel(s)...)
+		deviation := b.Binary(graph.Sub, in[0], toChannels(b, mean, s))
+		b.Output("mean", mean)
+		b.Output("variance", b.Reduce(graph.Mean, b.Unary(graph.Square, deviation), false, notChannel(s)...))
+		if k.statistics, err = compileBody(b, graph.AnchorRow, args[:1], []Operand{vector, vector}, env); err != nil {
 			return nil, err
 		}
 	}
@@ -64,15 +60,20 @@ func normBody(name string, x Operand, n int) (*graph.Builder, []*graph.Node) {
 	for i := range n {
 		in = append(in, b.Input(string(rune('a'+i)), graph.TypeOf(x.DType, s.At(1))))
 	}
+	for i, v := range in[1:] {
+		in[1+i] = toChannels(b, v, s)
+	}
+	return b, in
+}
+
+// toChannels repeats a vector with one number per channel over shape s.
+func toChannels(b *graph.Builder, v *graph.Node, s graph.Shape) *graph.Node {
 	dims := make([]int, s.Rank()-1)
 	for i := range dims {
 		dims[i] = 1
 	}
 	dims[0] = s.At(1)
-	for i, v := range in[1:] {
-		in[1+i] = b.Broadcast(b.Reshape(v, dims...), s)
-	}
-	return b, in
+	return b.Broadcast(b.Reshape(v, dims...), s)
 }
 
 // notChannel lists all axes but the second.
@@ -91,16 +92,13 @@ func (k *batchNorm[T]) Run(args, results []Memory) error {
 	gamma := numbers[T](args[1], k.args[1])
 	oldMean, oldVariance := numbers[T](args[3], k.args[3]), numbers[T](args[4], k.args[4])
 	newMean, newVariance := numbers[T](results[1], k.results[1]), numbers[T](results[2], k.results[2])
-	defer func() { k.in, k.out = [4]Memory{}, [1]Memory{} }()
+	defer func() { k.in, k.out = [4]Memory{}, [2]Memory{} }()
 	k.in = [4]Memory{args[0], args[3], memoryOf(k.scale), args[2]}
 	variance := oldVariance
 	if k.op.Train {
-		k.in[1], k.out[0], variance = memoryOf(k.mean), memoryOf(k.mean), k.variance
-		if err := k.passes[0].Run(k.in[:1], k.out[:]); err != nil {
-			return err
-		}
-		k.out[0] = memoryOf(k.variance)
-		if err := k.passes[1].Run(k.in[:2], k.out[:]); err != nil {
+		variance = k.variance
+		k.in[1], k.out = memoryOf(k.mean), [2]Memory{memoryOf(k.mean), memoryOf(k.variance)}
+		if err := k.statistics.Run(k.in[:1], k.out[:]); err != nil {
 			return err
 		}
 	}
@@ -108,7 +106,7 @@ func (k *batchNorm[T]) Run(args, results []Memory) error {
 		k.scale[c] = T(float64(gamma[c]) / math.Sqrt(float64(v)+k.op.Eps))
 	}
 	k.out[0] = results[0]
-	if err := k.apply.Run(k.in[:], k.out[:]); err != nil {
+	if err := k.apply.Run(k.in[:], k.out[:1]); err != nil {
 		return err
 	}
 	if !k.op.Train {
@@ -128,8 +126,8 @@ func (k *batchNorm[T]) Run(args, results []Memory) error {
 // bytes is the memory of the statistics and of the passes.
 func (k *batchNorm[T]) bytes() int64 {
 	n := int64(3*len(k.scale)*dtypeOf[T]().Size()) + Bytes(k.apply)
-	for _, p := range k.passes {
-		n += Bytes(p)
+	if k.statistics != nil {
+		n += Bytes(k.statistics)
 	}
 	return n
 }

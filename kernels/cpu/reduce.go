@@ -15,6 +15,8 @@ import (
 // gives a vector: one number for each element of a segment of the innermost axes. Blocks are cut by shape alone, and
 // combined two by two, so that sums of many numbers keep their accuracy. Where a segment of the innermost axes is short,
 // it has some elements of the last reduced axis besides, side by side, whose sums are joined in the end (fold).
+//
+// A variance is taken together with the mean that it is about; see moments.go.
 type reduction[T float] struct {
 	p      *program[T]
 	env    *Env
@@ -56,11 +58,12 @@ type sum[T float] struct {
 	two      func(a, b T) T
 	combine  func(dst, a, b []T)
 	identity T
-	partial  []T // [blocks][kept·inner]
-	total    []T // [kept·inner]
+	partial  []T         // [blocks][kept·inner]
+	total    []T         // [kept·inner]
+	moments  *moments[T] // or nil: of a mean of which the variance is taken, too
 }
 
-// newReduction compiles a body in which nothing leads back from the reduced values.
+// newReduction compiles a body in which nothing leads back from the reduced values, but for a variance from its mean.
 func newReduction[T float](b *body.Program, args, results []Operand, env *Env) (Kernel, error) {
 	space, axes := b.Space, b.Axes
 	r := &reduction[T]{env: env, inArgs: len(args)}
@@ -92,9 +95,14 @@ func newReduction[T float](b *body.Program, args, results []Operand, env *Env) (
 
 	// To what follows, a reduced value is a further argument: the kept axes in their order.
 	afterArgs := len(args)
+	about := b.Moments()
+	reduced := func(i int) {
+		after.values[i] = after.load(afterArgs, dtypeOf[T](), graph.Contiguous(b.Kept))
+		afterArgs++
+	}
 	for i := range b.Values {
 		v := &b.Values[i]
-		if v.Kind != body.Row {
+		if v.Kind != body.Row || about != nil && v.Level > 1 {
 			continue
 		}
 		if err := before.compile(v.Args[0]); err != nil {
@@ -102,9 +110,12 @@ func newReduction[T float](b *body.Program, args, results []Operand, env *Env) (
 		}
 		s := newSum[T](v.Node.Op.(graph.Reduce).Fn, before.asVector(before.operand(v.Args[0])).slot)
 		before.p.slots[s.slot].pinned = true
+		reduced(i)
+		if variance, ok := about[i]; ok {
+			s.moments = newMoments[T]()
+			reduced(variance)
+		}
 		r.sums = append(r.sums, s)
-		after.values[i] = after.load(afterArgs, dtypeOf[T](), graph.Contiguous(b.Kept))
-		afterArgs++
 	}
 	for i, o := range results {
 		c := after
@@ -156,10 +167,17 @@ func newReduction[T float](b *body.Program, args, results []Operand, env *Env) (
 		if r.blocks > 1 || r.fold > 1 {
 			t.partial = make([]T, r.blocks*r.kept*r.inner)
 		}
+		if t.moments != nil {
+			t.moments.room(r, env.Pool.Workers())
+		}
 	}
-	r.mems = make([]Memory, afterArgs)
+	r.mems = make([]Memory, len(args), afterArgs)
 	for i := range r.sums {
-		r.mems[len(args)+i] = memoryOf(r.sums[i].total)
+		t := &r.sums[i]
+		r.mems = append(r.mems, memoryOf(t.total))
+		if t.moments != nil {
+			r.mems = append(r.mems, memoryOf(t.moments.total))
+		}
 	}
 	return r, nil
 }
@@ -222,9 +240,13 @@ func newSum[T float](fn graph.ReduceFn, slot int) sum[T] {
 func (r *reduction[T]) bytes() int64 {
 	n := 0
 	for _, s := range r.sums {
-		n += len(s.total)
+		own := len(s.total)
 		if r.blocks > 1 || r.fold > 1 {
-			n += len(s.partial)
+			own += len(s.partial)
+		}
+		n += own
+		if m := s.moments; m != nil {
+			n += own + 2*r.width*len(m.first)
 		}
 	}
 	return int64(n) * int64(dtypeOf[T]().Size())
@@ -316,6 +338,10 @@ func (r *reduction[T]) range1(worker, k, block, lo, hi int) {
 		for i := range r.sums {
 			s := &r.sums[i]
 			to := &s.partial[block*r.kept+k]
+			if s.moments != nil {
+				s.moments.addRow(to, &s.moments.partial[block*r.kept+k], f.v[s.slot], at-lo)
+				continue
+			}
 			*to = s.two(*to, s.row(f.v[s.slot]))
 		}
 	}
@@ -327,14 +353,27 @@ func (r *reduction[T]) columns(worker, k, block, from, lo, hi int) {
 	at := (block*r.kept+k)*r.inner + from
 	fill := vec.Of[T]().Fill()
 	for i := range r.sums {
-		fill(r.sums[i].partial[at:][:n], r.sums[i].identity)
+		s := &r.sums[i]
+		fill(s.partial[at:][:n], s.identity)
+		if s.moments != nil {
+			fill(s.moments.partial[at:][:n], 0)
+		}
 	}
 	for row := lo; row < hi; row++ {
 		r.p.exec(f, k*r.count+row, from, n, r.mems, r.results)
 		for i := range r.sums {
 			s := &r.sums[i]
 			acc := s.partial[at:][:n]
+			if s.moments != nil {
+				s.moments.add(worker, acc, s.moments.partial[at:][:n], f.v[s.slot], row == lo)
+				continue
+			}
 			s.combine(acc, acc, f.v[s.slot])
+		}
+	}
+	for i := range r.sums {
+		if s := &r.sums[i]; s.moments != nil {
+			s.moments.close(worker, s.partial[at:][:n], s.moments.partial[at:][:n], hi-lo)
 		}
 	}
 }
@@ -346,6 +385,10 @@ func (r *reduction[T]) combine(item int) {
 	for i := range r.sums {
 		s := &r.sums[i]
 		part := func(block int) []T { return s.partial[block*n+lo : block*n+hi] }
+		if m := s.moments; m != nil {
+			m.joinBlocks(s, r, lo, hi)
+			continue
+		}
 		for step := 1; step < r.blocks; step *= 2 {
 			for b := 0; b+step < r.blocks; b += 2 * step {
 				s.combine(part(b), part(b), part(b+step))
@@ -365,6 +408,10 @@ func (r *reduction[T]) join(k int) {
 	for i := range r.sums {
 		s := &r.sums[i]
 		part := func(j int) []T { return s.partial[k*r.inner+j*n:][:n] }
+		if m := s.moments; m != nil {
+			m.joinFold(s, r, k, n)
+			continue
+		}
 		for step := 1; step < r.fold; step *= 2 {
 			for j := 0; j+step < r.fold; j += 2 * step {
 				s.combine(part(j), part(j), part(j+step))

@@ -8,13 +8,14 @@ import (
 )
 
 // newRow compiles a Fusion anchored on reductions. Where reduced values lead back into the row, or the rows are many
-// and short, the program runs over whole rows; other reductions are cut into blocks.
+// and short, the program runs over whole rows; other reductions, and variances, are cut into blocks.
 func newRow[T float](b *body.Program, args, results []Operand, env *Env) (Kernel, error) {
 	n, inner := rowLength(b.Space, b.Axes), innermost(b.Space, b.Axes)
 	if b.Draws() && !inner {
 		return nil, fmt.Errorf("%s: the CPU draws along the innermost axes of a row alone", b.Anchor.Where())
 	}
-	if n != 1 && !b.SumsColumns() && (n > longRow || !inner) && !b.LeadsBack() {
+	inParts := !b.LeadsBack() || n > 0 && b.Moments() != nil
+	if n != 1 && !b.SumsColumns() && (n > longRow || !inner) && inParts {
 		return newReduction[T](b, args, results, env)
 	}
 	return newRows[T](b, results, env)

@@ -16,6 +16,9 @@ func compileConv(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, 
 	if err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(p.Stores, func(s body.Store) bool { return s.Sums || s.Pool != nil }) {
+		return nil, fmt.Errorf("CUDA has no kernel for %s with sums of channels or a pool", p.Anchor.Op.OpName())
+	}
 	u := newUnit(args, results)
 	switch op := p.Anchor.Op.(type) {
 	case graph.Conv2D:

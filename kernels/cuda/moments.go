@@ -2,69 +2,17 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 
-	"fusec/graph"
 	"fusec/graph/body"
 )
 
-// findMoments finds the variances of columns, means of (x − mean x)², which with the means are computed in one pass: a body
-// whose other values need no element of a row twice.
-//
-//	x ─┬─► mean ─► sub ─► square ─► mean ─► variance
-//	   └────────────┘
+// findMoments finds the variances of columns that with their means are computed in one pass; see [body.Program.Moments].
 func (r *rows) findMoments() {
-	if !r.across || r.p.Levels != 2 || len(r.sums) > 0 {
-		return
+	stores := func(s body.Store) bool { return !s.PerRow }
+	if r.across && len(r.sums) == 0 && !slices.ContainsFunc(r.p.Stores, stores) {
+		r.moments = r.p.Moments()
 	}
-	values, found := r.p.Values, map[int]int{}
-	inside := map[int]bool{} // differences and their squares
-	for i := range values {
-		v := &values[i]
-		if v.Kind != body.Row || v.Level != 2 {
-			continue
-		}
-		m, square := r.momentsOf(v)
-		if m < 0 {
-			return
-		}
-		if _, twice := found[m]; twice {
-			return
-		}
-		found[m], inside[square], inside[values[square].Args[0]] = i, true, true
-	}
-	for i := range values {
-		if v := &values[i]; v.Level > 0 && !v.PerRow && !inside[i] {
-			return
-		}
-	}
-	for i := range r.p.Stores {
-		if !r.p.Stores[i].PerRow {
-			return
-		}
-	}
-	r.moments = found
-}
-
-// momentsOf returns the mean that a value is the variance for, and the squares that it is the mean of; −1 if it is none.
-func (r *rows) momentsOf(v *body.Value) (mean, square int) {
-	values := r.p.Values
-	averages := func(n *graph.Node) bool { op, ok := n.Op.(graph.Reduce); return ok && op.Fn == graph.Mean }
-	if !averages(v.Node) {
-		return -1, -1
-	}
-	square = v.Args[0]
-	if op, ok := values[square].Node.Op.(graph.Unary); !ok || op.Fn != graph.Square {
-		return -1, -1
-	}
-	d := &values[values[square].Args[0]]
-	if op, ok := d.Node.Op.(graph.Binary); !ok || d.Kind != body.Elementwise || op.Fn != graph.Sub {
-		return -1, -1
-	}
-	mean = d.Args[1]
-	if m := &values[mean]; m.Kind != body.Row || !averages(m.Node) || m.Args[0] != d.Args[0] {
-		return -1, -1
-	}
-	return mean, square
 }
 
 // levels is how many stages end with reductions.

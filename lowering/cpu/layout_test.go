@@ -1,15 +1,18 @@
 package cpu
 
 import (
+	"strings"
 	"testing"
 
 	"fusec/graph"
 	"fusec/passes/layout"
+	"fusec/passes/pools"
 )
 
 var (
 	_ layout.Coster = (*Device)(nil)
 	_ layout.Packer = (*Device)(nil)
+	_ pools.Pooler  = (*Device)(nil)
 )
 
 // TestImageTime compares the times of operations in two layouts as they were measured.
@@ -61,5 +64,36 @@ func TestImageTime(t *testing.T) {
 	move := graph.Transpose{Perm: graph.ImagePerm(graph.NCHW, graph.NHWC)}
 	if d.ImageTime(move, []graph.Type{x}, nil) <= 0 || d.ImageTime(graph.Copy{}, []graph.Type{x}, []graph.Type{x}) != 0 {
 		t.Error("a conversion takes no time, or a copy takes some")
+	}
+}
+
+// TestPoolsConvolution: a pool joins a convolution whose images are larger than a cache, and that there is a kernel for.
+func TestPoolsConvolution(t *testing.T) {
+	d := New()
+	none := graph.IntsOf(0, 0, 0, 0)
+	for side, want := range map[int]string{8: "stay in the cache", 400: ""} {
+		for _, after := range []graph.UnaryFn{graph.Relu, graph.Tanh} {
+			b := graph.NewBuilder("")
+			x, w := b.Input("x", graph.TypeOf(graph.F32, 1, side, side, 3)), b.Input("w", graph.TypeOf(graph.F32, 1, 1, 3, 16))
+			y := b.Unary(after, b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: none, Groups: 1,
+				Layout: graph.NHWC}, x, w))
+			y = b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(2, 2), Pad: none, Layout: graph.NHWC}, y)
+			b.Output("y", y)
+			g, err := b.Graph()
+			if err != nil {
+				t.Fatal(err)
+			}
+			why := want
+			if after == graph.Tanh {
+				why = "what is between"
+			}
+			err = d.PoolsConvolution(graph.Fusion{Anchor: graph.AnchorConv, Body: g}, []graph.Type{x.Type, w.Type}, y.Type)
+			if (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) {
+				t.Errorf("%d pixels a side, %v: %v", side, after, err)
+			}
+			if err := d.PoolsConvolution(graph.Fusion{Anchor: graph.AnchorConv, Body: g}, []graph.Type{x.Type}, y.Type); err == nil {
+				t.Error("a fusion without filters has a kernel")
+			}
+		}
 	}
 }

@@ -104,6 +104,8 @@ func (t *matcher) outputs() error {
 		case average && !twice:
 		case s.Sums || s.PerRow && t.p.Space != t.p.Kept:
 			return errReduce
+		case s.Pool != nil:
+			return errors.New("a pool is a launch of its own")
 		case t.p.Values[s.Value].Kind == body.Load || t.p.Values[s.Value].Kind == body.Constant:
 			return errors.New("a result is an operand as it came")
 		case twice:

@@ -53,12 +53,21 @@ func (f *fuser) sumsAlong(r *region, n *graph.Node) string {
 		return "it sums in another type"
 	case len(r.nodes) >= maxRegion:
 		return "the launch is full"
-	case r.anchor == graph.AnchorMatMul && kept == 1:
+	case r.anchor == graph.AnchorMatMul && kept == 1 || r.anchor == graph.AnchorConv && kept == 1 && f.sumsConv && isNHWC(r.root):
 		return ""
 	case r.anchor == graph.AnchorRow && r.trailing && r.axes.Len() == kept && !r.axes.Has(axes.Len()-1) && r.axes.Has(axes.Len()):
 		return ""
 	}
 	return "the launch's rows are not those that it sums over"
+}
+
+// A ConvSummer is a target whose convolutions of images in NHWC hand out sums of each channel, too.
+type ConvSummer interface{ SumsConvolutions() bool }
+
+// isNHWC reports whether n is an operation on images in NHWC.
+func isNHWC(n *graph.Node) bool {
+	op, ok := n.Op.(graph.ImageOp)
+	return ok && op.ImageLayout() == graph.NHWC
 }
 
 // missColumns records why region r does not hand out the column sum n.

@@ -141,20 +141,21 @@ func isDropout(n *graph.Node) bool {
 
 // A fuser grows regions. What it keeps of each node is indexed by the node's ID.
 type fuser struct {
-	ctx     *rewrite.Context
-	g       *graph.Graph
-	at      []int // place in the graph
-	uses    *graph.Uses
-	rows    map[*graph.Node][]*graph.Node // of a value's readers those that can anchor a row
-	in      []*region                     // nil for a node in none
-	stored  []bool                        // what a region hands out; known when all have grown
-	regions []*region
-	order   *launchOrder
-	narrow  []bool // the node or one of its operands has 16 bits
-	once    onceness
-	moments bool                  // the target takes mean and variance of columns in one pass
-	apart   map[*graph.Node]error // custom functions that the target has no body for, and why
-	halves  bool                  // the target contracts values of 16 bits, and what surrounds such a launch may have them
+	ctx      *rewrite.Context
+	g        *graph.Graph
+	at       []int // place in the graph
+	uses     *graph.Uses
+	rows     map[*graph.Node][]*graph.Node // of a value's readers those that can anchor a row
+	in       []*region                     // nil for a node in none
+	stored   []bool                        // what a region hands out; known when all have grown
+	regions  []*region
+	order    *launchOrder
+	narrow   []bool // the node or one of its operands has 16 bits
+	once     onceness
+	moments  bool                  // the target takes mean and variance of columns in one pass
+	sumsConv bool                  // its convolutions hand out sums of each channel
+	apart    map[*graph.Node]error // custom functions that the target has no body for, and why
+	halves   bool                  // the target contracts values of 16 bits, and what surrounds such a launch may have them
 }
 
 func newFuser(c *rewrite.Context) *fuser {
@@ -181,6 +182,9 @@ func newFuser(c *rewrite.Context) *fuser {
 	}
 	f.order = newLaunchOrder(g, f.uses)
 	f.moments = TakesMoments(c)
+	if t, ok := c.Target.(ConvSummer); ok {
+		f.sumsConv = t.SumsConvolutions()
+	}
 	f.once = newOnceness(g, f.uses, c.Frozen, size)
 	half, wide := graph.TypeOf(graph.BF16, 1, 1), graph.TypeOf(graph.F32, 1, 1)
 	f.halves = c.Target == nil || c.Target.Accepts(graph.MatMul{}, []graph.Type{half, half}, []graph.Type{wide}) == nil

@@ -29,14 +29,21 @@ func (t *bandTask[T]) Do(worker, item int) {
 	k := (*Plan[T])(t)
 	part, number := item%k.split, item/k.split
 	b, row := k.band(number)
-	patches, group := k.patches(worker, number, &b)
-	rows := k.workers[worker].rows
-	pixels := b.images * b.rows * b.cols
-
 	all := k.shape.groups * k.shape.panels
 	from, to := all*part/k.split, all*(part+1)/k.split
+	first, end := k.compute(worker, number, &b, row, k.run.y[row*k.cfg.RowStride:], from, to)
+	if k.run.epilogue != nil {
+		k.run.epilogue.Tile(worker, number, row, first, b.images*b.rows*b.cols, end-first)
+	}
+}
+
+// compute makes panels from to to of band number id, whose first row of the result is row and goes to y. It returns the columns
+// that they are, first to end.
+func (k *Plan[T]) compute(worker, id int, b *band, row int, y []T, from, to int) (first, end int) {
+	patches, group := k.patches(worker, id, b)
+	rows := k.workers[worker].rows
+	pixels := b.images * b.rows * b.cols
 	ldc := k.cfg.RowStride
-	first, end := 0, 0
 	for panel := from; panel < to; panel++ {
 		g := panel / k.shape.panels
 		at, col, cols, _ := k.shape.panel(g, panel%k.shape.panels)
@@ -45,7 +52,7 @@ func (t *bandTask[T]) Do(worker, item int) {
 			first = col
 		}
 		end = col + cols
-		c := k.run.y[row*ldc+col:]
+		c := y[col:]
 		finish := k.finish(worker, row, col)
 		if patches == nil { // a sum of nothing
 			for i := range pixels {
@@ -58,9 +65,7 @@ func (t *bandTask[T]) Do(worker, item int) {
 		}
 		k.micro.Gather(&k.pieces, pixels, rows, &patches[g*group], &k.run.packed[at], k.next(from, panel, to), &c[0], ldc, cols, finish)
 	}
-	if k.run.epilogue != nil {
-		k.run.epilogue.Tile(worker, number, row, first, pixels, end-first)
-	}
+	return first, end
 }
 
 // finish is what follows the sums from a row and column of the result on, nil if nothing does. It is the worker's.

@@ -287,22 +287,41 @@ func (k *Plan[T]) Run(x, w, y []T, finish *Finish[T], epilogue Epilogue) error {
 	if rows == 0 || out == 0 {
 		return nil
 	}
-	needW, needY := Extent(k.cfg.W), (rows-1)*k.cfg.RowStride+out
+	if needY := (rows-1)*k.cfg.RowStride + out; len(y) < needY {
+		return fmt.Errorf("conv: slices too short: y has %d elements of %d", len(y), needY)
+	}
+	r := run[T]{x: x, w: w, y: y, finish: finish, epilogue: epilogue}
+	if err := k.checkRun(&r); err != nil {
+		return err
+	}
+	defer k.release()
+	k.begin(r)
+	k.pool.Run(k.Bands()*k.split, (*bandTask[T])(k))
+	return nil
+}
+
+// checkRun reports operands of a run that are too short.
+func (k *Plan[T]) checkRun(r *run[T]) error {
+	rows, out, needW := k.Rows(), k.cfg.W.Shape.At(3), Extent(k.cfg.W)
 	if k.cfg.Filters != nil {
 		needW = 0
 	}
-	if len(x) < k.need || len(w) < needW || len(y) < needY {
-		return fmt.Errorf("conv: slices too short: x has %d elements of %d, w %d of %d, y %d of %d",
-			len(x), k.need, len(w), needW, len(y), needY)
+	if len(r.x) < k.need || len(r.w) < needW {
+		return fmt.Errorf("conv: slices too short: x has %d elements of %d, w %d of %d", len(r.x), k.need, len(r.w), needW)
 	}
-	if f := finish; f != nil && (f.Shift != nil && len(f.Shift) < out ||
+	if f := r.finish; f != nil && (f.Shift != nil && len(f.Shift) < out ||
 		f.Residual != nil && (f.RowStride < 0 || len(f.Residual) < (rows-1)*f.RowStride+out)) {
 		return fmt.Errorf("conv: slices too short: the shift has %d elements, the residual %d, %d apart, of %d×%d",
 			len(f.Shift), len(f.Residual), f.RowStride, rows, out)
 	}
+	return nil
+}
+
+// begin starts a run: filters are packed.
+func (k *Plan[T]) begin(r run[T]) {
 	mem := gemm.Acquire[T](k.ws)
-	defer k.release()
-	k.run = run[T]{x: x, w: w, y: y, finish: finish, epilogue: epilogue, packed: mem[:k.packedRoom], scratch: mem[k.packedRoom:]}
+	k.run = r
+	k.run.packed, k.run.scratch = mem[:k.packedRoom], mem[k.packedRoom:]
 	for i := range k.workers {
 		k.workers[i].band = -1
 	}
@@ -311,8 +330,6 @@ func (k *Plan[T]) Run(x, w, y []T, finish *Finish[T], epilogue Epilogue) error {
 	} else if k.shape.steps() > 0 {
 		k.pool.Run(k.shape.groups*k.shape.panels, (*packTask[T])(k))
 	}
-	k.pool.Run(k.Bands()*k.split, (*bandTask[T])(k))
-	return nil
 }
 
 // release drops the references to the caller's data and releases the workspace.

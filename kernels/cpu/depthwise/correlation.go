@@ -198,8 +198,16 @@ func (k *Correlation[T]) Do(worker, item int, scratch []T, f *Finish[T]) {
 
 // DoRows computes rows lo to hi of an image, which are part of an item: see [Correlation.Do].
 func (k *Correlation[T]) DoRows(worker, image, lo, hi int, scratch []T, f *Finish[T]) {
+	k.DoRowsOf(worker, image, lo, hi, k.x, image*k.in.Image, scratch, f)
+}
+
+// Span is the rows of the input that rows lo to hi need: from first to end.
+func (k *Correlation[T]) Span(lo, hi int) (first, end int) { return k.rows.span(lo, hi) }
+
+// DoRowsOf is DoRows with input from x: element base would be the first of the image, of which x has the rows that these windows
+// need. It is for plans that read their input as it is.
+func (k *Correlation[T]) DoRowsOf(worker, image, lo, hi int, x []T, base int, scratch []T, f *Finish[T]) {
 	p := &k.passes[worker]
-	x, base := k.x, image*k.in.Image
 	if k.prepares() {
 		start, end := k.rows.span(lo, hi)
 		n := (end - start) * k.in.Row

@@ -40,6 +40,9 @@ func imagePass[T Float](rows, cols *axis, x, y Image, channels int) pass[T] {
 		yPixel: cols.out * y.Pixel * s}
 }
 
+// Span is the rows of the image that rows lo to hi need: from first to end.
+func (k *Maximum[T]) Span(lo, hi int) (first, end int) { return k.rows.span(lo, hi) }
+
 // Items is the number of work items, 0 if there is nothing to compute.
 func (k *Maximum[T]) Items() int {
 	if k.channels == 0 || len(k.cols.at) == 0 {
@@ -59,8 +62,14 @@ func (k *Maximum[T]) Bind(x, y []T) { k.x, k.y = x, y }
 // Do computes an item. The worker is below the number that the plan was made for.
 func (k *Maximum[T]) Do(worker, item int) {
 	image, lo := item/k.parts, item%k.parts*k.group
+	k.DoRows(worker, image, lo, min(lo+k.group, len(k.rows.at)), k.x, image*k.in.Image)
+}
+
+// DoRows computes rows lo to hi of an image. Element base of x would be the first of the image, of which x has the rows that these
+// windows need.
+func (k *Maximum[T]) DoRows(worker, image, lo, hi int, x []T, base int) {
 	p := &k.passes[worker]
-	for row := lo; row < min(lo+k.group, len(k.rows.at)); row++ {
+	for row := lo; row < hi; row++ {
 		at := k.rows.at[row]
 		for i := range k.runs {
 			r := &k.runs[i]
@@ -69,7 +78,7 @@ func (k *Maximum[T]) Do(worker, item int) {
 			if p.x = p.y; at.n == 0 || r.n == 0 {
 				p.rows = 0
 			} else {
-				p.x = &k.x[k.in.at(image, at.in, r.in)]
+				p.x = &x[base+at.in*k.in.Row+r.in*k.in.Pixel]
 			}
 			k.kern.greatest(&p.pixels)
 		}
