@@ -207,10 +207,10 @@ func (c *config) without(name string) {
 }
 
 // WithoutWinograd has no convolution computed by Winograd's algorithm. Without this option the CPU uses it for convolutions of
-// 3×3, and for gradients for their images, where it is faster. Its results differ from those of other algorithms in their rounding only, but the
-// error is in proportion to the largest values near an element, not to the terms of the element's own sum: where an image has
-// very large values beside small ones that matter, forbid it. [graph.Winograd] states the bound. In a graph that allows the
-// algorithm itself, by the attribute winograd, it stays allowed.
+// 3×3, and for gradients for their images, where it is faster. Its results differ from those of other algorithms in their rounding
+// only, but the error is in proportion to the largest values near an element, not to the terms of the element's own sum: where an
+// image has very large values beside small ones that matter, forbid it. [graph.Winograd] states the bound. In a graph that allows
+// the algorithm itself, by the attribute winograd, it stays allowed.
 func WithoutWinograd() Option { return option(func(c *config) { c.without("winograd") }) }
 
 // WithMemoryBudget limits the memory for temporary values, [lowering.Program.ArenaBytes], to the given number of bytes:

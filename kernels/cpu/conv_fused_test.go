@@ -193,15 +193,17 @@ func TestConvPoolRefused(t *testing.T) {
 	one := graph.IntsOf(1, 1)
 	p := pool.New(1)
 	defer p.Close()
-	conv := graph.Conv2D{Stride: one, Dilation: one, Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1, Layout: graph.NHWC}
+	none := graph.IntsOf(0, 0, 0, 0)
+	conv := graph.Conv2D{Stride: one, Dilation: one, Pad: none, Groups: 1, Layout: graph.NHWC}
 	for name, c := range map[string]struct {
 		op    graph.Conv2D
 		x, w  []int
 		after func(b *graph.Builder, y *graph.Node) *graph.Node
 		want  string
 	}{
-		"NCHW":      {graph.Conv2D{Stride: one, Dilation: one, Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1}, []int{1, 2, 4, 4}, []int{2, 2, 1, 1}, nil, "and a pool"},
-		"depthwise": {graph.Conv2D{Stride: one, Dilation: one, Pad: graph.IntsOf(0, 0, 0, 0), Groups: 2, Layout: graph.NHWC}, []int{1, 4, 4, 2}, []int{1, 1, 1, 2}, nil, "and a pool"},
+		"NCHW": {graph.Conv2D{Stride: one, Dilation: one, Pad: none, Groups: 1}, []int{1, 2, 4, 4}, []int{2, 2, 1, 1}, nil, "and a pool"},
+		"depthwise": {graph.Conv2D{Stride: one, Dilation: one, Pad: none, Groups: 2, Layout: graph.NHWC}, []int{1, 4, 4, 2},
+			[]int{1, 1, 1, 2}, nil, "and a pool"},
 		"tanh": {conv, []int{1, 4, 4, 2}, []int{1, 1, 2, 2},
 			func(b *graph.Builder, y *graph.Node) *graph.Node { return b.Unary(graph.Tanh, y) }, "what is between"},
 	} {
@@ -210,7 +212,7 @@ func TestConvPoolRefused(t *testing.T) {
 			if c.after != nil {
 				y = c.after(b, y)
 			}
-			b.Output("", b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: one, Stride: one, Pad: graph.IntsOf(0, 0, 0, 0), Layout: c.op.Layout}, y))
+			b.Output("", b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: one, Stride: one, Pad: none, Layout: c.op.Layout}, y))
 		})
 		var args []*graph.Tensor
 		for _, u := range types {

@@ -19,8 +19,8 @@ type winogradConv struct {
 
 // newConvWinograd compiles a Fusion anchored on a Conv2D of NHWC that may be computed by Winograd's algorithm, or on a transpose
 // that is the convolution op with filters of this layout, turned.
-func newConvWinograd(b *body.Program, op graph.Conv2D, filters graph.Layout, turned bool, args, results []Operand, env *Env) (Kernel,
-	error) {
+func newConvWinograd(b *body.Program, op graph.Conv2D, filters graph.Layout, turned bool, args, results []Operand,
+	env *Env) (Kernel, error) {
 	x, w, out := b.Operands[0], b.Operands[1], b.Space
 	k := &winogradConv{epilogue: epilogue[float32]{env: env}, x: x.Arg, w: w.Arg, keeps: args[w.Arg].Frozen}
 	c, err := k.compilePixels(b, results)

@@ -63,8 +63,8 @@ func TestWinograd(t *testing.T) {
 	}
 }
 
-// TestWinogradTransposed compares the transpose of a convolution with its definition: the value is the same but for the order of the
-// sum, and the bound of an element is not below it.
+// TestWinogradTransposed compares the transpose of a convolution with its definition: the value is the same but for the order of
+// the sum, and the bound of an element is not below it.
 func TestWinogradTransposed(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	draw := func(s graph.Shape) Value {

@@ -54,8 +54,8 @@ func (d *Device) ImageTime(op graph.Op, args, results []graph.Type) time.Duratio
 	return time.Duration(ns)
 }
 
-// pooledBytes is the size of the images between a convolution and its pool from which on one launch is faster than two: smaller ones
-// stay in the cache. It was measured on 2 cores with AVX-512, with
+// pooledBytes is the size of the images between a convolution and its pool from which on one launch is faster than two: smaller
+// ones stay in the cache. It was measured on 2 cores with AVX-512, with
 //
 //	fusec bench FILE --no-gorgonia --disable fuse-pools
 //

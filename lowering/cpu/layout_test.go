@@ -77,7 +77,8 @@ func TestPoolsConvolution(t *testing.T) {
 			x, w := b.Input("x", graph.TypeOf(graph.F32, 1, side, side, 3)), b.Input("w", graph.TypeOf(graph.F32, 1, 1, 3, 16))
 			y := b.Unary(after, b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: none, Groups: 1,
 				Layout: graph.NHWC}, x, w))
-			y = b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(2, 2), Pad: none, Layout: graph.NHWC}, y)
+			two := graph.IntsOf(2, 2)
+			y = b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: two, Stride: two, Pad: none, Layout: graph.NHWC}, y)
 			b.Output("y", y)
 			g, err := b.Graph()
 			if err != nil {

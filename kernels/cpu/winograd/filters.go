@@ -56,8 +56,8 @@ func newFilters(tile int, w graph.Layout, turned bool, p *pool.Pool, micro gemm.
 	if w.Shape.Rank() != 4 || w.Shape.At(0) != 3 || w.Shape.At(1) != 3 {
 		return nil, fmt.Errorf("winograd: filters %v are not [3, 3, C, O]", w.Shape)
 	}
-	f := &Filters{kern: kern, micro: micro, layout: w, tile: tile, channels: w.Shape.At(2), out: w.Shape.At(3), turned: turned, pool: p,
-		blocks: make([][]float32, p.Workers())}
+	f := &Filters{kern: kern, micro: micro, layout: w, tile: tile, channels: w.Shape.At(2), out: w.Shape.At(3), turned: turned,
+		pool: p, blocks: make([][]float32, p.Workers())}
 	for i := range f.blocks {
 		f.blocks[i] = gemm.Aligned[float32](9 * filterChannels * micro.NR)
 	}

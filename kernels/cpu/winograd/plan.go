@@ -202,8 +202,8 @@ func (k *Plan) cutBands(limit int) {
 func evenly(n, limit int) int { return tiling.CeilDiv(n, tiling.CeilDiv(n, max(limit, 1))) }
 
 // Run convolves x, beginning with element 0 of the layout's memory, and writes y, from the first pixel on. Filters that change are
-// those of w, others are not read. A nil Epilogue does nothing. Run returns an error if a slice is too short, before anything is written. A panic in the epilogue is passed
-// on as a *pool.Panic; the plan can be run again afterwards.
+// those of w, others are not read. A nil Epilogue does nothing. Run returns an error if a slice is too short, before anything is
+// written. A panic in the epilogue is passed on as a *pool.Panic; the plan can be run again afterwards.
 func (k *Plan) Run(x, w, y []float32, epilogue conv.Epilogue) error {
 	f := k.cfg.Filters
 	rows, out := k.Rows(), f.out
