@@ -42,8 +42,16 @@ func concatConcat(s *simplifier, n *graph.Node) *graph.Node {
 	return s.b.Add(n.Op, args...)
 }
 
+// concatSlices leaves what repeats slices, such as the keys of grouped queries, as it is written: attention reads it so.
 func concatSlices(s *simplifier, n *graph.Node) *graph.Node {
 	axis := n.Op.(graph.Concat).Axis
+	seen := make(map[*graph.Node]bool, len(n.Args))
+	for _, a := range n.Args {
+		if seen[a] {
+			return nil
+		}
+		seen[a] = true
+	}
 	// start is where a is taken from a value without gaps.
 	start := func(a *graph.Node) (int, bool) {
 		op, ok := a.Op.(graph.Slice)

@@ -387,6 +387,10 @@ var simplifications = map[string][]spelling{
 		{"in another order", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Add(graph.Concat{Axis: 0}, b.Slice(x, 0, 2, 1, 1), b.Slice(x, 0, 0, 2, 1))
 		}, "slice[1,5] slice[2,5] concat"},
+		{"each twice", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			u, v := b.Slice(x, 0, 0, 1, 1), b.Slice(x, 0, 1, 1, 1)
+			return b.Add(graph.Concat{Axis: 0}, u, u, v, v)
+		}, "slice[1,5] slice[1,5] concat"},
 		{"of two values", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Add(graph.Concat{Axis: 0}, b.Slice(x, 0, 0, 1, 1), b.Slice(b.Unary(graph.Exp, x), 0, 1, 2, 1))
 		}, "slice[1,5] exp slice[2,5] concat"},
