@@ -71,10 +71,19 @@ type Part struct {
 }
 
 // Permute gives participant i the x of participant i − Shift, modulo Parts: each sends its own and receives one
-// (MPI_Sendrecv on a ring).
+// (MPI_Sendrecv on a ring). Operands behind x are not read: the exchange begins once they are there, so that what it brings does
+// not take memory earlier.
 type Permute struct {
 	Shift int
 	Group
+}
+
+// Reads is how many of n operands, the first ones, an operation reads: a Permute waits for the others.
+func Reads(op Op, n int) int {
+	if _, ok := op.(Permute); ok {
+		return 1
+	}
+	return n
 }
 
 // BroadcastFrom gives all participants of a group the x of participant Root (MPI_Bcast).
@@ -141,11 +150,12 @@ var partRow = OpInfo{
 }
 
 var permuteRow = OpInfo{
-	Name: "permute", Doc: "the x of another participant, around a ring", Operands: "x", Proto: Permute{},
-	Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferPermute, FLOPs: free,
+	Name: "permute", Doc: "the x of another participant, around a ring; it begins after its further operands", Operands: "x, after...",
+	Proto: Permute{}, Class: ClassCollective, MinArgs: 1, MaxArgs: -1, Infer: inferPermute, FLOPs: free,
 	Grad: func(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
-		op := n.Op.(Permute)
-		return []*Node{b.Add(Permute{-op.Shift, op.Group}, dys[0])}, nil
+		op, grads := n.Op.(Permute), make([]*Node, len(n.Args))
+		grads[0] = b.Add(Permute{-op.Shift, op.Group}, dys[0])
+		return grads, nil
 	},
 }
 

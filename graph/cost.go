@@ -32,8 +32,9 @@ func CostOf(n *Node) Cost {
 	args := make([]Type, len(n.Args))
 	var c Cost
 	for i, a := range n.Args {
-		args[i] = a.Type
-		c.ReadBytes += a.Type.Bytes()
+		if args[i] = a.Type; i < Reads(n.Op, len(args)) {
+			c.ReadBytes += a.Type.Bytes()
+		}
 	}
 	for _, t := range out {
 		c.WriteBytes += t.Bytes()

@@ -10,7 +10,7 @@ func traffic(op graph.Op, args []View) int64 {
 	if f, ok := op.(graph.Fusion); ok {
 		body = f.Reads()
 	}
-	for i, v := range args {
+	for i, v := range args[:graph.Reads(op, len(args))] {
 		all := elements(v.Layout)
 		n := all
 		if body != nil {

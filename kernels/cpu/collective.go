@@ -10,6 +10,7 @@ import (
 // collective compiles a collective operation. In a group of one it is a copy.
 func collective(o graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 	op := o.(graph.Collective)
+	args = args[:1] // of a permute, the others are not read
 	if env.Group == nil {
 		if n := op.Of().Parts; n > 1 {
 			return nil, fmt.Errorf("%s of %d participants, and the program runs alone: run it in a group", op.OpName(), n)

@@ -98,8 +98,19 @@ func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
 	}
 	result := shardings(r.results[0])
 	var y *graph.Node
-	if r.local != nil {
-		l := local{args: args, shape: result.Local(p.mesh, n.Type.Shape)}
+	var parts []*graph.Node // of the results, where no operation has them all
+	if r.ring != none && p.mesh.Parts(over[r.ring]) > 1 {
+		_, isGrad, _ := attentionOf(n)
+		lse := r.results[len(r.results)-1]
+		if isGrad {
+			lse = r.args[n.Op.(graph.AttentionGrad).LSEArg()]
+		}
+		parts = p.attentionRing(n, args, over[r.ring], shardings(lse))
+		y = parts[0]
+	} else if r.local != nil {
+		l := local{args: args, shape: result.Local(p.mesh, n.Type.Shape), place: func(f, times int) *graph.Node {
+			return p.place(over[f], graph.I64, func(i int) int { return times * i })
+		}}
 		for _, a := range over {
 			l.factor = append(l.factor, p.mesh.Parts(a))
 		}
@@ -115,7 +126,9 @@ func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
 			continue
 		}
 		s, part := shardings(r.results[i]), y
-		if i > 0 {
+		if parts != nil {
+			part = parts[i]
+		} else if i > 0 {
 			part = p.b.Add(graph.Result{Index: i}, y)
 		}
 		for f, a := range over {
@@ -140,6 +153,15 @@ func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
 			}
 		}
 	}
+}
+
+// place is a number that depends on the participant's place along axes: f of it, as a scalar.
+func (p *pass) place(axes graph.MeshAxes, d graph.DType, f func(i int) int) *graph.Node {
+	t := graph.NewTensor(graph.TypeOf(d, p.mesh.Parts(axes)))
+	for i := range t.Type.Shape.Elems() {
+		t.SetFloat(i, float64(f(i)))
+	}
+	return p.b.Reshape(p.b.Add(graph.Part{Group: p.group(axes)}, p.b.Const(t)))
 }
 
 // defers reports whether the only reader of a value may take it as a partial sum.
@@ -323,8 +345,8 @@ func (p *pass) group(axes graph.MeshAxes) graph.Group {
 }
 
 // collective adds a collective operation along axes.
-func (p *pass) collective(op graph.Collective, x *graph.Node, axes graph.MeshAxes) *graph.Node {
-	y := p.b.Add(op, x)
+func (p *pass) collective(op graph.Collective, x *graph.Node, axes graph.MeshAxes, after ...*graph.Node) *graph.Node {
+	y := p.b.Add(op, append([]*graph.Node{x}, after...)...)
 	if p.b.Err() == nil {
 		key := op.OpName() + " over " + p.mesh.Names(axes)
 		s := p.sent[key]
@@ -426,6 +448,10 @@ func (p *pass) report() {
 		lines = append(lines, fmt.Sprintf("%d %s: each participant sends %d bytes", s.n, key, s.bytes))
 	}
 	slices.Sort(lines)
+	if p.mesh.Size() > 1 && !slices.ContainsFunc(p.g.Nodes, func(n *graph.Node) bool { return n.Sharding.Over() != 0 }) {
+		p.c.Note(nil, "nothing is split: each participant computes everything. By default inputs are split, of which the first axis is "+
+			"a multiple of %d", p.mesh[0].Size)
+	}
 	p.c.Note(nil, "%d participants, %s%s", p.mesh.Size(), p.mesh, strings.Join(append([]string{""}, lines...), "; "))
 	for _, n := range p.g.Nodes {
 		if op, ok := n.Op.(graph.Collective); ok {

@@ -19,6 +19,8 @@ type rule struct {
 	linear []int
 	// local builds the operation on parts; nil adds the operation as it is.
 	local func(b *graph.Builder, l local) *graph.Node
+	// ring is the factor of the sequence in an attention whose keys go around; see ring.go. Else it is none.
+	ring int
 }
 
 // none is the factor of an axis that must not be split.
@@ -29,11 +31,13 @@ type local struct {
 	args   []*graph.Node // parts of the operands
 	shape  graph.Shape   // of the part of result 0
 	factor []int         // how many parts each factor is split into
+	// place is the participant's place along the axes of a factor, times the given number, as an i64 scalar.
+	place func(factor, times int) *graph.Node
 }
 
 // newRule is a rule without factors, under which nothing is split.
 func newRule(n *graph.Node) *rule {
-	r := &rule{}
+	r := &rule{ring: none}
 	for _, a := range n.Args {
 		r.args = append(r.args, unsplit(a.Type.Shape.Rank()))
 	}
@@ -92,10 +96,7 @@ func init() {
 		"slice": linearly(sliced), "unslice": linearly(sliced), "update_slice": updateSlice, "concat": concat, "pad": pad,
 		"softmax":     func(n *graph.Node) *rule { return except(n, n.Op.(graph.Softmax).Axis) },
 		"log_softmax": func(n *graph.Node) *rule { return except(n, n.Op.(graph.LogSoftmax).Axis) },
-		"layer_norm":  lastWhole, "rms_norm": lastWhole, "rope": func(n *graph.Node) *rule {
-			last := n.Type.Shape.Rank() - 1
-			return except(n, last, last-1)
-		},
+		"layer_norm":  lastWhole, "rms_norm": lastWhole, "rope": rope,
 		"batch_norm": batchNorm, "group_norm": func(n *graph.Node) *rule {
 			r := newRule(n)
 			r.along(0, func(axis int) bool { return axis == 0 })
@@ -167,6 +168,19 @@ func except(n *graph.Node, axes ...int) *rule {
 }
 
 func lastWhole(n *graph.Node) *rule { return except(n, n.Type.Shape.Rank()-1) }
+
+// rope ties all axes but the last: the positions of a part begin where the part does.
+func rope(n *graph.Node) *rule {
+	r := lastWhole(n)
+	axis := n.Type.Shape.Rank() - 2
+	r.local = func(b *graph.Builder, l local) *graph.Node {
+		if f := r.args[0][axis]; l.factor[f] > 1 {
+			l.args[1] = b.Binary(graph.Add, l.args[1], l.place(f, l.shape.At(axis)))
+		}
+		return b.Add(n.Op, l.args...)
+	}
+	return r
+}
 
 func firstAxis(n *graph.Node) *rule {
 	r := newRule(n)

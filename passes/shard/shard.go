@@ -31,13 +31,11 @@ func Run(c *rewrite.Context, zero int) error {
 		}
 	}
 	p := newPass(c, zero)
-	p.complete()
 	if p.decompose() {
 		if err := g.Tidy(); err != nil {
 			return err
 		}
 		p = newPass(c, zero)
-		p.complete()
 	}
 	return p.partition()
 }
@@ -51,8 +49,9 @@ type pass struct {
 	rule    map[*graph.Node]*rule
 	results map[*graph.Node][][]*graph.Node // of an operation: the nodes of each result
 
-	b    *graph.Builder
-	sent map[string]sent // by collective and axes
+	b      *graph.Builder
+	blocks map[*graph.Node]*blocks // by attention whose keys go around
+	sent   map[string]sent         // by collective and axes
 }
 
 // value is what is known of a node's value.
@@ -79,7 +78,7 @@ func newPass(c *rewrite.Context, zero int) *pass {
 	g := c.Graph
 	p := &pass{c: c, g: g, mesh: g.Mesh, values: make(map[*graph.Node]*value, len(g.Nodes)),
 		rule:    make(map[*graph.Node]*rule, len(g.Nodes)),
-		results: map[*graph.Node][][]*graph.Node{}, sent: map[string]sent{}}
+		results: map[*graph.Node][][]*graph.Node{}, blocks: map[*graph.Node]*blocks{}, sent: map[string]sent{}}
 	var inputs graph.MeshAxes // axes along which inputs are split
 	for _, n := range g.Nodes {
 		if _, ok := n.Op.(graph.Input); ok {
@@ -93,6 +92,9 @@ func newPass(c *rewrite.Context, zero int) *pass {
 		switch {
 		case n.Sharding.Given:
 			v.want, v.closed = n.Sharding, p.mesh.All()
+			for d := range v.want.Split {
+				v.want.Split[d] &^= p.single()
+			}
 		case param && zero >= 3 || isMoment(n) && zero >= 1:
 			p.spread(v, inputs)
 		case param: // it is split like the data only where that is stated
@@ -111,7 +113,20 @@ func newPass(c *rewrite.Context, zero int) *pass {
 		p.results[n] = make([][]*graph.Node, len(r.results))
 		p.results[n][0] = []*graph.Node{n}
 	}
+	if p.complete(); p.rings() {
+		p.complete()
+	}
 	return p
+}
+
+// single are the axes of one participant, along which nothing need be split.
+func (p *pass) single() (axes graph.MeshAxes) {
+	for a, axis := range p.mesh {
+		if axis.Size == 1 {
+			axes |= 1 << a
+		}
+	}
+	return axes
 }
 
 // isMoment reports whether n is a state of an optimiser that is as large as a parameter.
@@ -232,7 +247,7 @@ func (p *pass) carry(n *graph.Node, forward bool) (changed bool) {
 
 // allows reports whether axis d of a value may be split along axis a of the mesh, too.
 func (p *pass) allows(v *value, d, a int) bool {
-	if v.closed.Has(a) || v.want.Over().Has(a) || v.n.Type.DType.IsStored() {
+	if p.mesh[a].Size == 1 || v.closed.Has(a) || v.want.Over().Has(a) || v.n.Type.DType.IsStored() {
 		return false
 	}
 	size := v.n.Type.Shape.At(d)
@@ -246,6 +261,12 @@ func (p *pass) decompose() bool {
 	b := graph.Extend(p.g)
 	for _, n := range slices.Clone(p.g.Nodes) {
 		switch n.Op.(type) {
+		case graph.MatMul:
+			if m := p.rowsApart(b.From(n), n); m != nil {
+				m.Name, with[n] = n.Name, m
+				p.c.Match("rows apart", trace.Reassociated, "", m, n)
+			}
+			continue
 		case graph.BatchNorm, graph.GroupNorm, graph.LayerNorm, graph.RMSNorm, graph.Softmax, graph.LogSoftmax:
 		default:
 			continue
@@ -275,4 +296,68 @@ func (p *pass) decompose() bool {
 	}
 	p.g.Replace(with)
 	return len(with) > 0
+}
+
+// rowsApart is a product AᵀB that sums over the joined leading axes of two values, as the gradient of weights does, where one of
+// these axes is split and not the first: joined they could not be split. It is nil for all other products. With the axis in front
+// they are joined in another order, which the sum does not see. If those before it are split, too, they stay apart, and
+// are summed over later.
+func (p *pass) rowsApart(b *graph.Builder, n *graph.Node) *graph.Node {
+	if (n.Op != graph.MatMul{TransA: true}) {
+		return nil
+	}
+	var from [2]*graph.Node
+	var uses [graph.MaxRank]graph.MeshAxes
+	for i, a := range n.Args {
+		if _, ok := a.Op.(graph.Reshape); !ok || a.Type.Shape.Rank() != 2 {
+			return nil
+		}
+		x := a.Args[0]
+		last := x.Type.Shape.Rank() - 1
+		if last < 2 || x.Type.Shape.At(last) != a.Type.Shape.At(1) || x.Type.Shape.Elems() == 0 {
+			return nil
+		}
+		for d := range last {
+			uses[d] |= p.values[x].want.Split[d]
+		}
+		from[i] = x
+	}
+	x, y := from[0].Type.Shape, from[1].Type.Shape
+	last := x.Rank() - 1
+	if y.Rank() != x.Rank() || x.With(last, 1) != y.With(last, 1) {
+		return nil
+	}
+	axis, before, rows := 0, false, 1
+	for d := range last {
+		if uses[d] != 0 && rows > 1 {
+			axis = d
+			break
+		}
+		before = before || uses[d] != 0
+		rows *= x.At(d)
+	}
+	switch {
+	case axis == 0:
+		return nil
+	case before && axis == last-1:
+		m := b.MatMul(from[0], from[1], true, false)
+		axes := make([]int, last-1)
+		for d := range axes {
+			axes[d] = d
+		}
+		return b.Reduce(graph.Sum, m, false, axes...)
+	case before:
+		return nil
+	}
+	perm := []int{axis}
+	for d := range last + 1 {
+		if d != axis {
+			perm = append(perm, d)
+		}
+	}
+	joined := func(v *graph.Node) *graph.Node {
+		t := b.Transpose(v, perm...)
+		return b.Reshape(t, x.Elems()/x.At(last), v.Type.Shape.At(last))
+	}
+	return b.MatMul(joined(from[0]), joined(from[1]), true, false)
 }

@@ -236,6 +236,7 @@ func (m *maker) movement() {
 	m.add("one", graph.AllToAll{Split: 0, Join: 1, Group: one}, m.real(3, 5))
 	m.add("one", graph.Part{Axis: 1, Group: one}, m.real(3, 5, 2))
 	m.add("one", graph.Permute{Shift: -1, Group: one}, m.real(3, 5))
+	m.add("after another", graph.Permute{Shift: -1, Group: one}, m.real(3, 5), m.real(2))
 	m.add("one", graph.BroadcastFrom{Group: one}, m.real(3, 5))
 
 	patches := func(name string, ky, kx, sy, sx, dy, dx int, pad [4]int, oh, ow int, x Arg) {
