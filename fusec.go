@@ -253,7 +253,7 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 			}
 		case lowering.State:
 			p.named[b.Name] = i
-			p.own[i] = graph.NewTensor(b.Type)
+			p.own[i] = graph.NewTensor(p.bound(i))
 			if err := p.exe.Bind(i, p.own[i]); err != nil {
 				return p, err
 			}
@@ -286,7 +286,13 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 			p.watcher.Shadow = &watch.Shadow{Every: cfg.shadow, Folder: cfg.shadowFolder, Target: device.Name(),
 				Same: device.Name() == ref.Target.Name, Seen: watch.Seen{Launch: -1}}
 		}
-		p.exe.Watch(p.watch)
+		if e := p.together(); e != nil { // each participant has values of its own
+			e.WatchEach(func() func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error {
+				return (&watch.Watcher{Program: p.program, NonFinite: cfg.watchNonFinite}).Check
+			})
+		} else {
+			p.exe.Watch(p.watch)
+		}
 	}
 	p.took = time.Since(start)
 	return p, nil

@@ -1,14 +1,17 @@
 package fusec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"runtime"
 	"slices"
 
 	"fusec/graph"
 	"fusec/kernels/group"
 	"fusec/lowering"
+	"fusec/lowering/participants"
 	"fusec/passes"
 )
 
@@ -35,6 +38,45 @@ func WithGroup(g *group.Group) Option {
 		}
 		c.group = g
 	})
+}
+
+// maxDevices is the most that [WithDevices] takes: more than any machine has, for each takes memory.
+const maxDevices = 256
+
+// WithDevices runs the program on several devices in this process: on the GPUs "cuda:0" and "cuda:1", or with "cpu" and "cpu" on
+// two shares of the processor's cores, which is for trying. Each is a participant as with [WithGroup], and everything that is
+// said there of meshes and splits holds. The program is given whole values, and gives whole values, [Program.State] as well: to
+// its caller it is that of one device. Reports of memory are of all devices, and times are those of the first.
+//
+// A machine's inputs are nodes without a value when it is made, and those of integers; others with a value count as weights, and
+// are not split.
+//
+// A run that fails changes no state. After it a program on processors can be run again, and one on GPUs cannot. Code of the
+// user's own, such as an operation that Gorgonia alone knows, is refused.
+func WithDevices(names ...string) Option {
+	return option(func(c *config) {
+		if len(names) == 0 || len(names) > maxDevices {
+			c.fail("WithDevices: %d devices, want 1 to %d", len(names), maxDevices)
+			return
+		}
+		c.setDevices(names)
+	})
+}
+
+// setDevices names the devices.
+func (c *config) setDevices(names []string) {
+	c.target, c.devices = names[0], nil
+	if len(names) > 1 {
+		c.devices = slices.Clone(names)
+	}
+}
+
+// participants is how many there are; 0 for a program that runs alone.
+func (c *config) participants() int {
+	if c.group != nil {
+		return c.group.Size()
+	}
+	return len(c.devices)
 }
 
 // WithMesh arranges participants on named axes, such as "data=2,tensor=4", in place of the graph's mesh. Ranks count row-major,
@@ -89,17 +131,22 @@ func (c *config) meshed(g *graph.Graph) (l passes.Layout, err error) {
 	if c.mesh != nil {
 		l.Mesh = c.mesh
 	}
-	if c.group == nil && len(l.Mesh) == 0 {
+	n := c.participants()
+	if n == 0 && len(l.Mesh) == 0 {
 		if len(c.splits) > 0 || c.zero > 0 {
-			return fail("WithSplit and WithZeRO are for a program on a mesh: give WithMesh or WithGroup")
+			return fail("WithSplit and WithZeRO are for a program on a mesh: give WithMesh, WithGroup or WithDevices")
 		}
 		return l, nil
 	}
-	if c.group != nil && len(l.Mesh) == 0 {
-		l.Mesh = graph.Mesh{{Name: "data", Size: c.group.Size()}}
+	if len(l.Mesh) == 0 {
+		l.Mesh = graph.Mesh{{Name: "data", Size: n}}
 	}
-	if c.group != nil && l.Mesh.Size() != c.group.Size() {
-		return fail("the mesh %q has %d participants, and the group %d", l.Mesh, l.Mesh.Size(), c.group.Size())
+	if n > 0 && l.Mesh.Size() != n {
+		what := "the group"
+		if c.group == nil {
+			what = "WithDevices"
+		}
+		return fail("the mesh %q has %d participants, and %s %d", l.Mesh, l.Mesh.Size(), what, n)
 	}
 	if g.Parts {
 		if len(c.splits) > 0 || c.zero > 0 || c.mesh != nil {
@@ -188,7 +235,7 @@ func (p *Program) part(buffer int, t *graph.Tensor) (*graph.Tensor, error) {
 }
 
 // Whole is the present value of a state, or of a parameter that the graph updates, with the parts of all participants, who
-// all call it. The tensor is the caller's. In a program that runs alone it is a copy of [Program.State].
+// all call it. The tensor is the caller's. In a program that runs alone, or by [WithDevices], it is a copy of [Program.State].
 func (p *Program) Whole(name string) (*graph.Tensor, error) {
 	t, err := p.State(name)
 	if err != nil {
@@ -228,10 +275,57 @@ func (p *Program) abort(err error) {
 // groupTarget refuses a group, or a mesh that would need one, where programs run alone.
 func (c *config) groupTarget(t lowering.Target, run bool) error {
 	switch {
-	case c.group != nil && !t.Groups:
-		return fmt.Errorf("target %q runs programs alone: WithGroup is for targets cpu and cuda", t.Name)
-	case run && c.group == nil && c.mesh.Size() > 1:
-		return fmt.Errorf("a program on the mesh %q runs in a group: give WithGroup", c.mesh)
+	case c.participants() > 0 && !t.Groups:
+		return fmt.Errorf("target %q runs programs alone: WithGroup and WithDevices are for targets cpu and cuda", t.Name)
+	case c.group != nil && len(c.devices) > 0:
+		return errors.New("WithGroup and WithDevices are both given: each participant of a group has one device")
+	case len(c.devices) > 0 && (c.compare || c.shadow > 0):
+		return errors.New("WithReference and WithShadow compare programs that run alone: leave out the other devices")
+	case run && c.participants() == 0 && c.mesh.Size() > 1:
+		return fmt.Errorf("a program on the mesh %q runs in a group: give WithGroup or WithDevices", c.mesh)
 	}
 	return nil
+}
+
+// several makes a device of those that [WithDevices] names, which are all of one target.
+func (c *config) several(t lowering.Target, s lowering.Setup) (lowering.Device, error) {
+	numbers := make([]int, len(c.devices))
+	for i, name := range c.devices {
+		of, number, err := c.named(name)
+		switch {
+		case err != nil:
+			return nil, err
+		case of.Name != t.Name:
+			return nil, fmt.Errorf("WithDevices: %q and %q are of different targets", c.devices[0], name)
+		case t.Numbered && slices.Contains(numbers[:i], number):
+			return nil, fmt.Errorf("WithDevices: %q is given twice", name)
+		}
+		numbers[i] = number
+	}
+	s.Workers = max(1, cmp.Or(s.Workers, runtime.GOMAXPROCS(0))/len(numbers))
+	if !s.Run {
+		return t.Open(s)
+	}
+	return participants.Open(len(numbers), t.InPlace, func(i int, g *group.Group) (lowering.Device, error) {
+		one := s
+		one.Group, one.Name, one.Number = g, c.devices[i], numbers[i]
+		return t.Open(one)
+	})
+}
+
+// together is the executable of a program on several devices of this process; or nil.
+func (p *Program) together() *participants.Executable {
+	if o, ok := p.exe.(*lowering.Owned); ok {
+		e, _ := o.Executable.(*participants.Executable)
+		return e
+	}
+	return nil
+}
+
+// bound is the type of the values that are bound to a buffer.
+func (p *Program) bound(buffer int) graph.Type {
+	if e := p.together(); e != nil {
+		return e.Whole(buffer)
+	}
+	return p.program.Buffers[buffer].Type
 }

@@ -4,10 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 
 	"fusec"
 	"fusec/graph"
@@ -95,6 +99,17 @@ func TestGroupTrains(t *testing.T) {
 	}
 }
 
+// devices names some processors, or GPUs.
+func devices(n int, gpus bool) fusec.CompileOption {
+	names := slices.Repeat([]string{"cpu"}, n)
+	for i := range names {
+		if gpus {
+			names[i] = fmt.Sprintf("cuda:%d", i)
+		}
+	}
+	return fusec.CompileOption(fusec.WithDevices(names...))
+}
+
 // groupTrains trains on a target; some only in a few ways of splitting.
 func groupTrains(t *testing.T, target fusec.CompileOption, some bool) {
 	g := network(t)
@@ -149,6 +164,16 @@ func groupTrains(t *testing.T, target fusec.CompileOption, some bool) {
 					t.Fatal(err)
 				}
 			}
+			p, err := fusec.Compile(g, append(c.opts, fusec.CompileOption(adam), target, devices(c.n, some))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			inOne, err := trainGroup(p, 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[1] = append(got[1], inOne)
 			for run := range got {
 				for _, r := range got[run] {
 					for i, cost := range r.costs {
@@ -172,6 +197,69 @@ func groupTrains(t *testing.T, target fusec.CompileOption, some bool) {
 				}
 			}
 		})
+	}
+}
+
+// TestSequence trains a causal attention with rotary positions, whose sequence is split, as one participant does.
+func TestSequence(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		f := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
+		const batch, length, heads, depth = 2, 24, 2, 8
+		x := b.Input("x", f(batch, length, heads*depth))
+		x = b.Binary(graph.Add, x, b.Broadcast(b.Param("place", f(1, length, heads*depth)), x.Type.Shape))
+		part := func(name string, heads int) *graph.Node {
+			y := b.MatMul(x, b.Param(name, f(x.Type.Shape.At(2), heads*depth)), false, false)
+			return b.Transpose(b.Reshape(y, batch, length, heads, depth), 0, 2, 1, 3)
+		}
+		turned := func(y *graph.Node) *graph.Node { return b.Add(graph.RoPE{Base: 1000}, y, b.Scalar(graph.I64, 0)) }
+		y := b.Add(graph.Attention{Scale: 0.35, Causal: true}, turned(part("wq", heads)), turned(part("wk", 1)), part("wv", 1))
+		y = b.Reshape(b.Transpose(y, 0, 2, 1, 3), batch, length, heads*depth)
+		y = b.Binary(graph.Add, x, b.MatMul(y, b.Param("wo", f(heads*depth, heads*depth)), false, false))
+		b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, b.BinaryScalar(graph.Sub, y, 0.5)), false, 0, 1, 2))
+	})
+	sources := g.SourcesByName()
+	train := func(opts ...fusec.CompileOption) (costs []float64, p *fusec.Program) {
+		opts = append(opts, fusec.CompileOption(fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(1e-2)})))
+		p, err := fusec.Compile(g, append(opts, fusec.CompileOption(fusec.WithVerify()))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		r := rand.New(rand.NewPCG(3, 1))
+		for _, name := range []string{"place", "wq", "wk", "wv", "wo"} {
+			if err := p.Set(name, graphtest.Tensor(r, sources[name].Type)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 4 {
+			out, err := p.Run(map[string]*graph.Tensor{"x": graphtest.Tensor(r, sources["x"].Type)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			costs = append(costs, out["cost"].Float(0))
+		}
+		return costs, p
+	}
+	want, _ := train()
+	split := fusec.WithSplit("x", "data", "sequence", "")
+	for _, c := range []struct {
+		mesh string
+		gpus bool
+	}{{"data=1,sequence=2", false}, {"data=2,sequence=4", false}, {"data=1,sequence=3", true}} {
+		mesh, err := graph.ParseMesh(c.mesh)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts := []fusec.CompileOption{fusec.WithMesh(c.mesh), split, devices(mesh.Size(), c.gpus)}
+		if c.gpus {
+			opts = append(opts, emulated(t), devices(mesh.Size(), c.gpus))
+		}
+		got, p := train(opts...)
+		sameFloats(t, c.mesh, got, want, 1e-4)
+		text := p.Lowered().String() // of moments that are split like the positions, new weights are gathered
+		if gathers := strings.Count(text, "all_gather"); !strings.Contains(text, "permute") || gathers > 1 {
+			t.Errorf("%s: keys do not go around, or %d values are gathered:\n%s", c.mesh, gathers, text)
+		}
 	}
 }
 
@@ -216,6 +304,14 @@ func TestMeshRefused(t *testing.T) {
 		"are for a program on a mesh":                             {fusec.WithZeRO(1)},
 		"runs in a group: give WithGroup":                         {fusec.WithMesh("data=2")},
 		"target \"ref\" runs programs alone":                      {two, fusec.CompileOption(fusec.WithTarget("ref"))},
+		"target \"fpga\" runs programs alone":                     {fusec.CompileOption(fusec.WithTarget("fpga,fpga"))},
+		"0 devices, want 1 to 256":                                {fusec.CompileOption(fusec.WithDevices())},
+		"\"cpu\" and \"cuda:0\" are of different targets":         {fusec.CompileOption(fusec.WithDevices("cpu", "cuda:0"))},
+		"\"cuda:1\" is given twice":                               {fusec.CompileOption(fusec.WithDevices("cuda:1", "cuda:1"))},
+		"target \"cpu:1\" is not known":                           {fusec.CompileOption(fusec.WithDevices("cpu", "cpu:1"))},
+		"both given":                                              {two, devices(2, false)},
+		"has 3 participants, and WithDevices 2":                   {fusec.WithMesh("data=3"), devices(2, false)},
+		"compare programs that run alone":                         {devices(2, false), fusec.CompileOption(fusec.WithShadow(1))},
 	} {
 		if _, err := fusec.Compile(g, opts...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
@@ -223,5 +319,69 @@ func TestMeshRefused(t *testing.T) {
 	}
 	if _, p, err := fusec.Plan(g, fusec.WithMesh("data=2")); err != nil || p.Mesh.Size() != 2 {
 		t.Errorf("planning for a mesh: %v", err)
+	}
+}
+
+// TestDevicesMachine trains a Gorgonia graph on several devices as on one, with an optimiser and with a solver of Gorgonia's, with
+// values that change in place.
+func TestDevicesMachine(t *testing.T) {
+	names := []string{"alone", "processors", "GPUs"}
+	for _, own := range []bool{true, false} {
+		var want [][]float64
+		for _, on := range names {
+			b := newNet(tensor.Float64)
+			x := b.node("x", 6, 5)
+			h, w1, b1 := b.linear("first", x, 5, 8)
+			y, w2, b2 := b.linear("second", must(gorgonia.Tanh(h)), 8, 4)
+			cost := must(gorgonia.Mean(must(gorgonia.Square(y))))
+			wrt := gorgonia.Nodes{w1, b1, w2, b2}
+			if _, err := gorgonia.Grad(cost, wrt...); err != nil {
+				t.Fatal(err)
+			}
+			var opts []gorgonia.VMOpt
+			switch on {
+			case "processors":
+				opts = append(opts, fusec.WithDevices("cpu", "cpu", "cpu"), fusec.WithVerify())
+			case "GPUs":
+				opts = append(opts, emulated(t), fusec.WithDevices("cuda:0", "cuda:1"))
+			}
+			if own {
+				opts = append(opts, fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(0.01)}))
+			} else {
+				opts = append(opts, gorgonia.BindDualValues(wrt...))
+			}
+			m := machine(t, b.g, opts...)
+			solver := gorgonia.NewVanillaSolver(gorgonia.WithLearnRate(0.1))
+			batch := b.value(0, 1, 6, 5)
+			gorgonia.WithValue(batch)(x)
+			var got [][]float64
+			for step := range 4 {
+				batch.Float64s()[0] = float64(step)
+				if step == 2 && own { // a weight that the user changes
+					synced(t, m)
+					w1.Value().Data().([]float64)[3] = 0.25
+				}
+				run(t, m)
+				if !own {
+					if err := solver.Step(gorgonia.NodesToValueGrads(wrt)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				got = append(got, []float64{cost.Value().Data().(float64)})
+			}
+			synced(t, m)
+			for _, n := range wrt {
+				got = append(got, slices.Clone(n.Value().Data().([]float64)))
+			}
+			if on != "alone" && !strings.Contains(m.Program().Lowered().String(), "all_reduce") {
+				t.Errorf("%s: no all_reduce in\n%v", on, m.Program().Lowered())
+			}
+			if want == nil {
+				want = got
+			}
+			for i, w := range want {
+				sameFloats(t, on, got[i], w, 1e-6)
+			}
+		}
 	}
 }

@@ -58,10 +58,11 @@ type config struct {
 	seed          int64
 	gradients     []passes.Gradient
 
-	group  *group.Group
-	mesh   graph.Mesh          // in place of the graph's
-	splits map[string][]string // of sources, by name
-	zero   int                 // stage of ZeRO
+	group   *group.Group
+	devices []string            // the targets of several participants of this process; nil for one
+	mesh    graph.Mesh          // in place of the graph's
+	splits  map[string][]string // of sources, by name
+	zero    int                 // stage of ZeRO
 
 	kept int // programs of a Specialised; 0 for the default
 
@@ -128,11 +129,11 @@ func readOptions(opts []CompileOption) (config, error) {
 
 // WithTarget compiles for the named target; the default is the first of [Targets]. The options are those of the target's
 // package: [fusec/lowering/cpu], [fusec/lowering/cuda] or [fusec/lowering/fpga]. An empty name adds options for the target that
-// is named elsewhere.
+// is named elsewhere. Several names, separated by commas, are those of [WithDevices].
 func WithTarget(name string, opts ...lowering.TargetOption) Option {
 	return option(func(c *config) {
 		if name != "" {
-			c.target = name
+			c.setDevices(strings.Split(name, ","))
 		}
 		for i, o := range opts {
 			if v := reflect.ValueOf(o); !v.IsValid() || v.Kind() == reflect.Func && v.IsNil() {

@@ -410,8 +410,8 @@ func (p *Program) ShareState(from *Program) error {
 			continue
 		}
 		j, ok := from.named[name]
-		if !ok || from.own[j] == nil || from.own[j].Type != p.program.Buffers[i].Type {
-			return fmt.Errorf("the other program has no state %q of type %v", name, p.program.Buffers[i].Type)
+		if !ok || from.own[j] == nil || from.own[j].Type != p.bound(i) {
+			return fmt.Errorf("the other program has no state %q of type %v", name, p.bound(i))
 		}
 		if err := p.lend(name, from.own[j]); err != nil {
 			return err

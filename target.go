@@ -27,8 +27,11 @@ func Targets() []string {
 }
 
 // find is the target that the configuration names, and the number of its device.
-func (c *config) find() (lowering.Target, int, error) {
-	name, number, numbered := strings.Cut(c.target, ":")
+func (c *config) find() (lowering.Target, int, error) { return c.named(c.target) }
+
+// named is the target of a name, and the number of its device.
+func (c *config) named(target string) (lowering.Target, int, error) {
+	name, number, numbered := strings.Cut(target, ":")
 	for _, t := range targets {
 		if t.Name != name || numbered && !t.Numbered {
 			continue
@@ -37,17 +40,17 @@ func (c *config) find() (lowering.Target, int, error) {
 		if numbered {
 			var err error
 			if index, err = strconv.Atoi(number); err != nil || index < 0 {
-				return t, 0, fmt.Errorf("target %q: want %s, or %s:N for device number N, from 0 on", c.target, name, name)
+				return t, 0, fmt.Errorf("target %q: want %s, or %s:N for device number N, from 0 on", target, name, name)
 			}
 		}
 		for _, o := range c.options {
 			if o.Of() != name {
-				return t, 0, fmt.Errorf("target %q: a %T was given, which is an option of target %q", c.target, o, o.Of())
+				return t, 0, fmt.Errorf("target %q: a %T was given, which is an option of target %q", target, o, o.Of())
 			}
 		}
 		return t, index, nil
 	}
-	return lowering.Target{}, 0, fmt.Errorf("target %q is not known; this version compiles for %s", c.target,
+	return lowering.Target{}, 0, fmt.Errorf("target %q is not known; this version compiles for %s", target,
 		strings.Join(Targets(), ", "))
 }
 
@@ -63,8 +66,12 @@ func (c *config) device(run bool) (lowering.Device, error) {
 	if err := c.groupTarget(t, run); err != nil {
 		return nil, err
 	}
-	return t.Open(lowering.Setup{Group: c.group, Name: c.target, Number: index, Run: run, Workers: c.workers, Verify: c.verify,
-		Precision: c.precision, Options: c.options})
+	s := lowering.Setup{Group: c.group, Name: c.target, Number: index, Run: run, Workers: c.workers, Verify: c.verify,
+		Precision: c.precision, Options: c.options}
+	if len(c.devices) > 0 {
+		return c.several(t, s)
+	}
+	return t.Open(s)
 }
 
 // rounding is by how much the target rounds the f32 operands of contractions by itself, relative to them: operands of 16 bits

@@ -262,35 +262,49 @@ func (s Sharding) Part(m Mesh, t *Tensor, rank int) (*Tensor, error) {
 	if err := s.Check(m, t.Type.Shape); err != nil {
 		return nil, err
 	}
-	if s.Over() == 0 {
-		return t.Clone(), nil
-	}
-	if t.Type.DType.IsStored() {
-		return nil, fmt.Errorf("values of %v, stored in few bits, are not split", t.Type.DType)
-	}
 	part := NewTensor(t.Type.Reshaped(s.Local(m, t.Type.Shape)))
-	to, from := part.Bytes(), t.Bytes()
-	s.rows(m, t.Type, rank, func(local, whole, n int) { copy(to[local:local+n], from[whole:]) })
-	return part, nil
+	return part, s.Take(m, t, part, rank)
+}
+
+// Take writes the part of a whole tensor that the participant of the given rank has into part.
+func (s Sharding) Take(m Mesh, whole, part *Tensor, rank int) error {
+	if err := s.fits(m, whole, part); err != nil {
+		return err
+	}
+	if s.Over() == 0 {
+		part.CopyFrom(whole)
+		return nil
+	}
+	to, from := part.Bytes(), whole.Bytes()
+	s.rows(m, whole.Type, rank, func(local, at, n int) { copy(to[local:local+n], from[at:]) })
+	return nil
 }
 
 // Join writes a participant's part into its place of the whole tensor.
 func (s Sharding) Join(m Mesh, whole, part *Tensor, rank int) error {
+	if err := s.fits(m, whole, part); err != nil {
+		return err
+	}
+	if s.Over() == 0 {
+		whole.CopyFrom(part)
+		return nil
+	}
+	to, from := whole.Bytes(), part.Bytes()
+	s.rows(m, whole.Type, rank, func(local, at, n int) { copy(to[at:at+n], from[local:]) })
+	return nil
+}
+
+// fits checks that a tensor may be a part of another.
+func (s Sharding) fits(m Mesh, whole, part *Tensor) error {
 	if err := s.Check(m, whole.Type.Shape); err != nil {
 		return err
 	}
 	if want := whole.Type.Reshaped(s.Local(m, whole.Type.Shape)); part.Type != want {
 		return fmt.Errorf("the part of a value of type %v is %v, not %v", whole.Type, part.Type, want)
 	}
-	if s.Over() == 0 {
-		whole.CopyFrom(part)
-		return nil
-	}
-	if whole.Type.DType.IsStored() {
+	if s.Over() != 0 && whole.Type.DType.IsStored() {
 		return fmt.Errorf("values of %v, stored in few bits, are not split", whole.Type.DType)
 	}
-	to, from := whole.Bytes(), part.Bytes()
-	s.rows(m, whole.Type, rank, func(local, at, n int) { copy(to[at:at+n], from[local:]) })
 	return nil
 }
 

@@ -14,6 +14,8 @@ type Target struct {
 	Numbered bool   // there may be several devices, and "name:1" is the second
 	// Groups says that programs run in a group of participants, if they are asked to.
 	Groups bool
+	// InPlace says that the devices have no memory of their own: programs read and write bound tensors themselves.
+	InPlace bool
 	// NoGradients says why the target cannot train; empty if it can.
 	NoGradients string
 	// Open makes a device.

@@ -77,3 +77,30 @@ func TestTeamRefused(t *testing.T) {
 		t.Error("nothing is added")
 	}
 }
+
+// TestRenew makes transports usable again, without what a participant had sent before another failed.
+func TestRenew(t *testing.T) {
+	transports := group.Local(2, 10*time.Second)
+	groups := []*group.Group{group.New(transports[0]), group.New(transports[1])}
+	for round := range byte(3) {
+		if err := transports[0].Exchange([]group.Message{{Peer: 1, Bytes: []byte{99}}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		groups[1].Abort(errors.New("it fails"))
+		if err := groups[0].All().Gather([]byte{1}, make([]byte, 2)); err == nil || groups[0].Failed() == nil {
+			t.Error("an error is not known")
+		}
+		group.Renew(transports)
+		var all sync.WaitGroup
+		for r, g := range groups {
+			all.Go(func() {
+				got := make([]byte, 2)
+				err := g.All().Gather([]byte{round + byte(r)}, got)
+				if err != nil || got[0] != round || got[1] != round+1 || g.Failed() != nil {
+					t.Errorf("participant %d, round %d: %v, %v, %v", r, round, got, err, g.Failed())
+				}
+			})
+		}
+		all.Wait()
+	}
+}

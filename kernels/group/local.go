@@ -43,6 +43,18 @@ type local struct {
 	closed     bool
 }
 
+// Renew makes transports that [Local] has made together usable again after one of them has failed. Nobody uses them meanwhile.
+func Renew(list []Transport) {
+	h := list[0].(*local).hub
+	for _, box := range h.boxes {
+		select {
+		case <-box:
+		default:
+		}
+	}
+	h.failed, h.once = make(chan struct{}), sync.Once{}
+}
+
 // Rank implements [Transport].
 func (l *local) Rank() int { return l.rank }
 

@@ -282,6 +282,7 @@ type executable struct {
 	profile  bool
 	times    []time.Duration
 	joins    []int // see findJoins; nil for a program that runs alone
+	commit   int   // the launch before which participants agree that none has failed; see findCommit
 	stale    bool  // memory has changed after the launches' lists were filled
 	failed   bool  // a run has failed
 	closed   bool
@@ -432,7 +433,13 @@ func (e *executable) Run() error {
 	if err := e.ready(!e.prepared || e.watch != nil && !e.let, true); err != nil {
 		return err
 	}
-	if err := e.runAll(once, len(e.launches)); err != nil {
+	if err := e.runAll(once, e.commit); err != nil {
+		return err
+	}
+	if err := e.agree(once); err != nil {
+		return err
+	}
+	if err := e.runAll(e.commit, len(e.launches)); err != nil {
 		return err
 	}
 	for _, u := range e.p.Updates {
@@ -548,11 +555,15 @@ func (e *executable) runAll(from, to int) error {
 
 // undo takes back what the launches from one to another have written in place, the last first, after the error of a launch.
 func (e *executable) undo(from, to, failed int, err error) error {
+	e.takeBack(from, to)
+	return &lowering.LaunchError{Launch: failed, Node: e.p.Launches[failed].Node, Err: err}
+}
+
+func (e *executable) takeBack(from, to int) {
 	e.failed = true
 	for j := to - 1; j >= from; j-- {
 		kernels.Undo(e.launches[j].kernel)
 	}
-	return &lowering.LaunchError{Launch: failed, Node: e.p.Launches[failed].Node, Err: err}
 }
 
 // run executes one launch. A panic in it becomes an error.
@@ -600,6 +611,7 @@ func (e *executable) refresh(all bool) error {
 	}
 	if e.stale = !all; all {
 		e.findJoins()
+		e.findCommit()
 	}
 	return nil
 }

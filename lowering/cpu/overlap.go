@@ -1,10 +1,13 @@
 package cpu
 
 import (
+	"fmt"
+	"slices"
 	"unsafe"
 
 	"fusec/graph"
 	kernels "fusec/kernels/cpu"
+	"fusec/lowering"
 )
 
 // A run makes collective operations beside the launches that follow them, up to the first one that has to wait: because it
@@ -74,6 +77,39 @@ func (e *executable) runBeside(from, to int) error {
 	}
 	if at, err := others.end(); err != nil {
 		return e.undo(from, to, at, err)
+	}
+	return nil
+}
+
+// findCommit finds the first of the launches that write updates in place, which come last and cannot fail; the number of launches
+// if there are none.
+func (e *executable) findCommit() {
+	value := make([]bool, len(e.p.Buffers))
+	for _, u := range e.p.Updates {
+		value[u.Value] = true
+	}
+	e.commit = len(e.launches)
+	for i := len(e.launches) - 1; i >= e.p.Prepared; i-- {
+		l := &e.p.Launches[i]
+		f, fused := l.Op.(graph.Fusion)
+		if !fused || f.Anchor != graph.AnchorNone || f.Fails() ||
+			slices.ContainsFunc(l.Results, func(v lowering.View) bool { return !value[v.Buffer] }) {
+			return
+		}
+		e.commit = i
+	}
+}
+
+// agree waits until all participants have come as far, before anything is changed that is not undone. One that has failed does not
+// come.
+func (e *executable) agree(from int) error {
+	g := e.env.Group
+	if e.joins == nil || len(e.p.Updates) == 0 {
+		return nil
+	}
+	if err := g.All().Gather([]byte{0}, make([]byte, g.Size())); err != nil {
+		e.takeBack(from, e.commit)
+		return fmt.Errorf("before parameters and state are changed: %w", err)
 	}
 	return nil
 }

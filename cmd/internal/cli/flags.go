@@ -188,12 +188,13 @@ func (f *FlagSet) Target(p *string, among ...string) {
 	f.Values("target", func() []string { return among })
 	help := fmt.Sprintf("compile for the `TARGET` %s (default %s)", Either(among), among[0])
 	if slices.Contains(among, "cuda") {
-		help += "; cuda:1 is the second GPU"
+		help += "; cuda:1 is the second GPU, and cuda:0,cuda:1 are two participants"
 	}
 	f.Func("target", help, func(s string) error {
-		name, _, _ := strings.Cut(s, ":")
-		if !slices.Contains(among, name) {
-			return errors.New(Unknown("target", s, among))
+		for device := range strings.SplitSeq(s, ",") {
+			if name, _, _ := strings.Cut(device, ":"); !slices.Contains(among, name) {
+				return errors.New(Unknown("target", device, among))
+			}
 		}
 		*p = s
 		return nil
