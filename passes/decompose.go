@@ -39,6 +39,10 @@ func decompose(c *Context) error {
 			}
 			first := len(g.Nodes)
 			results := graph.Lower(b, n)
+			if _, ok := n.Op.(graph.Dequantize); ok && results != nil && with[n.Args[0]] != nil { // see what quantised it
+				args := append([]*graph.Node{with[n.Args[0]]}, n.Args[1:]...)
+				results = graph.InfoOf(n.Op).Lower(b.From(n), n.Op, args)
+			}
 			if apart {
 				results = graph.InfoOf(n.Op).Decompose(b.From(n), n.Op, n.Args)
 			}

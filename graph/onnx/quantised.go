@@ -233,6 +233,9 @@ func buildQuantize(c *call) []*value {
 	if d.IsStored() && d != graph.I4 {
 		of = nil // it is 0
 	}
+	if q := c.again(x, d, scale, of); q != nil {
+		return one(q)
+	}
 	if axis, block, nodes, ok := c.quantised(x.Type.Shape, scale, of); ok && d.Quantizes() {
 		return one(c.sure(c.b.Add(graph.Quantize{To: d, Axis: axis, Block: block}, append([]*graph.Node{c.cast(x, wide)}, nodes...)...)))
 	}
@@ -260,13 +263,57 @@ func buildDequantize(c *call) []*value {
 	}
 	scale = c.cast(scale, graph.F32)
 	if axis, block, nodes, ok := c.quantised(x.Type.Shape, scale, zero); ok && (t.Quantizes() || t == graph.I32) {
-		return one(c.cast(c.sure(c.b.Add(graph.Dequantize{Axis: axis, Block: block}, append([]*graph.Node{x}, nodes...)...)), d))
+		of, views := beforeViews(x)
+		if _, ok := of.Op.(graph.Quantize); !ok || nodes[0].Type.Shape.Rank() > 0 {
+			of, views = x, nil
+		}
+		y := c.sure(c.b.Add(graph.Dequantize{Axis: axis, Block: block}, append([]*graph.Node{of}, nodes...)...))
+		return one(c.cast(c.viewed(y, views), d))
 	}
 	y := c.cast(x, graph.F32)
 	if zero != nil {
 		y = c.minus(y, c.blocked(c.cast(zero, graph.F32), x))
 	}
 	return one(c.cast(c.mul(y, c.blocked(scale, x)), d))
+}
+
+// beforeViews is what n is views of that keep all elements, and these views, the first one first.
+func beforeViews(n *graph.Node) (of *graph.Node, views []graph.Op) {
+	for {
+		switch n.Op.(type) {
+		case graph.Reshape, graph.Transpose:
+			views = append(views, n.Op)
+			n = n.Args[0]
+			continue
+		}
+		slices.Reverse(views)
+		return n, views
+	}
+}
+
+// viewed is x through views.
+func (c *call) viewed(x *graph.Node, views []graph.Op) *graph.Node {
+	for _, v := range views {
+		x = c.add(v, x)
+	}
+	return x
+}
+
+// again is what x stores in elements of d with a scale and a zero point, if x is what was dequantized with the same ones before, in
+// another shape; else nil.
+func (c *call) again(x *graph.Node, d graph.DType, scale, zero *graph.Node) *graph.Node {
+	of, views := beforeViews(x)
+	if _, ok := of.Op.(graph.Dequantize); !ok || of.Args[0].Type.DType != d || scale.Type.Shape.Elems() != 1 {
+		return nil
+	}
+	same := func(a, b *graph.Node) bool {
+		x, y := c.valueOf(a), c.valueOf(b)
+		return x != nil && y != nil && x.Type.Shape.Elems() == 1 && x.Float(0) == y.Float(0)
+	}
+	if !same(of.Args[1], scale) || (len(of.Args) > 2) != (zero != nil) || zero != nil && !same(of.Args[2], zero) {
+		return nil
+	}
+	return c.viewed(of.Args[0], views)
 }
 
 // withoutSign are weights of four bits without a sign, operand 0, and their zero points, operand 2, both less 8, so that they have
