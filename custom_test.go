@@ -17,6 +17,7 @@ import (
 	"fusec/graph/fuselock"
 	"fusec/graph/graphtest"
 	"fusec/graph/nn"
+	"fusec/lowering/cuda"
 )
 
 // fails makes the Go body of the custom function test_fails panic.
@@ -102,6 +103,65 @@ func TestCustomFuses(t *testing.T) {
 			}
 		}
 	}
+}
+
+// ownSoftsign is a Gorgonia operation of a program's own that says what it computes by a custom function.
+type ownSoftsign struct{ sine }
+
+func (*ownSoftsign) String() string { return "ownSoftsign" }
+
+func (*ownSoftsign) Build(b *graph.Builder, args []*graph.Node) (*graph.Node, error) {
+	return b.Custom(graphtest.Softsign, args...), nil
+}
+
+// TestCustomBuilder: such an operation fuses, and its Do is not called.
+func TestCustomBuilder(t *testing.T) {
+	b := newNet(tensor.Float64)
+	x := b.in("x", 3, 4)
+	y := must(gorgonia.Square(must(gorgonia.ApplyOp(&ownSoftsign{sine{fail: "panic"}}, must(gorgonia.Tanh(x))))))
+	m := machine(t, b.g)
+	run(t, m)
+	want := floats(t, x.Value())
+	for i, v := range want {
+		h := math.Tanh(v)
+		want[i] = math.Pow(h/(1+math.Abs(h)), 2)
+	}
+	sameFloats(t, "the value", floats(t, y.Value()), want, 1e-12)
+	if f := m.Fusions(); len(f) != 1 || f[0].Kind != "elementwise" {
+		t.Errorf("launches %v", f)
+	}
+}
+
+// TestCustomAhead: a file that was compiled ahead of time for a chip has the kernels of the CUDA body.
+func TestCustomAhead(t *testing.T) {
+	g := built(t, customLayer())
+	in, weights := map[string]*graph.Tensor{}, map[string]*graph.Tensor{}
+	for _, n := range g.Sources() {
+		v := graph.Filled(n.Type, 0.1)
+		if in[n.Name] = v; n.Name == "w" || n.Name == "bias" {
+			weights[n.Name] = v
+		}
+	}
+	path := filepath.Join(t.TempDir(), "layer.fuse")
+	if err := fusec.CompileAhead(path, g, weights, nil, emulated(t), fusec.WithTarget("cuda", cuda.Arch("sm_90a"))); err != nil {
+		t.Fatal(err)
+	}
+	a, err := fusec.OpenAhead(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := fusec.Compile(a.Graph, fusec.WithAhead(a), emulated(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	out, err := p.Run(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := 20*0.1*0.1 + 0.1
+	s := 1 / (1 + math.Exp(-0.1))
+	sameFloats(t, "the layer", out["y"].Floats()[:1], []float64{s*h/(1+h) + (1-s)*(h-0.1)}, 1e-6)
 }
 
 // TestCustomOnHost: what has no body for a GPU runs on the processor, with the reason, and leaves the product on the GPU.

@@ -24,7 +24,8 @@ type Custom struct{ Fn CustomFn }
 // MaxCustomOperands is the most operands that a custom function has.
 const MaxCustomOperands = 8
 
-// CustomInfo is the row of a custom function. The functions in it are called by several goroutines at once.
+// CustomInfo is the row of a custom function. The functions in it are called by several goroutines at once. They have no
+// effects, and one value for the same operands: an element may be computed several times, or never.
 type CustomInfo struct {
 	Name     CustomFn
 	Doc      string // what the function is, in one line

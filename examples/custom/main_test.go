@@ -3,7 +3,17 @@ package main
 import (
 	"fmt"
 	"os"
+	"testing"
+
+	"fusec/kernels/ref"
 )
+
+// TestMish compares the strips and the gradient with the value of each element.
+func TestMish(t *testing.T) {
+	if err := ref.CheckCustom("mish", -20, 20); err != nil {
+		t.Error(err)
+	}
+}
 
 // Example trains on the processor, and on the CUDA emulator by the other body.
 func Example() {
