@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -87,7 +86,7 @@ func TestMomentsCancel(t *testing.T) {
 	}
 	for c := range 3 {
 		if v := s.out[2].Float(c); math.Abs(v-0.125) > 1e-5 {
-			t.Error(fmt.Sprintf("the variance of column %d is %v, not 1/8", c, v))
+			t.Errorf("the variance of column %d is %v, not 1/8", c, v)
 		}
 	}
 }
