@@ -352,6 +352,7 @@ func (e *executable) keep() {
 	}
 	if e.store == nil || e.lent {
 		e.store = make([]uint64, e.p.PreparedBytes/8+cacheLine/8)
+		adviseLarge(e.store)
 	}
 	bytes := aligned(e.store, e.p.PreparedBytes)
 	for i, b := range e.p.Buffers {

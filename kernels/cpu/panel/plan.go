@@ -16,8 +16,10 @@ const (
 	steps   = 8 // rows of the weights in an octet
 	// most is the number of rows of an item.
 	most = 64
-	// items is about how many items there should be, and widest how many panels one has at most.
-	items, widest = 64, 8
+	// items is about how many items there should be, and widest how many panels one has at most. Of few rows, whose time is that of
+	// reading the weights, a worker has shares items, so that it reads long pieces of memory.
+	items, widest   = 64, 8
+	fewRows, shares = 8, 8
 )
 
 // An Epilogue finishes tiles of C; see [gemm.Epilogue], whose batch is 0.
@@ -100,6 +102,9 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 	l.panels = (cfg.N + columns - 1) / columns
 	l.bytes = int(cfg.Type.Span(int64(l.octets * steps * columns)))
 	l.group = max(1, min(widest, l.panels/items))
+	if cfg.M <= fewRows {
+		l.group = max(1, l.panels/(shares*p.Workers()))
+	}
 	if cfg.Block == 0 {
 		l.cfg.Block = max(l.octets, 1) * steps
 	}

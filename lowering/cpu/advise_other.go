@@ -1,0 +1,6 @@
+//go:build !linux
+
+package cpu
+
+// adviseLarge does nothing: see advise_linux.go.
+func adviseLarge([]uint64) {}
