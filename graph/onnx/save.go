@@ -56,7 +56,8 @@ func Export[Node any, M Trained[Node]](path string, vm M, inputs ...Node) error 
 }
 
 func save(path string, g *graph.Graph, weights map[string]*graph.Tensor) error {
-	w := &writer{weights: weights, names: map[*graph.Node]string{}, used: map[string]bool{}, constants: map[string]string{}}
+	w := &writer{weights: weights, names: map[*graph.Node]string{}, used: map[string]bool{}, constants: map[string]string{},
+		nodes: map[string]int{}}
 	p, err := w.model(g)
 	if err != nil {
 		return err
@@ -130,6 +131,7 @@ type writer struct {
 	p         pb.GraphProto
 	names     map[*graph.Node]string // of values
 	used      map[string]bool
+	nodes     map[string]int    // by the name of a node, how many have had it, with a number after it or without
 	constants map[string]string // the names of constants by what they hold
 	bytes     int64             // of tensors
 	node      *graph.Node       // that is being written
@@ -248,9 +250,23 @@ func (w *writer) emit(op string, args []string, attrs ...*pb.AttributeProto) str
 func (w *writer) emitTo(to, op string, args []string, attrs ...*pb.AttributeProto) {
 	p := &pb.NodeProto{OpType: proto.String(op), Input: args, Output: []string{to}, Attribute: attrs}
 	if len(w.node.Origin) == 1 {
-		p.Name = proto.String(w.node.Origin[0].Name)
+		p.Name = proto.String(w.nodeName(w.node.Origin[0].Name))
 	}
 	w.p.Node = append(w.p.Node, p)
+}
+
+// nodeName is a name that no other node has: that of the node's origin, of which several may come.
+func (w *writer) nodeName(name string) string {
+	if name == "" {
+		return ""
+	}
+	try := name
+	for w.nodes[try] > 0 {
+		w.nodes[name]++
+		try = fmt.Sprintf("%s.%d", name, w.nodes[name])
+	}
+	w.nodes[try]++
+	return try
 }
 
 // tensor writes an initializer.

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"errors"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -10,12 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
 	"fusec"
 	"fusec/graph"
 	"fusec/graph/graphtest"
+	"fusec/graph/onnx/internal/pb"
 	"fusec/kernels/ref"
 	"fusec/kernels/ref/cases"
 )
@@ -58,7 +61,34 @@ func again(t *testing.T, g *graph.Graph, weights map[string]*graph.Tensor) *Mode
 	if err != nil {
 		t.Fatal(err)
 	}
+	data, err := os.ReadFile(path)
+	var p pb.ModelProto
+	if err := errors.Join(err, proto.Unmarshal(data, &p)); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{"": true}
+	for _, n := range p.GetGraph().GetNode() {
+		if seen[n.GetName()] && n.GetName() != "" {
+			t.Errorf("two nodes are named %q, which other programs refuse", n.GetName())
+		}
+		seen[n.GetName()] = true
+	}
 	return m
+}
+
+// TestSaveQuantised writes models of quantised numbers, operators of which are several nodes, and reads them again.
+func TestSaveQuantised(t *testing.T) {
+	for _, name := range []string{"mlp-qdq-channels", "mlp-dynamic", "convolutions-qlinear", "recurrent-dynamic"} {
+		m, err := Load("testdata/quantised/"+name+".onnx", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), m.Graph)
+		for name, v := range m.Weights {
+			in[name] = v
+		}
+		sameValues(t, m.Graph, again(t, m.Graph, m.Weights).Graph, in)
+	}
 }
 
 // TestSave writes graphs and reads them again.
