@@ -43,8 +43,8 @@ var fusionRow = OpInfo{
 //     also be a load view: a copy.
 //   - AnchorMatMul: one MatMul or PanelMatMul, whose operands are load views. [Verify] also accepts several that read only
 //     inputs, for kernels of one's own: no pass makes such a body, and no target has a kernel for it.
-//   - AnchorConv: one Conv2D or Conv2DTranspose, whose operands are load views. A Pool may follow, of images in the same layout
-//     that the epilogue makes. Only store views read it, and it is the only output.
+//   - AnchorConv: one Conv2D, Conv2DTranspose or SeparableConv2D, whose operands are load views. A Pool may follow, of images in
+//     the same layout that the epilogue makes. Only store views read it, and it is the only output.
 //   - AnchorRow: Reduce, Softmax, LogSoftmax, LayerNorm and RMSNorm over the same axes of values of one shape S.
 //     Elementwise work has the shape S or the reduced shape R (with the axes kept at 1, dropped, or as a Reshape of
 //     that). Reshape and Broadcast lead from R back to S; passes make such bodies only if the axes are the innermost

@@ -32,6 +32,9 @@ func TestTypeRules(t *testing.T) {
 	const forward = "attention[window=0] m m m\n%14 = result[index=1] %13\n%15 = " // out, lse
 	const back = "reshape[shape=[5,3]] n\n%98 = "                                  // a weight to go from 5 to 3
 	const steps = "input : f32[3,2,8]\n%97 rw = input : f32[2,8]\n%98 st = input : f32[2,2]\n%99 = "
+	const between = "input : f32[3,3,1,7]\n%95 sb = input : f32[7]\n%96 sp = input : f32[1,1,7,2]\n%97 se = input : f32[1,1,7,7]\n"
+	const padded = "%99 = separable_conv2d[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] low=0 high=6] "
+	const separable = between + padded
 	tested := map[string]bool{}
 	for _, c := range []struct{ expr, want string }{
 		{"input : f32[2]", "f32[2]"},
@@ -238,6 +241,27 @@ func TestTypeRules(t *testing.T) {
 		{"quantize[to=f8e4m3] n s\n%98 = pack_weights[trans=false deep=true] %13", "f8e4m3[1,1,32,8]"},
 		{"pack_weights[trans=false to=f16 deep=true] n", "f16[1,1,32,8]"},
 		{"pack_weights[trans=false deep=true] n", "! deep panels of f32: they are of i4, i8, f8e4m3, f8e5m2, bf16, f16"},
+		{separable + "c r sb sp", "f32[2,4,5,2]"},
+		{separable + "c r sb sp se sb", "f32[2,4,5,2]"},
+		{separable + "c r sb sp se", "! filters of expand without a bias"},
+		{separable + "ints r sb sp", "! needs f32 or f64, not i32"},
+		{separable + "m r sb sp", "! depthwise: needs rank 4"},
+		{separable + "c w sb sp", "! depthwise: channels do not fit"},
+		{separable + "c r v sp", "! the bias of depthwise: needs f32[7], not f32[3]"},
+		{separable + "c r sb w", "! pointwise: channels do not fit"},
+		{separable + "c r sb sp sp v", "! the bias of expand: needs f32[2], not f32[3]"},
+		{separable + "c r sb sp w v", "! expand: channels do not fit"},
+		{between + "%98 si = input : f32[3,3,7,7]\n" + padded + "c r sb sp si sb",
+			"! expand: filters [3,3,7,7] are not of 1×1"},
+		{between + "%98 si = input : f32[2,1,7,2]\n" + padded + "c r sb si",
+			"! pointwise: filters [2,1,7,2] are not of 1×1"},
+		{between + "%98 si = input : f32[3,3,1,14]\n" + padded + "c si sb sp",
+			"! depthwise: 14 filters for 7 channels"},
+		{between + "%98 si = input : f32[2,4,5,0]\n" + padded + "si r sb sp",
+			"! depthwise: no channels"},
+		{between + "%99 = separable_conv2d[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] low=1 high=0] c r sb sp", "! bounds 1 and 0"},
+		{between + "%99 = separable_conv2d[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] low=nan high=0] c r sb sp", "! bounds NaN and 0"},
+		{between + "%99 = separable_conv2d[stride=[1,1] dilation=[9,1] pad=[1,1,1,1] low=-inf high=inf] c r sb sp", "! does not fit"},
 
 		{"gather[axis=1] m ix", "f32[2,2,2]"},
 		{"gather[axis=0] m i", "f32[3]"},

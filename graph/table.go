@@ -6,7 +6,8 @@ import "math"
 // family.
 var opTable = []OpInfo{
 	inputRow, paramRow, stateRow, constRow, unaryRow, binaryRow, selectRow, customRow, castRow, matMulRow, conv2DRow,
-	conv2DTransposeRow, conv2DFilterGradRow, reduceRow, reshapeRow, transposeRow, broadcastRow, sliceRow, unsliceRow, updateSliceRow,
+	conv2DTransposeRow, conv2DFilterGradRow, separableConv2DRow, reduceRow, reshapeRow, transposeRow, broadcastRow, sliceRow,
+	unsliceRow, updateSliceRow,
 	concatRow, padRow,
 	im2ColRow, col2ImRow, copyRow, allReduceRow, gatherRow, scatterAddRow, topKRow, routeRow, dropoutRow,
 	quantizeRow, dequantizeRow, packWeightsRow, panelMatMulRow,

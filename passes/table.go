@@ -16,6 +16,7 @@ import (
 	"fusec/passes/recurrence"
 	"fusec/passes/rewrite"
 	"fusec/passes/rows"
+	"fusec/passes/separable"
 	"fusec/passes/shard"
 	"fusec/passes/simplify"
 	"fusec/passes/stack"
@@ -165,6 +166,13 @@ var table = []Pass{
 			{"differentiate", "it is for gradients, too"},
 			{trace.FoldPass, "filters are transformed after they are scaled"},
 			{"precision", "it is for f32"},
+			{"layout", "it is for images in NHWC"},
+		}},
+	{Name: "separable", Run: on(separable.Run),
+		Doc: "depthwise convolutions and the convolutions of 1×1 around them in one launch, where it is faster", After: []After{
+			{"differentiate", "a backward reads what lies between them"},
+			{trace.FoldPass, "a norm by frozen statistics is a bias"},
+			{"precision", "it is for f32 and f64"},
 			{"layout", "it is for images in NHWC"},
 		}},
 	{Name: "sink-reshapes", Run: on(fuse.SinkReshapes), For: "fuse-regions",

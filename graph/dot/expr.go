@@ -136,7 +136,7 @@ func symbol(n *graph.Node) string {
 		return variable(n.Name)
 	}
 	switch op := n.Op.(type) {
-	case graph.MatMul, graph.Conv2D, graph.Conv2DTranspose, graph.Pool, graph.Gather:
+	case graph.MatMul, graph.Conv2D, graph.Conv2DTranspose, graph.SeparableConv2D, graph.Pool, graph.Gather:
 		return "y"
 	case graph.Reduce:
 		return op.Fn.Info().Symbol

@@ -1,6 +1,7 @@
 package graphtest
 
 import (
+	"math"
 	"slices"
 
 	"fusec/graph"
@@ -22,6 +23,7 @@ func init() {
 		"conv2d":             func(g *generator) { g.conv2D(makeConv2D) },
 		"conv2d_transpose":   func(g *generator) { g.conv2D(makeConv2DTranspose) },
 		"conv2d_filter_grad": func(g *generator) { g.conv2D(makeConv2DFilterGrad) },
+		"separable_conv2d":   makeSeparable,
 		"reshape":            makeReshape, "transpose": makeTranspose, "broadcast": makeBroadcast,
 		"slice": makeSlice, "unslice": makeUnslice, "update_slice": makeUpdateSlice, "concat": makeConcat, "pad": makePad,
 		"im2col": makeIm2Col, "col2im": makeCol2Im,
@@ -246,6 +248,25 @@ func makeConv2DFilterGrad(g *generator, op graph.Conv2D, x *graph.Node, w, y gra
 	_, _, kh, kw := op.Layout.FilterDims(w.Shape)
 	g.op(graph.Conv2DFilterGrad{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, KH: kh, KW: kw,
 		Layout: op.Layout}, x, g.of(y))
+}
+
+func makeSeparable(g *generator) {
+	x := g.image()
+	if x.Type.Shape.Elems() == 0 {
+		x = g.of(graph.TypeOf(x.Type.DType, 1, 3, 2, 2))
+	}
+	_, c, height, width := graph.NHWC.ImageDims(x.Type.Shape)
+	kernel, stride, dilation, pad := g.window(height, width)
+	op := graph.SeparableConv2D{Stride: stride, Dilation: dilation, Pad: pad, Low: -1, High: math.Inf(1)}
+	d, channels := x.Type.DType, c
+	var first []*graph.Node
+	if g.coin() {
+		channels = 1 + g.r.IntN(3)
+		first = []*graph.Node{g.of(graph.TypeOf(d, 1, 1, c, channels)), g.vector(x, channels)}
+	}
+	args := []*graph.Node{x, g.of(graph.TypeOf(d, kernel.At(0), kernel.At(1), 1, channels)), g.vector(x, channels),
+		g.of(graph.TypeOf(d, 1, 1, channels, g.dim()))}
+	g.op(op, append(args, first...)...)
 }
 
 func makeReduce(g *generator) {

@@ -22,7 +22,7 @@ func init() {
 		"part": collective, "permute": collective, "broadcast_from": collective,
 
 		"unary": fused, "binary": fused, "select": fused, "custom": fused, "dropout": fused,
-		"matmul": fused, "conv2d": fused, "conv2d_transpose": fused, "layer_norm": fused, "rms_norm": fused,
+		"matmul": fused, "conv2d": fused, "conv2d_transpose": fused, "separable_conv2d": fused, "layer_norm": fused, "rms_norm": fused,
 		"attention": fused, "attention_grad": fused, "moe": fused, "moe_grad": fused,
 		"cast": func(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 			if op.(graph.Cast).To == args[0].DType {

@@ -41,7 +41,7 @@ func readsStrides(op graph.Op) bool {
 		return op.Layout == graph.NHWC
 	case graph.Conv2D:
 		return op.Layout == graph.NHWC
-	case graph.Copy, graph.Concat:
+	case graph.SeparableConv2D, graph.Copy, graph.Concat:
 		return true
 	}
 	return false

@@ -19,10 +19,15 @@ func newConv[T float](b *body.Program, args, results []Operand, env *Env) (Kerne
 	switch op := b.Anchor.Op.(type) {
 	case graph.Conv2DTranspose:
 		return newConvTransposed[T](b, op, args, results, env)
+	case graph.SeparableConv2D:
+		return newSeparable[T](b, op, args, results, env)
 	case graph.Conv2D:
 		x, w := b.Operands[0].Layout, b.Operands[1].Layout
 		switch {
 		case op.Layout != graph.NHWC:
+			if k, err := newConvPlanes[T](b, op, args, results, env); k != nil || err != nil {
+				return k, err
+			}
 			return newConvNCHW[T](b, op, results, env)
 		case isChannelwise(op.Groups, x.Shape.At(3), x, w):
 			return newChannelwise[T](b, op, x.Shape, b.Space, false, results, env)

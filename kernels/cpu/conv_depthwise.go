@@ -42,7 +42,7 @@ func newChannelwise[T float](b *body.Program, op graph.Conv2D, images, windows g
 	if transposed {
 		plan = depthwise.NewConvTransposed[T]
 	}
-	if f := fusedFinishOf[T](b); f != nil && !(transposed && each > 1) {
+	if f := fusedFinishOf[T](b, 3); f != nil && !(transposed && each > 1) {
 		k.fused, k.finish.Low, k.finish.High = f, f.low, f.high
 		k.home, k.c = 0, b.Stores[0].Layout
 		if f.residual != nil {
@@ -98,8 +98,8 @@ type fusedFinish[T float] struct {
 }
 
 // fusedFinishOf reads a body of one result: bounds of the sum with a residual of shifted, scaled products, each of which
-// may be missing. It is nil for other bodies.
-func fusedFinishOf[T float](b *body.Program) *fusedFinish[T] {
+// may be missing. It is nil for other bodies. Shift and scale have a number for each channel, which are along an axis.
+func fusedFinishOf[T float](b *body.Program, channels int) *fusedFinish[T] {
 	d := dtypeOf[T]()
 	if len(b.Stores) != 1 || b.Stores[0].Sums || b.Stores[0].PerRow || b.Stores[0].Node.Type.DType != d ||
 		!unitColumns(b.Stores[0].Layout) || overlaps(b.Stores[0].Layout) {
@@ -148,9 +148,9 @@ func fusedFinishOf[T float](b *body.Program) *fusedFinish[T] {
 			}
 		case with.Kind != body.Load || with.Node.Type.DType != d || f.scale != nil:
 			return nil
-		case op.Fn == graph.Mul && perChannel(with.Layout):
+		case op.Fn == graph.Mul && perChannel(with.Layout, channels):
 			f.scale = with
-		case op.Fn == graph.Add && f.shift == nil && perChannel(with.Layout):
+		case op.Fn == graph.Add && f.shift == nil && perChannel(with.Layout, channels):
 			f.shift = with
 		case op.Fn == graph.Add && f.residual == nil && unitColumns(with.Layout):
 			f.residual = with
@@ -161,14 +161,14 @@ func fusedFinishOf[T float](b *body.Program) *fusedFinish[T] {
 	}
 }
 
-// perChannel reports whether a layout over images in NHWC has one number for each channel, side by side.
-func perChannel(l graph.Layout) bool {
-	for i := range 3 {
-		if l.Stride[i] != 0 && l.Shape.At(i) != 1 {
+// perChannel reports whether a layout over images has one number for each channel, side by side.
+func perChannel(l graph.Layout, channels int) bool {
+	for i := range 4 {
+		if i != channels && l.Stride[i] != 0 && l.Shape.At(i) != 1 {
 			return false
 		}
 	}
-	return unitColumns(l)
+	return l.Shape.At(channels) == 1 || l.Stride[channels] == 1
 }
 
 // operands finds the operands, nil for what is missing.

@@ -63,7 +63,7 @@ func TakesPool(b *body.Program) error {
 
 // suitsPool reports whether a body's work on sums is a finish of package conv.
 func suitsPool[T float](b *body.Program) bool {
-	f := fusedFinishOf[T](b)
+	f := fusedFinishOf[T](b, 3)
 	if f == nil || f.scale != nil {
 		return false
 	}
@@ -87,7 +87,7 @@ func newConvPool[T float](b *body.Program, args, results []Operand, env *Env) (K
 	}
 	x, w, out, store := b.Operands[0], b.Operands[1], b.Space, &b.Stores[0]
 	op, pool := b.Anchor.Op.(graph.Conv2D), store.Pool.Op.(graph.Pool)
-	k := &convPool[T]{env: env, x: x.Arg, w: w.Arg, fused: fusedFinishOf[T](b), y: results[0], sums: depthwise.Unfinished[T](),
+	k := &convPool[T]{env: env, x: x.Arg, w: w.Arg, fused: fusedFinishOf[T](b, 3), y: results[0], sums: depthwise.Unfinished[T](),
 		images: out.At(0), line: out.At(2) * out.At(3)}
 	k.y.Layout = store.Layout
 	k.height = k.y.Layout.Shape.At(1)

@@ -30,8 +30,8 @@ func (d *Device) ImageTime(op graph.Op, args, results []graph.Type) time.Duratio
 			return time
 		}
 		ns = convTime(op.Layout, op.Groups, args[1].Shape, results[0])
-		if pixelwise(op, args[1].Shape) {
-			ns = 0.0026 * 2 * elems(results[0]) * float64(args[1].Shape.At(1))
+		if pixelwise(op, args[1].Shape) || kernels.TakesPlanes(op, args[1].Shape) {
+			ns = planesTime(op, args[1].Shape, results[0])
 		}
 	case graph.Conv2DTranspose:
 		ns = convTime(op.Layout, op.Groups, args[1].Shape, args[0])
@@ -106,16 +106,42 @@ func convTime(l graph.ImageLayout, groups int, filters graph.Shape, y graph.Type
 	case groups > 1 && channels == 1:
 		return flops * 0.009
 	}
+	if groups == 1 && o >= manyFilters {
+		channels *= kw // side by side
+	}
 	return flops * 0.0023 * (1 + 2.5/float64(max(channels, 1))) * max(1, 16/max(perGroup, 1))
+}
+
+// planesTime is the nanoseconds of a convolution to y of NCHW whose images are read as they lie: blocks of 8 filters are multiplied by
+// vectors of 16 pixels, which are of one line where a window has several. Where a window has several and an image many channels, it
+// is that of other kernels: such convolutions stay in NHWC, where Winograd's algorithm may be faster.
+func planesTime(op graph.Conv2D, filters graph.Shape, y graph.Type) float64 {
+	o, channels, kh, kw := graph.NCHW.FilterDims(filters)
+	flops := 2 * float64(y.Shape.Elems()) * float64(channels*kh*kw)
+	waste := func(n, block int) float64 { return float64((n+block-1)/block*block) / float64(max(n, 1)) }
+	switch {
+	case op.Groups > 1 && channels == 1:
+		return flops * 0.01
+	case pixelwise(op, filters):
+		return flops * 0.0026
+	case o >= manyFilters && channels <= fewChannels:
+		return flops * 0.0029 * waste(o, 8) * waste(y.Shape.At(3), 16)
+	}
+	return convTime(op.Layout, op.Groups, filters, y)
 }
 
 // pixelwise reports whether a convolution of NCHW is a product of many filters with images as they lie.
 func pixelwise(op graph.Conv2D, filters graph.Shape) bool {
-	const many = 16
 	o, _, kh, kw := op.Layout.FilterDims(filters)
 	return op.Layout == graph.NCHW && kh*kw == 1 && op.Stride == graph.IntsOf(1, 1) && op.Pad == graph.IntsOf(0, 0, 0, 0) &&
-		o/max(op.Groups, 1) >= many
+		o/max(op.Groups, 1) >= manyFilters
 }
+
+// manyFilters is how many filters a convolution has at least that is close to a product of matrices.
+const manyFilters = 16
+
+// fewChannels is how many channels pictures have at most.
+const fewChannels = 4
 
 // poolTime is the nanoseconds of a pool with so many windows, given those for an element of a window in each layout.
 func poolTime(l graph.ImageLayout, kernel graph.Ints, windows, nchw, nhwc float64) float64 {

@@ -46,7 +46,7 @@ func SinkReshapes(c *rewrite.Context) error {
 	uses := g.Uses()
 	return arrange(c, func(n *graph.Node) *graph.Node {
 		switch n.Op.(type) {
-		case graph.MatMul, graph.Conv2D, graph.Conv2DTranspose:
+		case graph.MatMul, graph.Conv2D, graph.Conv2DTranspose, graph.SeparableConv2D:
 			hot.Set(n, true)
 			return nil
 		}

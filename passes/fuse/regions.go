@@ -433,7 +433,7 @@ func (r *region) takes(n, a *graph.Node) bool {
 		return false
 	}
 	switch n.Op.(type) {
-	case graph.MatMul, graph.PanelMatMul, graph.Conv2D, graph.Conv2DTranspose:
+	case graph.MatMul, graph.PanelMatMul, graph.Conv2D, graph.Conv2DTranspose, graph.SeparableConv2D:
 		return false
 	case graph.Dropout:
 		return a != n.Args[1]

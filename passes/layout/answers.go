@@ -56,6 +56,7 @@ func init() {
 		"its elements are rows of the last axis": {"layer_norm", "rms_norm", "rope", "top_k", "route"},
 		"its patches are rows":                   {"im2col", "col2im"},
 		"it reads weights of any shape":          {"squared_norm"},
+		"it is in NHWC":                          {"separable_conv2d"},
 		"it is for weights":                      {"quantize", "dequantize", "pack_weights", "matmul_panels"},
 		"it is no operation on images": {"attention", "attention_grad", "moe", "moe_grad", "recurrence",
 			"recurrence_grad"},

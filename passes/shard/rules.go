@@ -77,8 +77,9 @@ var rules graph.Answers[ruler]
 func init() {
 	refused := map[string]string{
 		"fusion": "it comes before fusions", "result": "it follows its operand",
-		"squared_norm": "its operands are split each in its own way",
-		"recurrence":   "its steps follow from one another", "recurrence_grad": "its steps follow from one another",
+		"squared_norm":     "its operands are split each in its own way",
+		"separable_conv2d": "it is made of convolutions that are split before",
+		"recurrence":       "its steps follow from one another", "recurrence_grad": "its steps follow from one another",
 		"quantize": "its blocks are those of whole values", "dequantize": "its blocks are those of whole values",
 		"pack_weights": "its panels are those of whole values", "matmul_panels": "its panels are those of whole values",
 		"host": "its code computes whole values", "random": "its numbers are those of whole values", "const": "it has no operands",

@@ -1,6 +1,10 @@
 package conv
 
-import "fusec/kernels/cpu/tiling"
+import (
+	"fmt"
+
+	"fusec/kernels/cpu/tiling"
+)
 
 // An axis is the height or the width of the images. Position i of the result, counted from the beginning of a band,
 // reads with tap t slot i·outStep + t·tapStep of the band's copy. Slots are those of the image and its border under the
@@ -12,6 +16,19 @@ type axis struct {
 	band             int // positions of the result in a band
 	outStep, tapStep int
 	slots            int // of a band
+}
+
+// fit computes the positions of the result, given the border behind the image.
+func (a *axis) fit(behind int) error {
+	if a.stride < 1 || a.dilation < 1 || a.taps < 1 {
+		return fmt.Errorf("conv: stride %d, dilation %d, filters of %d", a.stride, a.dilation, a.taps)
+	}
+	whole := a.in + a.pad + behind - (a.taps-1)*a.dilation - 1
+	if whole < 0 {
+		return fmt.Errorf("conv: filters of %d, dilation %d, on an image of %d with borders", a.taps, a.dilation, a.in)
+	}
+	a.out = whole/a.stride + 1
+	return nil
 }
 
 // cut sets the size of a band.
@@ -51,6 +68,14 @@ func (a *axis) bands() int { return tiling.CeilDiv(a.out, a.band) }
 func (a *axis) at(band int) (from, n int) {
 	from = band * a.band
 	return from, min(a.band, a.out-from)
+}
+
+// apart is the distance of pixels of so many elements in a copy: not one of which multiples are far apart.
+func apart(elements, size int) int {
+	if elements > 0 && elements*size%farBytes == 0 {
+		return elements + 64/size
+	}
+	return elements
 }
 
 // evenly returns the size of the parts when n is cut into parts that are as equal as possible, and not above limit.

@@ -53,7 +53,7 @@ func (k *Plan[T]) compute(worker, id int, b *band, row int, y []T, from, to int)
 		}
 		end = col + cols
 		c := y[col:]
-		finish := k.finish(worker, row, col)
+		finish := k.run.finish.at(&k.workers[worker].finish, row, col)
 		if patches == nil { // a sum of nothing
 			for i := range pixels {
 				clear(c[i*ldc:][:cols])
@@ -66,23 +66,6 @@ func (k *Plan[T]) compute(worker, id int, b *band, row int, y []T, from, to int)
 		k.micro.Gather(&k.pieces, pixels, rows, &patches[g*group], &k.run.packed[at], k.next(from, panel, to), &c[0], ldc, cols, finish)
 	}
 	return first, end
-}
-
-// finish is what follows the sums from a row and column of the result on, nil if nothing does. It is the worker's.
-func (k *Plan[T]) finish(worker, row, col int) *gemm.Finish[T] {
-	f := k.run.finish
-	if f == nil {
-		return nil
-	}
-	w := &k.workers[worker].finish
-	*w = gemm.Finish[T]{Stride: f.RowStride, Low: f.Low, High: f.High}
-	if f.Shift != nil {
-		w.Shift = &f.Shift[col]
-	}
-	if f.Residual != nil {
-		w.Residual = &f.Residual[row*f.RowStride+col]
-	}
-	return w
 }
 
 // next is the panel of filters that a worker, which computes those from from to to, most likely needs after one; nil if it

@@ -44,6 +44,31 @@ type Finish[T gemm.Float] struct {
 	Low, High       T
 }
 
+// check reports, as an error, what is too short for a matrix of rows of out elements.
+func (f *Finish[T]) check(rows, out int) error {
+	if f != nil && (f.Shift != nil && len(f.Shift) < out ||
+		f.Residual != nil && (f.RowStride < 0 || len(f.Residual) < (rows-1)*f.RowStride+out)) {
+		return fmt.Errorf("conv: slices too short: the shift has %d elements, the residual %d, %d apart, of %d×%d",
+			len(f.Shift), len(f.Residual), f.RowStride, rows, out)
+	}
+	return nil
+}
+
+// at is what follows the sums from a row and column of the result on, in w, or nil if nothing does.
+func (f *Finish[T]) at(w *gemm.Finish[T], row, col int) *gemm.Finish[T] {
+	if f == nil {
+		return nil
+	}
+	*w = gemm.Finish[T]{Stride: f.RowStride, Low: f.Low, High: f.High}
+	if f.Shift != nil {
+		w.Shift = &f.Shift[col]
+	}
+	if f.Residual != nil {
+		w.Residual = &f.Residual[row*f.RowStride+col]
+	}
+	return w
+}
+
 // A Plan computes the convolutions of one Config. Make it with New.
 type Plan[T gemm.Float] struct {
 	cfg    Config[T]
@@ -159,14 +184,9 @@ func (k *Plan[T]) check() error {
 	k.h = axis{in: x.At(1), taps: w.At(0), stride: op.Stride.At(0), dilation: op.Dilation.At(0), pad: op.Pad.At(0)}
 	k.w = axis{in: x.At(2), taps: w.At(1), stride: op.Stride.At(1), dilation: op.Dilation.At(1), pad: op.Pad.At(1)}
 	for i, a := range []*axis{&k.h, &k.w} {
-		if a.stride < 1 || a.dilation < 1 || a.taps < 1 {
-			return fmt.Errorf("conv: stride %d, dilation %d, filters of %d", a.stride, a.dilation, a.taps)
+		if err := a.fit(op.Pad.At(2 + i)); err != nil {
+			return err
 		}
-		whole := a.in + a.pad + op.Pad.At(2+i) - (a.taps-1)*a.dilation - 1
-		if whole < 0 {
-			return fmt.Errorf("conv: filters of %d, dilation %d, on an image of %d with borders", a.taps, a.dilation, a.in)
-		}
-		a.out = whole/a.stride + 1
 	}
 	if k.cfg.RowStride < w.At(3) && k.Rows() > 1 {
 		return fmt.Errorf("conv: rows of %d elements at distances of %d", w.At(3), k.cfg.RowStride)
@@ -205,10 +225,7 @@ func (k *Plan[T]) Bytes() int64 {
 // cut chooses the bands. A band is several images, several rows of one, or a part of one row.
 func (k *Plan[T]) cut() {
 	k.copies = !k.h.inside() || !k.w.inside() || k.cfg.X.Stride[3] != 1 && k.shape.ch > 1
-	k.pixel = k.cfg.X.Shape.At(3)
-	if k.pixel > 0 && k.pixel*k.size%farBytes == 0 {
-		k.pixel += 64 / k.size
-	}
+	k.pixel = apart(k.cfg.X.Shape.At(3), k.size)
 	panels, products := k.shape.groups*k.shape.panels, float64(k.Rows())*float64(k.cfg.W.Shape.Elems())
 	items := func(volume float64) int { return int(min(products/volume, itemsWanted)) }
 	wanted := items(itemVolume)
@@ -309,10 +326,8 @@ func (k *Plan[T]) checkRun(r *run[T]) error {
 	if len(r.x) < k.need || len(r.w) < needW {
 		return fmt.Errorf("conv: slices too short: x has %d elements of %d, w %d of %d", len(r.x), k.need, len(r.w), needW)
 	}
-	if f := r.finish; f != nil && (f.Shift != nil && len(f.Shift) < out ||
-		f.Residual != nil && (f.RowStride < 0 || len(f.Residual) < (rows-1)*f.RowStride+out)) {
-		return fmt.Errorf("conv: slices too short: the shift has %d elements, the residual %d, %d apart, of %d×%d",
-			len(f.Shift), len(f.Residual), f.RowStride, rows, out)
+	if err := r.finish.check(rows, out); err != nil {
+		return err
 	}
 	return nil
 }

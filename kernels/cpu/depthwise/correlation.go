@@ -198,7 +198,7 @@ func (k *Correlation[T]) Do(worker, item int, scratch []T, f *Finish[T]) {
 
 // DoRows computes rows lo to hi of an image, which are part of an item: see [Correlation.Do].
 func (k *Correlation[T]) DoRows(worker, image, lo, hi int, scratch []T, f *Finish[T]) {
-	k.DoRowsOf(worker, image, lo, hi, k.x, image*k.in.Image, scratch, f)
+	k.rowsTo(worker, image, lo, hi, k.x, image*k.in.Image, k.y, 0, scratch, f)
 }
 
 // Span is the rows of the input that rows lo to hi need: from first to end.
@@ -207,6 +207,17 @@ func (k *Correlation[T]) Span(lo, hi int) (first, end int) { return k.rows.span(
 // DoRowsOf is DoRows with input from x: element base would be the first of the image, of which x has the rows that these windows
 // need. It is for plans that read their input as it is.
 func (k *Correlation[T]) DoRowsOf(worker, image, lo, hi int, x []T, base int, scratch []T, f *Finish[T]) {
+	k.rowsTo(worker, image, lo, hi, x, base, k.y, 0, scratch, f)
+}
+
+// RowsTo is DoRows whose result goes to y, from row lo on. There is no residual.
+func (k *Correlation[T]) RowsTo(worker, image, lo, hi int, y, scratch []T, f *Finish[T]) {
+	k.rowsTo(worker, image, lo, hi, k.x, image*k.in.Image, y, image*k.out.Image+lo*k.out.Row, scratch, f)
+}
+
+// rowsTo reads x, of which element base would be the first of the image, and writes to result, whose element 0 is element first of
+// all results.
+func (k *Correlation[T]) rowsTo(worker, image, lo, hi int, x []T, base int, result []T, first int, scratch []T, f *Finish[T]) {
 	p := &k.passes[worker]
 	if k.prepares() {
 		start, end := k.rows.span(lo, hi)
@@ -226,7 +237,7 @@ func (k *Correlation[T]) DoRowsOf(worker, image, lo, hi int, x []T, base int, sc
 	}
 	for row := lo; row < hi; row++ {
 		at := k.rows.at[row]
-		y, to := k.y, k.out.at(image, row, 0)
+		y, to := result, k.out.at(image, row, 0)-first
 		pixel := k.out.Pixel
 		if k.contracts() {
 			y, to, pixel = scratch, 0, k.channels
@@ -254,10 +265,10 @@ func (k *Correlation[T]) DoRowsOf(worker, image, lo, hi int, x []T, base int, sc
 					continue
 				}
 			}
-			k.kern.correlate(&p.pixels)
+			k.kern.sum(p)
 		}
 		if k.contracts() {
-			k.contract(k.y[k.out.at(image, row, 0):], scratch)
+			k.contract(result[k.out.at(image, row, 0)-first:], scratch)
 		}
 	}
 }

@@ -34,6 +34,8 @@ type kernel[T Float] struct {
 	name string
 	// correlate sets, of each pixel, y to the sum of x·w over the window, and applies what follows.
 	correlate func(*int)
+	// slide is correlate for windows of 3×3 that move by one column, followed by shift and bounds alone. It is nil if there is none.
+	slide func(*int)
 	// greatest sets, of each pixel, y to the greatest x of the window, NaN if there is one, −Inf of nothing.
 	greatest func(*int)
 	// award adds, of each pixel in turn, y to that w of the window whose x is the first NaN or, if there is none, the
@@ -41,6 +43,18 @@ type kernel[T Float] struct {
 	award func(*int)
 	// filters adds to w of each column of the window the sum over pixels of x·y. There is one row, and a pixel at least.
 	filters func(*int)
+	// plane4 and plane1 compute blocks of four lines of a strip, and of one line: see strip. They are nil if there are none.
+	plane4, plane1 func(*int)
+}
+
+// sum runs correlate, or a faster routine for the pass.
+func (k *kernel[T]) sum(p *pass[T]) {
+	if k.slide != nil && p.rows == 3 && p.cols == 3 && p.xCol == p.xPixel && p.shift != nil && p.scale == nil && p.residual == nil &&
+		p.divisor == 0 {
+		k.slide(&p.pixels)
+		return
+	}
+	k.correlate(&p.pixels)
 }
 
 // The kernels that this processor can run, the preferred one first.

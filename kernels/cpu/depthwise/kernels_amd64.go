@@ -70,6 +70,21 @@ func awardAVX512F32(args *int)
 //go:noescape
 func filtersAVX512F32(args *int)
 
+// slideAVX512F32 is correlate for windows of 3×3 that move by one column, followed by shift and bounds: see pass.
+//
+//go:noescape
+func slideAVX512F32(args *int)
+
+// plane4AVX512F32 computes blocks of 4 lines of a strip, by a window of three lines: see strip.
+//
+//go:noescape
+func plane4AVX512F32(args *int)
+
+// plane1AVX512F32 computes blocks of 1 lines of a strip, by a window of up to three lines: see strip.
+//
+//go:noescape
+func plane1AVX512F32(args *int)
+
 // correlateAVX512F64 sets, of each pixel, y to the sum of x·w over a window, followed by scale, shift, division, residual and
 // bounds: see pass.
 //
@@ -91,3 +106,18 @@ func awardAVX512F64(args *int)
 //
 //go:noescape
 func filtersAVX512F64(args *int)
+
+// slideAVX512F64 is correlate for windows of 3×3 that move by one column, followed by shift and bounds: see pass.
+//
+//go:noescape
+func slideAVX512F64(args *int)
+
+// plane4AVX512F64 computes blocks of 4 lines of a strip, by a window of three lines: see strip.
+//
+//go:noescape
+func plane4AVX512F64(args *int)
+
+// plane1AVX512F64 computes blocks of 1 lines of a strip, by a window of up to three lines: see strip.
+//
+//go:noescape
+func plane1AVX512F64(args *int)

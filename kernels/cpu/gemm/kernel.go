@@ -30,6 +30,8 @@ type kernel[T Float] struct {
 	tileRows, tileColumns func(tiles, kc, lda int, a, b, c *T, ldc int, accumulate bool)
 	// gather lists the kernels for rows of A that lie anywhere, those for the widest panels of B first.
 	gather []gatherPanel[T]
+	// spread lists the kernels for rows of B that lie anywhere, those for the most columns first. It is empty if there are none.
+	spread []spreadTile[T]
 	// pack is as the function Pack, whose arguments have been checked.
 	pack func(dst []T, width, k, n int, src []T, kStride, nStride int)
 	// dot returns the dot product of n elements.

@@ -510,6 +510,70 @@ func gather4x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahe
 //go:noescape
 func gather2x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
+// spread8x32AVX512F32 computes the first height rows, at most 8, and cols columns, at most 32,
+// of C = A·B, or of C += A·B if accumulate. a points to a panel of A, [steps][8]; row k of B begins at b[at[k]],
+// and has cols elements. Rows of c are ldc elements apart. None of these is 0.
+// If finish is not nil, it is the address of a Finish for the block, whose Shift has 8 numbers, one for each row.
+//
+//go:noescape
+func spread8x32AVX512F32(at *int, steps int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// spread4x16AVX2F32 computes the first height rows, at most 4, and cols columns, at most 16,
+// of C = A·B, or of C += A·B if accumulate. a points to a panel of A, [steps][4]; row k of B begins at b[at[k]],
+// and has cols elements. Rows of c are ldc elements apart. None of these is 0.
+// If finish is not nil, it is the address of a Finish for the block, whose Shift has 4 numbers, one for each row.
+//
+//go:noescape
+func spread4x16AVX2F32(at *int, steps int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// spread8x16AVX512F32 computes the first height rows, at most 8, and cols columns, at most 16,
+// of C = A·B, or of C += A·B if accumulate. a points to a panel of A, [steps][8]; row k of B begins at b[at[k]],
+// and has cols elements. Rows of c are ldc elements apart. None of these is 0.
+// If finish is not nil, it is the address of a Finish for the block, whose Shift has 8 numbers, one for each row.
+//
+//go:noescape
+func spread8x16AVX512F32(at *int, steps int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// spread4x8AVX2F32 computes the first height rows, at most 4, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. a points to a panel of A, [steps][4]; row k of B begins at b[at[k]],
+// and has cols elements. Rows of c are ldc elements apart. None of these is 0.
+// If finish is not nil, it is the address of a Finish for the block, whose Shift has 4 numbers, one for each row.
+//
+//go:noescape
+func spread4x8AVX2F32(at *int, steps int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// spread8x16AVX512F64 computes the first height rows, at most 8, and cols columns, at most 16,
+// of C = A·B, or of C += A·B if accumulate. a points to a panel of A, [steps][8]; row k of B begins at b[at[k]],
+// and has cols elements. Rows of c are ldc elements apart. None of these is 0.
+// If finish is not nil, it is the address of a Finish for the block, whose Shift has 8 numbers, one for each row.
+//
+//go:noescape
+func spread8x16AVX512F64(at *int, steps int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// spread4x8AVX2F64 computes the first height rows, at most 4, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. a points to a panel of A, [steps][4]; row k of B begins at b[at[k]],
+// and has cols elements. Rows of c are ldc elements apart. None of these is 0.
+// If finish is not nil, it is the address of a Finish for the block, whose Shift has 4 numbers, one for each row.
+//
+//go:noescape
+func spread4x8AVX2F64(at *int, steps int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// spread8x8AVX512F64 computes the first height rows, at most 8, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. a points to a panel of A, [steps][8]; row k of B begins at b[at[k]],
+// and has cols elements. Rows of c are ldc elements apart. None of these is 0.
+// If finish is not nil, it is the address of a Finish for the block, whose Shift has 8 numbers, one for each row.
+//
+//go:noescape
+func spread8x8AVX512F64(at *int, steps int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// spread4x4AVX2F64 computes the first height rows, at most 4, and cols columns, at most 4,
+// of C = A·B, or of C += A·B if accumulate. a points to a panel of A, [steps][4]; row k of B begins at b[at[k]],
+// and has cols elements. Rows of c are ldc elements apart. None of these is 0.
+// If finish is not nil, it is the address of a Finish for the block, whose Shift has 4 numbers, one for each row.
+//
+//go:noescape
+func spread4x4AVX2F64(at *int, steps int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
+
 // copyRows24 cuts rows of panels·24 bytes, srcStride bytes apart, into pieces of 24 bytes;
 // piece j of row i goes to dst + j·panelStride + i·24. Neither rows nor panels may be 0.
 //

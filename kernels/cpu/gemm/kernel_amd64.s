@@ -19032,6 +19032,2232 @@ done:
 	VZEROUPPER
 	RET
 
+// func spread8x32AVX512F32(at *int, steps int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·spread8x32AVX512F32(SB), NOSPLIT, $0-80
+	MOVQ       c+32(FP), AX
+	MOVQ       ldc+40(FP), CX
+	SHLQ       $0x02, CX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       at+0(FP), AX
+	MOVQ       a+16(FP), CX
+	MOVQ       b+24(FP), DX
+	MOVQ       steps+8(FP), BX
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	MOVQ       cols+56(FP), SI
+	MOVQ       $-1, DI
+	BZHIQ      SI, DI, DI
+	KMOVW      DI, K1
+	SHRQ       $0x10, DI
+	KMOVW      DI, K2
+
+step:
+	MOVQ         (AX), SI
+	VMOVUPS.Z    (DX)(SI*4), K1, Z16
+	VMOVUPS.Z    64(DX)(SI*4), K2, Z17
+	VBROADCASTSS (CX), Z18
+	VFMADD231PS  Z18, Z16, Z0
+	VFMADD231PS  Z18, Z17, Z1
+	VBROADCASTSS 4(CX), Z18
+	VFMADD231PS  Z18, Z16, Z2
+	VFMADD231PS  Z18, Z17, Z3
+	VBROADCASTSS 8(CX), Z18
+	VFMADD231PS  Z18, Z16, Z4
+	VFMADD231PS  Z18, Z17, Z5
+	VBROADCASTSS 12(CX), Z18
+	VFMADD231PS  Z18, Z16, Z6
+	VFMADD231PS  Z18, Z17, Z7
+	VBROADCASTSS 16(CX), Z18
+	VFMADD231PS  Z18, Z16, Z8
+	VFMADD231PS  Z18, Z17, Z9
+	VBROADCASTSS 20(CX), Z18
+	VFMADD231PS  Z18, Z16, Z10
+	VFMADD231PS  Z18, Z17, Z11
+	VBROADCASTSS 24(CX), Z18
+	VFMADD231PS  Z18, Z16, Z12
+	VFMADD231PS  Z18, Z17, Z13
+	VBROADCASTSS 28(CX), Z18
+	VFMADD231PS  Z18, Z16, Z14
+	VFMADD231PS  Z18, Z17, Z15
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          step
+	MOVB         accumulate+64(FP), AL
+	MOVQ         finish+72(FP), CX
+	TESTQ        CX, CX
+	JE           sums
+	MOVQ         cols+56(FP), DX
+	MOVQ         $-1, BX
+	BZHIQ        DX, BX, BX
+	KMOVW        BX, K1
+	SHRQ         $0x10, BX
+	KMOVW        BX, K2
+	TESTB        AL, AL
+	JE           added
+	MOVQ         c+32(FP), AX
+	MOVQ         ldc+40(FP), DX
+	SHLQ         $0x02, DX
+	MOVQ         height+48(FP), BX
+	VADDPS       (AX), Z0, K1, Z0
+	VADDPS       64(AX), Z1, K2, Z1
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z2, K1, Z2
+	VADDPS       64(AX), Z3, K2, Z3
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z4, K1, Z4
+	VADDPS       64(AX), Z5, K2, Z5
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z6, K1, Z6
+	VADDPS       64(AX), Z7, K2, Z7
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z8, K1, Z8
+	VADDPS       64(AX), Z9, K2, Z9
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z10, K1, Z10
+	VADDPS       64(AX), Z11, K2, Z11
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z12, K1, Z12
+	VADDPS       64(AX), Z13, K2, Z13
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z14, K1, Z14
+	VADDPS       64(AX), Z15, K2, Z15
+
+added:
+	XORB         AL, AL
+	MOVQ         (CX), DX
+	TESTQ        DX, DX
+	JE           shifted
+	VBROADCASTSS (DX), Z18
+	VADDPS       Z18, Z0, Z0
+	VADDPS       Z18, Z1, Z1
+	VBROADCASTSS 4(DX), Z18
+	VADDPS       Z18, Z2, Z2
+	VADDPS       Z18, Z3, Z3
+	VBROADCASTSS 8(DX), Z18
+	VADDPS       Z18, Z4, Z4
+	VADDPS       Z18, Z5, Z5
+	VBROADCASTSS 12(DX), Z18
+	VADDPS       Z18, Z6, Z6
+	VADDPS       Z18, Z7, Z7
+	VBROADCASTSS 16(DX), Z18
+	VADDPS       Z18, Z8, Z8
+	VADDPS       Z18, Z9, Z9
+	VBROADCASTSS 20(DX), Z18
+	VADDPS       Z18, Z10, Z10
+	VADDPS       Z18, Z11, Z11
+	VBROADCASTSS 24(DX), Z18
+	VADDPS       Z18, Z12, Z12
+	VADDPS       Z18, Z13, Z13
+	VBROADCASTSS 28(DX), Z18
+	VADDPS       Z18, Z14, Z14
+	VADDPS       Z18, Z15, Z15
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+48(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	VADDPS 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z2, K1, Z2
+	VADDPS 64(DX), Z3, K2, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z4, K1, Z4
+	VADDPS 64(DX), Z5, K2, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z6, K1, Z6
+	VADDPS 64(DX), Z7, K2, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z8, K1, Z8
+	VADDPS 64(DX), Z9, K2, Z9
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z10, K1, Z10
+	VADDPS 64(DX), Z11, K2, Z11
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z12, K1, Z12
+	VADDPS 64(DX), Z13, K2, Z13
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z14, K1, Z14
+	VADDPS 64(DX), Z15, K2, Z15
+
+bound:
+	VBROADCASTSS 24(CX), Z18
+	VMAXPS       Z0, Z18, Z0
+	VMAXPS       Z1, Z18, Z1
+	VMAXPS       Z2, Z18, Z2
+	VMAXPS       Z3, Z18, Z3
+	VMAXPS       Z4, Z18, Z4
+	VMAXPS       Z5, Z18, Z5
+	VMAXPS       Z6, Z18, Z6
+	VMAXPS       Z7, Z18, Z7
+	VMAXPS       Z8, Z18, Z8
+	VMAXPS       Z9, Z18, Z9
+	VMAXPS       Z10, Z18, Z10
+	VMAXPS       Z11, Z18, Z11
+	VMAXPS       Z12, Z18, Z12
+	VMAXPS       Z13, Z18, Z13
+	VMAXPS       Z14, Z18, Z14
+	VMAXPS       Z15, Z18, Z15
+	VBROADCASTSS 28(CX), Z18
+	VMINPS       Z0, Z18, Z0
+	VMINPS       Z1, Z18, Z1
+	VMINPS       Z2, Z18, Z2
+	VMINPS       Z3, Z18, Z3
+	VMINPS       Z4, Z18, Z4
+	VMINPS       Z5, Z18, Z5
+	VMINPS       Z6, Z18, Z6
+	VMINPS       Z7, Z18, Z7
+	VMINPS       Z8, Z18, Z8
+	VMINPS       Z9, Z18, Z9
+	VMINPS       Z10, Z18, Z10
+	VMINPS       Z11, Z18, Z11
+	VMINPS       Z12, Z18, Z12
+	VMINPS       Z13, Z18, Z13
+	VMINPS       Z14, Z18, Z14
+	VMINPS       Z15, Z18, Z15
+
+sums:
+	MOVQ   c+32(FP), CX
+	MOVQ   ldc+40(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+48(FP), BX
+	MOVQ   cols+56(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	SHRQ   $0x10, DI
+	KMOVW  DI, K2
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Z0, K1, Z0
+	VADDPS 64(CX), Z1, K2, Z1
+
+store0:
+	VMOVUPS Z0, K1, (CX)
+	VMOVUPS Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Z2, K1, Z2
+	VADDPS  64(CX), Z3, K2, Z3
+
+store1:
+	VMOVUPS Z2, K1, (CX)
+	VMOVUPS Z3, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPS  (CX), Z4, K1, Z4
+	VADDPS  64(CX), Z5, K2, Z5
+
+store2:
+	VMOVUPS Z4, K1, (CX)
+	VMOVUPS Z5, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPS  (CX), Z6, K1, Z6
+	VADDPS  64(CX), Z7, K2, Z7
+
+store3:
+	VMOVUPS Z6, K1, (CX)
+	VMOVUPS Z7, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store4
+	VADDPS  (CX), Z8, K1, Z8
+	VADDPS  64(CX), Z9, K2, Z9
+
+store4:
+	VMOVUPS Z8, K1, (CX)
+	VMOVUPS Z9, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store5
+	VADDPS  (CX), Z10, K1, Z10
+	VADDPS  64(CX), Z11, K2, Z11
+
+store5:
+	VMOVUPS Z10, K1, (CX)
+	VMOVUPS Z11, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store6
+	VADDPS  (CX), Z12, K1, Z12
+	VADDPS  64(CX), Z13, K2, Z13
+
+store6:
+	VMOVUPS Z12, K1, (CX)
+	VMOVUPS Z13, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store7
+	VADDPS  (CX), Z14, K1, Z14
+	VADDPS  64(CX), Z15, K2, Z15
+
+store7:
+	VMOVUPS Z14, K1, (CX)
+	VMOVUPS Z15, K2, 64(CX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func spread4x16AVX2F32(at *int, steps int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·spread4x16AVX2F32(SB), NOSPLIT, $0-80
+	MOVQ       c+32(FP), AX
+	MOVQ       ldc+40(FP), CX
+	SHLQ       $0x02, CX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	MOVQ       at+0(FP), AX
+	MOVQ       a+16(FP), CX
+	MOVQ       b+24(FP), DX
+	MOVQ       steps+8(FP), BX
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	VXORPS     Y4, Y4, Y4
+	VXORPS     Y5, Y5, Y5
+	VXORPS     Y6, Y6, Y6
+	VXORPS     Y7, Y7, Y7
+	MOVQ       cols+56(FP), SI
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y11
+	VMOVUPS    96(DI), Y12
+
+step:
+	MOVQ         (AX), SI
+	VMASKMOVPS   (DX)(SI*4), Y11, Y8
+	VMASKMOVPS   32(DX)(SI*4), Y12, Y9
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 4(CX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 8(CX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 12(CX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000010, CX
+	DECQ         BX
+	JNE          step
+	MOVB         accumulate+64(FP), AL
+	MOVQ         finish+72(FP), CX
+	TESTQ        CX, CX
+	JE           sums
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x02, DX
+	LEAQ         columnMask<>+0(SB), BX
+	SUBQ         DX, BX
+	VMOVUPS      64(BX), Y8
+	VMOVUPS      96(BX), Y9
+	TESTB        AL, AL
+	JE           added
+	MOVQ         c+32(FP), AX
+	MOVQ         ldc+40(FP), DX
+	SHLQ         $0x02, DX
+	MOVQ         height+48(FP), BX
+	VMASKMOVPS   (AX), Y8, Y10
+	VADDPS       Y10, Y0, Y0
+	VMASKMOVPS   32(AX), Y9, Y10
+	VADDPS       Y10, Y1, Y1
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VMASKMOVPS   (AX), Y8, Y10
+	VADDPS       Y10, Y2, Y2
+	VMASKMOVPS   32(AX), Y9, Y10
+	VADDPS       Y10, Y3, Y3
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VMASKMOVPS   (AX), Y8, Y10
+	VADDPS       Y10, Y4, Y4
+	VMASKMOVPS   32(AX), Y9, Y10
+	VADDPS       Y10, Y5, Y5
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VMASKMOVPS   (AX), Y8, Y10
+	VADDPS       Y10, Y6, Y6
+	VMASKMOVPS   32(AX), Y9, Y10
+	VADDPS       Y10, Y7, Y7
+
+added:
+	XORB         AL, AL
+	MOVQ         (CX), DX
+	TESTQ        DX, DX
+	JE           shifted
+	VBROADCASTSS (DX), Y10
+	VADDPS       Y10, Y0, Y0
+	VADDPS       Y10, Y1, Y1
+	VBROADCASTSS 4(DX), Y10
+	VADDPS       Y10, Y2, Y2
+	VADDPS       Y10, Y3, Y3
+	VBROADCASTSS 8(DX), Y10
+	VADDPS       Y10, Y4, Y4
+	VADDPS       Y10, Y5, Y5
+	VBROADCASTSS 12(DX), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x02, BX
+	MOVQ       height+48(FP), SI
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y0, Y0
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y2, Y2
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y3, Y3
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y4, Y4
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y5, Y5
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y6, Y6
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y7, Y7
+
+bound:
+	VBROADCASTSS 24(CX), Y10
+	VMAXPS       Y0, Y10, Y0
+	VMAXPS       Y1, Y10, Y1
+	VMAXPS       Y2, Y10, Y2
+	VMAXPS       Y3, Y10, Y3
+	VMAXPS       Y4, Y10, Y4
+	VMAXPS       Y5, Y10, Y5
+	VMAXPS       Y6, Y10, Y6
+	VMAXPS       Y7, Y10, Y7
+	VBROADCASTSS 28(CX), Y10
+	VMINPS       Y0, Y10, Y0
+	VMINPS       Y1, Y10, Y1
+	VMINPS       Y2, Y10, Y2
+	VMINPS       Y3, Y10, Y3
+	VMINPS       Y4, Y10, Y4
+	VMINPS       Y5, Y10, Y5
+	VMINPS       Y6, Y10, Y6
+	VMINPS       Y7, Y10, Y7
+
+sums:
+	MOVQ   c+32(FP), CX
+	MOVQ   ldc+40(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+48(FP), BX
+	MOVQ   cols+56(FP), SI
+	CMPQ   SI, $0x00000010
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Y0, Y0
+	VADDPS 32(CX), Y1, Y1
+
+store0:
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Y2, Y2
+	VADDPS  32(CX), Y3, Y3
+
+store1:
+	VMOVUPS Y2, (CX)
+	VMOVUPS Y3, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPS  (CX), Y4, Y4
+	VADDPS  32(CX), Y5, Y5
+
+store2:
+	VMOVUPS Y4, (CX)
+	VMOVUPS Y5, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPS  (CX), Y6, Y6
+	VADDPS  32(CX), Y7, Y7
+
+store3:
+	VMOVUPS Y6, (CX)
+	VMOVUPS Y7, 32(CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y8
+	VMOVUPS    96(DI), Y9
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPS (CX), Y8, Y10
+	VADDPS     Y10, Y0, Y0
+	VMASKMOVPS 32(CX), Y9, Y10
+	VADDPS     Y10, Y1, Y1
+
+part0:
+	VMASKMOVPS Y0, Y8, (CX)
+	VMASKMOVPS Y1, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPS (CX), Y8, Y10
+	VADDPS     Y10, Y2, Y2
+	VMASKMOVPS 32(CX), Y9, Y10
+	VADDPS     Y10, Y3, Y3
+
+part1:
+	VMASKMOVPS Y2, Y8, (CX)
+	VMASKMOVPS Y3, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPS (CX), Y8, Y10
+	VADDPS     Y10, Y4, Y4
+	VMASKMOVPS 32(CX), Y9, Y10
+	VADDPS     Y10, Y5, Y5
+
+part2:
+	VMASKMOVPS Y4, Y8, (CX)
+	VMASKMOVPS Y5, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPS (CX), Y8, Y10
+	VADDPS     Y10, Y6, Y6
+	VMASKMOVPS 32(CX), Y9, Y10
+	VADDPS     Y10, Y7, Y7
+
+part3:
+	VMASKMOVPS Y6, Y8, (CX)
+	VMASKMOVPS Y7, Y9, 32(CX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func spread8x16AVX512F32(at *int, steps int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·spread8x16AVX512F32(SB), NOSPLIT, $0-80
+	MOVQ       c+32(FP), AX
+	MOVQ       ldc+40(FP), CX
+	SHLQ       $0x02, CX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	MOVQ       at+0(FP), AX
+	MOVQ       a+16(FP), CX
+	MOVQ       b+24(FP), DX
+	MOVQ       steps+8(FP), BX
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	MOVQ       cols+56(FP), SI
+	MOVQ       $-1, DI
+	BZHIQ      SI, DI, DI
+	KMOVW      DI, K1
+
+step:
+	MOVQ         (AX), SI
+	VMOVUPS.Z    (DX)(SI*4), K1, Z8
+	VBROADCASTSS (CX), Z9
+	VFMADD231PS  Z9, Z8, Z0
+	VBROADCASTSS 4(CX), Z9
+	VFMADD231PS  Z9, Z8, Z1
+	VBROADCASTSS 8(CX), Z9
+	VFMADD231PS  Z9, Z8, Z2
+	VBROADCASTSS 12(CX), Z9
+	VFMADD231PS  Z9, Z8, Z3
+	VBROADCASTSS 16(CX), Z9
+	VFMADD231PS  Z9, Z8, Z4
+	VBROADCASTSS 20(CX), Z9
+	VFMADD231PS  Z9, Z8, Z5
+	VBROADCASTSS 24(CX), Z9
+	VFMADD231PS  Z9, Z8, Z6
+	VBROADCASTSS 28(CX), Z9
+	VFMADD231PS  Z9, Z8, Z7
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          step
+	MOVB         accumulate+64(FP), AL
+	MOVQ         finish+72(FP), CX
+	TESTQ        CX, CX
+	JE           sums
+	MOVQ         cols+56(FP), DX
+	MOVQ         $-1, BX
+	BZHIQ        DX, BX, BX
+	KMOVW        BX, K1
+	TESTB        AL, AL
+	JE           added
+	MOVQ         c+32(FP), AX
+	MOVQ         ldc+40(FP), DX
+	SHLQ         $0x02, DX
+	MOVQ         height+48(FP), BX
+	VADDPS       (AX), Z0, K1, Z0
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z1, K1, Z1
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z2, K1, Z2
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z3, K1, Z3
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z4, K1, Z4
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z5, K1, Z5
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z6, K1, Z6
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPS       (AX), Z7, K1, Z7
+
+added:
+	XORB         AL, AL
+	MOVQ         (CX), DX
+	TESTQ        DX, DX
+	JE           shifted
+	VBROADCASTSS (DX), Z9
+	VADDPS       Z9, Z0, Z0
+	VBROADCASTSS 4(DX), Z9
+	VADDPS       Z9, Z1, Z1
+	VBROADCASTSS 8(DX), Z9
+	VADDPS       Z9, Z2, Z2
+	VBROADCASTSS 12(DX), Z9
+	VADDPS       Z9, Z3, Z3
+	VBROADCASTSS 16(DX), Z9
+	VADDPS       Z9, Z4, Z4
+	VBROADCASTSS 20(DX), Z9
+	VADDPS       Z9, Z5, Z5
+	VBROADCASTSS 24(DX), Z9
+	VADDPS       Z9, Z6, Z6
+	VBROADCASTSS 28(DX), Z9
+	VADDPS       Z9, Z7, Z7
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+48(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z1, K1, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z2, K1, Z2
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z3, K1, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z4, K1, Z4
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z5, K1, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z6, K1, Z6
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z7, K1, Z7
+
+bound:
+	VBROADCASTSS 24(CX), Z9
+	VMAXPS       Z0, Z9, Z0
+	VMAXPS       Z1, Z9, Z1
+	VMAXPS       Z2, Z9, Z2
+	VMAXPS       Z3, Z9, Z3
+	VMAXPS       Z4, Z9, Z4
+	VMAXPS       Z5, Z9, Z5
+	VMAXPS       Z6, Z9, Z6
+	VMAXPS       Z7, Z9, Z7
+	VBROADCASTSS 28(CX), Z9
+	VMINPS       Z0, Z9, Z0
+	VMINPS       Z1, Z9, Z1
+	VMINPS       Z2, Z9, Z2
+	VMINPS       Z3, Z9, Z3
+	VMINPS       Z4, Z9, Z4
+	VMINPS       Z5, Z9, Z5
+	VMINPS       Z6, Z9, Z6
+	VMINPS       Z7, Z9, Z7
+
+sums:
+	MOVQ   c+32(FP), CX
+	MOVQ   ldc+40(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+48(FP), BX
+	MOVQ   cols+56(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Z0, K1, Z0
+
+store0:
+	VMOVUPS Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Z1, K1, Z1
+
+store1:
+	VMOVUPS Z1, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPS  (CX), Z2, K1, Z2
+
+store2:
+	VMOVUPS Z2, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPS  (CX), Z3, K1, Z3
+
+store3:
+	VMOVUPS Z3, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store4
+	VADDPS  (CX), Z4, K1, Z4
+
+store4:
+	VMOVUPS Z4, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store5
+	VADDPS  (CX), Z5, K1, Z5
+
+store5:
+	VMOVUPS Z5, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store6
+	VADDPS  (CX), Z6, K1, Z6
+
+store6:
+	VMOVUPS Z6, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store7
+	VADDPS  (CX), Z7, K1, Z7
+
+store7:
+	VMOVUPS Z7, K1, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func spread4x8AVX2F32(at *int, steps int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·spread4x8AVX2F32(SB), NOSPLIT, $0-80
+	MOVQ       c+32(FP), AX
+	MOVQ       ldc+40(FP), CX
+	SHLQ       $0x02, CX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	MOVQ       at+0(FP), AX
+	MOVQ       a+16(FP), CX
+	MOVQ       b+24(FP), DX
+	MOVQ       steps+8(FP), BX
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	MOVQ       cols+56(FP), SI
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y6
+
+step:
+	MOVQ         (AX), SI
+	VMASKMOVPS   (DX)(SI*4), Y6, Y4
+	VBROADCASTSS (CX), Y5
+	VFMADD231PS  Y5, Y4, Y0
+	VBROADCASTSS 4(CX), Y5
+	VFMADD231PS  Y5, Y4, Y1
+	VBROADCASTSS 8(CX), Y5
+	VFMADD231PS  Y5, Y4, Y2
+	VBROADCASTSS 12(CX), Y5
+	VFMADD231PS  Y5, Y4, Y3
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000010, CX
+	DECQ         BX
+	JNE          step
+	MOVB         accumulate+64(FP), AL
+	MOVQ         finish+72(FP), CX
+	TESTQ        CX, CX
+	JE           sums
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x02, DX
+	LEAQ         columnMask<>+0(SB), BX
+	SUBQ         DX, BX
+	VMOVUPS      64(BX), Y4
+	TESTB        AL, AL
+	JE           added
+	MOVQ         c+32(FP), AX
+	MOVQ         ldc+40(FP), DX
+	SHLQ         $0x02, DX
+	MOVQ         height+48(FP), BX
+	VMASKMOVPS   (AX), Y4, Y5
+	VADDPS       Y5, Y0, Y0
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VMASKMOVPS   (AX), Y4, Y5
+	VADDPS       Y5, Y1, Y1
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VMASKMOVPS   (AX), Y4, Y5
+	VADDPS       Y5, Y2, Y2
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VMASKMOVPS   (AX), Y4, Y5
+	VADDPS       Y5, Y3, Y3
+
+added:
+	XORB         AL, AL
+	MOVQ         (CX), DX
+	TESTQ        DX, DX
+	JE           shifted
+	VBROADCASTSS (DX), Y5
+	VADDPS       Y5, Y0, Y0
+	VBROADCASTSS 4(DX), Y5
+	VADDPS       Y5, Y1, Y1
+	VBROADCASTSS 8(DX), Y5
+	VADDPS       Y5, Y2, Y2
+	VBROADCASTSS 12(DX), Y5
+	VADDPS       Y5, Y3, Y3
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x02, BX
+	MOVQ       height+48(FP), SI
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y0, Y0
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y2, Y2
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y3, Y3
+
+bound:
+	VBROADCASTSS 24(CX), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMAXPS       Y1, Y5, Y1
+	VMAXPS       Y2, Y5, Y2
+	VMAXPS       Y3, Y5, Y3
+	VBROADCASTSS 28(CX), Y5
+	VMINPS       Y0, Y5, Y0
+	VMINPS       Y1, Y5, Y1
+	VMINPS       Y2, Y5, Y2
+	VMINPS       Y3, Y5, Y3
+
+sums:
+	MOVQ   c+32(FP), CX
+	MOVQ   ldc+40(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+48(FP), BX
+	MOVQ   cols+56(FP), SI
+	CMPQ   SI, $0x00000008
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Y0, Y0
+
+store0:
+	VMOVUPS Y0, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Y1, Y1
+
+store1:
+	VMOVUPS Y1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPS  (CX), Y2, Y2
+
+store2:
+	VMOVUPS Y2, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPS  (CX), Y3, Y3
+
+store3:
+	VMOVUPS Y3, (CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y4
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPS (CX), Y4, Y5
+	VADDPS     Y5, Y0, Y0
+
+part0:
+	VMASKMOVPS Y0, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPS (CX), Y4, Y5
+	VADDPS     Y5, Y1, Y1
+
+part1:
+	VMASKMOVPS Y1, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPS (CX), Y4, Y5
+	VADDPS     Y5, Y2, Y2
+
+part2:
+	VMASKMOVPS Y2, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPS (CX), Y4, Y5
+	VADDPS     Y5, Y3, Y3
+
+part3:
+	VMASKMOVPS Y3, Y4, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func spread8x16AVX512F64(at *int, steps int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·spread8x16AVX512F64(SB), NOSPLIT, $0-80
+	MOVQ       c+32(FP), AX
+	MOVQ       ldc+40(FP), CX
+	SHLQ       $0x03, CX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       at+0(FP), AX
+	MOVQ       a+16(FP), CX
+	MOVQ       b+24(FP), DX
+	MOVQ       steps+8(FP), BX
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	MOVQ       cols+56(FP), SI
+	MOVQ       $-1, DI
+	BZHIQ      SI, DI, DI
+	KMOVW      DI, K1
+	SHRQ       $0x08, DI
+	KMOVW      DI, K2
+
+step:
+	MOVQ         (AX), SI
+	VMOVUPD.Z    (DX)(SI*8), K1, Z16
+	VMOVUPD.Z    64(DX)(SI*8), K2, Z17
+	VBROADCASTSD (CX), Z18
+	VFMADD231PD  Z18, Z16, Z0
+	VFMADD231PD  Z18, Z17, Z1
+	VBROADCASTSD 8(CX), Z18
+	VFMADD231PD  Z18, Z16, Z2
+	VFMADD231PD  Z18, Z17, Z3
+	VBROADCASTSD 16(CX), Z18
+	VFMADD231PD  Z18, Z16, Z4
+	VFMADD231PD  Z18, Z17, Z5
+	VBROADCASTSD 24(CX), Z18
+	VFMADD231PD  Z18, Z16, Z6
+	VFMADD231PD  Z18, Z17, Z7
+	VBROADCASTSD 32(CX), Z18
+	VFMADD231PD  Z18, Z16, Z8
+	VFMADD231PD  Z18, Z17, Z9
+	VBROADCASTSD 40(CX), Z18
+	VFMADD231PD  Z18, Z16, Z10
+	VFMADD231PD  Z18, Z17, Z11
+	VBROADCASTSD 48(CX), Z18
+	VFMADD231PD  Z18, Z16, Z12
+	VFMADD231PD  Z18, Z17, Z13
+	VBROADCASTSD 56(CX), Z18
+	VFMADD231PD  Z18, Z16, Z14
+	VFMADD231PD  Z18, Z17, Z15
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000040, CX
+	DECQ         BX
+	JNE          step
+	MOVB         accumulate+64(FP), AL
+	MOVQ         finish+72(FP), CX
+	TESTQ        CX, CX
+	JE           sums
+	MOVQ         cols+56(FP), DX
+	MOVQ         $-1, BX
+	BZHIQ        DX, BX, BX
+	KMOVW        BX, K1
+	SHRQ         $0x08, BX
+	KMOVW        BX, K2
+	TESTB        AL, AL
+	JE           added
+	MOVQ         c+32(FP), AX
+	MOVQ         ldc+40(FP), DX
+	SHLQ         $0x03, DX
+	MOVQ         height+48(FP), BX
+	VADDPD       (AX), Z0, K1, Z0
+	VADDPD       64(AX), Z1, K2, Z1
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z2, K1, Z2
+	VADDPD       64(AX), Z3, K2, Z3
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z4, K1, Z4
+	VADDPD       64(AX), Z5, K2, Z5
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z6, K1, Z6
+	VADDPD       64(AX), Z7, K2, Z7
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z8, K1, Z8
+	VADDPD       64(AX), Z9, K2, Z9
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z10, K1, Z10
+	VADDPD       64(AX), Z11, K2, Z11
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z12, K1, Z12
+	VADDPD       64(AX), Z13, K2, Z13
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z14, K1, Z14
+	VADDPD       64(AX), Z15, K2, Z15
+
+added:
+	XORB         AL, AL
+	MOVQ         (CX), DX
+	TESTQ        DX, DX
+	JE           shifted
+	VBROADCASTSD (DX), Z18
+	VADDPD       Z18, Z0, Z0
+	VADDPD       Z18, Z1, Z1
+	VBROADCASTSD 8(DX), Z18
+	VADDPD       Z18, Z2, Z2
+	VADDPD       Z18, Z3, Z3
+	VBROADCASTSD 16(DX), Z18
+	VADDPD       Z18, Z4, Z4
+	VADDPD       Z18, Z5, Z5
+	VBROADCASTSD 24(DX), Z18
+	VADDPD       Z18, Z6, Z6
+	VADDPD       Z18, Z7, Z7
+	VBROADCASTSD 32(DX), Z18
+	VADDPD       Z18, Z8, Z8
+	VADDPD       Z18, Z9, Z9
+	VBROADCASTSD 40(DX), Z18
+	VADDPD       Z18, Z10, Z10
+	VADDPD       Z18, Z11, Z11
+	VBROADCASTSD 48(DX), Z18
+	VADDPD       Z18, Z12, Z12
+	VADDPD       Z18, Z13, Z13
+	VBROADCASTSD 56(DX), Z18
+	VADDPD       Z18, Z14, Z14
+	VADDPD       Z18, Z15, Z15
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+48(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	VADDPD 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z2, K1, Z2
+	VADDPD 64(DX), Z3, K2, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z4, K1, Z4
+	VADDPD 64(DX), Z5, K2, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z6, K1, Z6
+	VADDPD 64(DX), Z7, K2, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z8, K1, Z8
+	VADDPD 64(DX), Z9, K2, Z9
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z10, K1, Z10
+	VADDPD 64(DX), Z11, K2, Z11
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z12, K1, Z12
+	VADDPD 64(DX), Z13, K2, Z13
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z14, K1, Z14
+	VADDPD 64(DX), Z15, K2, Z15
+
+bound:
+	VBROADCASTSD 24(CX), Z18
+	VMAXPD       Z0, Z18, Z0
+	VMAXPD       Z1, Z18, Z1
+	VMAXPD       Z2, Z18, Z2
+	VMAXPD       Z3, Z18, Z3
+	VMAXPD       Z4, Z18, Z4
+	VMAXPD       Z5, Z18, Z5
+	VMAXPD       Z6, Z18, Z6
+	VMAXPD       Z7, Z18, Z7
+	VMAXPD       Z8, Z18, Z8
+	VMAXPD       Z9, Z18, Z9
+	VMAXPD       Z10, Z18, Z10
+	VMAXPD       Z11, Z18, Z11
+	VMAXPD       Z12, Z18, Z12
+	VMAXPD       Z13, Z18, Z13
+	VMAXPD       Z14, Z18, Z14
+	VMAXPD       Z15, Z18, Z15
+	VBROADCASTSD 32(CX), Z18
+	VMINPD       Z0, Z18, Z0
+	VMINPD       Z1, Z18, Z1
+	VMINPD       Z2, Z18, Z2
+	VMINPD       Z3, Z18, Z3
+	VMINPD       Z4, Z18, Z4
+	VMINPD       Z5, Z18, Z5
+	VMINPD       Z6, Z18, Z6
+	VMINPD       Z7, Z18, Z7
+	VMINPD       Z8, Z18, Z8
+	VMINPD       Z9, Z18, Z9
+	VMINPD       Z10, Z18, Z10
+	VMINPD       Z11, Z18, Z11
+	VMINPD       Z12, Z18, Z12
+	VMINPD       Z13, Z18, Z13
+	VMINPD       Z14, Z18, Z14
+	VMINPD       Z15, Z18, Z15
+
+sums:
+	MOVQ   c+32(FP), CX
+	MOVQ   ldc+40(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+48(FP), BX
+	MOVQ   cols+56(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	SHRQ   $0x08, DI
+	KMOVW  DI, K2
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Z0, K1, Z0
+	VADDPD 64(CX), Z1, K2, Z1
+
+store0:
+	VMOVUPD Z0, K1, (CX)
+	VMOVUPD Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPD  (CX), Z2, K1, Z2
+	VADDPD  64(CX), Z3, K2, Z3
+
+store1:
+	VMOVUPD Z2, K1, (CX)
+	VMOVUPD Z3, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPD  (CX), Z4, K1, Z4
+	VADDPD  64(CX), Z5, K2, Z5
+
+store2:
+	VMOVUPD Z4, K1, (CX)
+	VMOVUPD Z5, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPD  (CX), Z6, K1, Z6
+	VADDPD  64(CX), Z7, K2, Z7
+
+store3:
+	VMOVUPD Z6, K1, (CX)
+	VMOVUPD Z7, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store4
+	VADDPD  (CX), Z8, K1, Z8
+	VADDPD  64(CX), Z9, K2, Z9
+
+store4:
+	VMOVUPD Z8, K1, (CX)
+	VMOVUPD Z9, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store5
+	VADDPD  (CX), Z10, K1, Z10
+	VADDPD  64(CX), Z11, K2, Z11
+
+store5:
+	VMOVUPD Z10, K1, (CX)
+	VMOVUPD Z11, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store6
+	VADDPD  (CX), Z12, K1, Z12
+	VADDPD  64(CX), Z13, K2, Z13
+
+store6:
+	VMOVUPD Z12, K1, (CX)
+	VMOVUPD Z13, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store7
+	VADDPD  (CX), Z14, K1, Z14
+	VADDPD  64(CX), Z15, K2, Z15
+
+store7:
+	VMOVUPD Z14, K1, (CX)
+	VMOVUPD Z15, K2, 64(CX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func spread4x8AVX2F64(at *int, steps int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·spread4x8AVX2F64(SB), NOSPLIT, $0-80
+	MOVQ       c+32(FP), AX
+	MOVQ       ldc+40(FP), CX
+	SHLQ       $0x03, CX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	MOVQ       at+0(FP), AX
+	MOVQ       a+16(FP), CX
+	MOVQ       b+24(FP), DX
+	MOVQ       steps+8(FP), BX
+	VXORPD     Y0, Y0, Y0
+	VXORPD     Y1, Y1, Y1
+	VXORPD     Y2, Y2, Y2
+	VXORPD     Y3, Y3, Y3
+	VXORPD     Y4, Y4, Y4
+	VXORPD     Y5, Y5, Y5
+	VXORPD     Y6, Y6, Y6
+	VXORPD     Y7, Y7, Y7
+	MOVQ       cols+56(FP), SI
+	SHLQ       $0x03, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPD    64(DI), Y11
+	VMOVUPD    96(DI), Y12
+
+step:
+	MOVQ         (AX), SI
+	VMASKMOVPD   (DX)(SI*8), Y11, Y8
+	VMASKMOVPD   32(DX)(SI*8), Y12, Y9
+	VBROADCASTSD (CX), Y10
+	VFMADD231PD  Y10, Y8, Y0
+	VFMADD231PD  Y10, Y9, Y1
+	VBROADCASTSD 8(CX), Y10
+	VFMADD231PD  Y10, Y8, Y2
+	VFMADD231PD  Y10, Y9, Y3
+	VBROADCASTSD 16(CX), Y10
+	VFMADD231PD  Y10, Y8, Y4
+	VFMADD231PD  Y10, Y9, Y5
+	VBROADCASTSD 24(CX), Y10
+	VFMADD231PD  Y10, Y8, Y6
+	VFMADD231PD  Y10, Y9, Y7
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          step
+	MOVB         accumulate+64(FP), AL
+	MOVQ         finish+72(FP), CX
+	TESTQ        CX, CX
+	JE           sums
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x03, DX
+	LEAQ         columnMask<>+0(SB), BX
+	SUBQ         DX, BX
+	VMOVUPD      64(BX), Y8
+	VMOVUPD      96(BX), Y9
+	TESTB        AL, AL
+	JE           added
+	MOVQ         c+32(FP), AX
+	MOVQ         ldc+40(FP), DX
+	SHLQ         $0x03, DX
+	MOVQ         height+48(FP), BX
+	VMASKMOVPD   (AX), Y8, Y10
+	VADDPD       Y10, Y0, Y0
+	VMASKMOVPD   32(AX), Y9, Y10
+	VADDPD       Y10, Y1, Y1
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VMASKMOVPD   (AX), Y8, Y10
+	VADDPD       Y10, Y2, Y2
+	VMASKMOVPD   32(AX), Y9, Y10
+	VADDPD       Y10, Y3, Y3
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VMASKMOVPD   (AX), Y8, Y10
+	VADDPD       Y10, Y4, Y4
+	VMASKMOVPD   32(AX), Y9, Y10
+	VADDPD       Y10, Y5, Y5
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VMASKMOVPD   (AX), Y8, Y10
+	VADDPD       Y10, Y6, Y6
+	VMASKMOVPD   32(AX), Y9, Y10
+	VADDPD       Y10, Y7, Y7
+
+added:
+	XORB         AL, AL
+	MOVQ         (CX), DX
+	TESTQ        DX, DX
+	JE           shifted
+	VBROADCASTSD (DX), Y10
+	VADDPD       Y10, Y0, Y0
+	VADDPD       Y10, Y1, Y1
+	VBROADCASTSD 8(DX), Y10
+	VADDPD       Y10, Y2, Y2
+	VADDPD       Y10, Y3, Y3
+	VBROADCASTSD 16(DX), Y10
+	VADDPD       Y10, Y4, Y4
+	VADDPD       Y10, Y5, Y5
+	VBROADCASTSD 24(DX), Y10
+	VADDPD       Y10, Y6, Y6
+	VADDPD       Y10, Y7, Y7
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x03, BX
+	MOVQ       height+48(FP), SI
+	VMASKMOVPD (DX), Y8, Y10
+	VADDPD     Y10, Y0, Y0
+	VMASKMOVPD 32(DX), Y9, Y10
+	VADDPD     Y10, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y8, Y10
+	VADDPD     Y10, Y2, Y2
+	VMASKMOVPD 32(DX), Y9, Y10
+	VADDPD     Y10, Y3, Y3
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y8, Y10
+	VADDPD     Y10, Y4, Y4
+	VMASKMOVPD 32(DX), Y9, Y10
+	VADDPD     Y10, Y5, Y5
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y8, Y10
+	VADDPD     Y10, Y6, Y6
+	VMASKMOVPD 32(DX), Y9, Y10
+	VADDPD     Y10, Y7, Y7
+
+bound:
+	VBROADCASTSD 24(CX), Y10
+	VMAXPD       Y0, Y10, Y0
+	VMAXPD       Y1, Y10, Y1
+	VMAXPD       Y2, Y10, Y2
+	VMAXPD       Y3, Y10, Y3
+	VMAXPD       Y4, Y10, Y4
+	VMAXPD       Y5, Y10, Y5
+	VMAXPD       Y6, Y10, Y6
+	VMAXPD       Y7, Y10, Y7
+	VBROADCASTSD 32(CX), Y10
+	VMINPD       Y0, Y10, Y0
+	VMINPD       Y1, Y10, Y1
+	VMINPD       Y2, Y10, Y2
+	VMINPD       Y3, Y10, Y3
+	VMINPD       Y4, Y10, Y4
+	VMINPD       Y5, Y10, Y5
+	VMINPD       Y6, Y10, Y6
+	VMINPD       Y7, Y10, Y7
+
+sums:
+	MOVQ   c+32(FP), CX
+	MOVQ   ldc+40(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+48(FP), BX
+	MOVQ   cols+56(FP), SI
+	CMPQ   SI, $0x00000008
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Y0, Y0
+	VADDPD 32(CX), Y1, Y1
+
+store0:
+	VMOVUPD Y0, (CX)
+	VMOVUPD Y1, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPD  (CX), Y2, Y2
+	VADDPD  32(CX), Y3, Y3
+
+store1:
+	VMOVUPD Y2, (CX)
+	VMOVUPD Y3, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPD  (CX), Y4, Y4
+	VADDPD  32(CX), Y5, Y5
+
+store2:
+	VMOVUPD Y4, (CX)
+	VMOVUPD Y5, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPD  (CX), Y6, Y6
+	VADDPD  32(CX), Y7, Y7
+
+store3:
+	VMOVUPD Y6, (CX)
+	VMOVUPD Y7, 32(CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x03, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPD    64(DI), Y8
+	VMOVUPD    96(DI), Y9
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPD (CX), Y8, Y10
+	VADDPD     Y10, Y0, Y0
+	VMASKMOVPD 32(CX), Y9, Y10
+	VADDPD     Y10, Y1, Y1
+
+part0:
+	VMASKMOVPD Y0, Y8, (CX)
+	VMASKMOVPD Y1, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPD (CX), Y8, Y10
+	VADDPD     Y10, Y2, Y2
+	VMASKMOVPD 32(CX), Y9, Y10
+	VADDPD     Y10, Y3, Y3
+
+part1:
+	VMASKMOVPD Y2, Y8, (CX)
+	VMASKMOVPD Y3, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPD (CX), Y8, Y10
+	VADDPD     Y10, Y4, Y4
+	VMASKMOVPD 32(CX), Y9, Y10
+	VADDPD     Y10, Y5, Y5
+
+part2:
+	VMASKMOVPD Y4, Y8, (CX)
+	VMASKMOVPD Y5, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPD (CX), Y8, Y10
+	VADDPD     Y10, Y6, Y6
+	VMASKMOVPD 32(CX), Y9, Y10
+	VADDPD     Y10, Y7, Y7
+
+part3:
+	VMASKMOVPD Y6, Y8, (CX)
+	VMASKMOVPD Y7, Y9, 32(CX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func spread8x8AVX512F64(at *int, steps int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·spread8x8AVX512F64(SB), NOSPLIT, $0-80
+	MOVQ       c+32(FP), AX
+	MOVQ       ldc+40(FP), CX
+	SHLQ       $0x03, CX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	MOVQ       at+0(FP), AX
+	MOVQ       a+16(FP), CX
+	MOVQ       b+24(FP), DX
+	MOVQ       steps+8(FP), BX
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	MOVQ       cols+56(FP), SI
+	MOVQ       $-1, DI
+	BZHIQ      SI, DI, DI
+	KMOVW      DI, K1
+
+step:
+	MOVQ         (AX), SI
+	VMOVUPD.Z    (DX)(SI*8), K1, Z8
+	VBROADCASTSD (CX), Z9
+	VFMADD231PD  Z9, Z8, Z0
+	VBROADCASTSD 8(CX), Z9
+	VFMADD231PD  Z9, Z8, Z1
+	VBROADCASTSD 16(CX), Z9
+	VFMADD231PD  Z9, Z8, Z2
+	VBROADCASTSD 24(CX), Z9
+	VFMADD231PD  Z9, Z8, Z3
+	VBROADCASTSD 32(CX), Z9
+	VFMADD231PD  Z9, Z8, Z4
+	VBROADCASTSD 40(CX), Z9
+	VFMADD231PD  Z9, Z8, Z5
+	VBROADCASTSD 48(CX), Z9
+	VFMADD231PD  Z9, Z8, Z6
+	VBROADCASTSD 56(CX), Z9
+	VFMADD231PD  Z9, Z8, Z7
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000040, CX
+	DECQ         BX
+	JNE          step
+	MOVB         accumulate+64(FP), AL
+	MOVQ         finish+72(FP), CX
+	TESTQ        CX, CX
+	JE           sums
+	MOVQ         cols+56(FP), DX
+	MOVQ         $-1, BX
+	BZHIQ        DX, BX, BX
+	KMOVW        BX, K1
+	TESTB        AL, AL
+	JE           added
+	MOVQ         c+32(FP), AX
+	MOVQ         ldc+40(FP), DX
+	SHLQ         $0x03, DX
+	MOVQ         height+48(FP), BX
+	VADDPD       (AX), Z0, K1, Z0
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z1, K1, Z1
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z2, K1, Z2
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z3, K1, Z3
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z4, K1, Z4
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z5, K1, Z5
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z6, K1, Z6
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VADDPD       (AX), Z7, K1, Z7
+
+added:
+	XORB         AL, AL
+	MOVQ         (CX), DX
+	TESTQ        DX, DX
+	JE           shifted
+	VBROADCASTSD (DX), Z9
+	VADDPD       Z9, Z0, Z0
+	VBROADCASTSD 8(DX), Z9
+	VADDPD       Z9, Z1, Z1
+	VBROADCASTSD 16(DX), Z9
+	VADDPD       Z9, Z2, Z2
+	VBROADCASTSD 24(DX), Z9
+	VADDPD       Z9, Z3, Z3
+	VBROADCASTSD 32(DX), Z9
+	VADDPD       Z9, Z4, Z4
+	VBROADCASTSD 40(DX), Z9
+	VADDPD       Z9, Z5, Z5
+	VBROADCASTSD 48(DX), Z9
+	VADDPD       Z9, Z6, Z6
+	VBROADCASTSD 56(DX), Z9
+	VADDPD       Z9, Z7, Z7
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+48(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z1, K1, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z2, K1, Z2
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z3, K1, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z4, K1, Z4
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z5, K1, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z6, K1, Z6
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z7, K1, Z7
+
+bound:
+	VBROADCASTSD 24(CX), Z9
+	VMAXPD       Z0, Z9, Z0
+	VMAXPD       Z1, Z9, Z1
+	VMAXPD       Z2, Z9, Z2
+	VMAXPD       Z3, Z9, Z3
+	VMAXPD       Z4, Z9, Z4
+	VMAXPD       Z5, Z9, Z5
+	VMAXPD       Z6, Z9, Z6
+	VMAXPD       Z7, Z9, Z7
+	VBROADCASTSD 32(CX), Z9
+	VMINPD       Z0, Z9, Z0
+	VMINPD       Z1, Z9, Z1
+	VMINPD       Z2, Z9, Z2
+	VMINPD       Z3, Z9, Z3
+	VMINPD       Z4, Z9, Z4
+	VMINPD       Z5, Z9, Z5
+	VMINPD       Z6, Z9, Z6
+	VMINPD       Z7, Z9, Z7
+
+sums:
+	MOVQ   c+32(FP), CX
+	MOVQ   ldc+40(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+48(FP), BX
+	MOVQ   cols+56(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Z0, K1, Z0
+
+store0:
+	VMOVUPD Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPD  (CX), Z1, K1, Z1
+
+store1:
+	VMOVUPD Z1, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPD  (CX), Z2, K1, Z2
+
+store2:
+	VMOVUPD Z2, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPD  (CX), Z3, K1, Z3
+
+store3:
+	VMOVUPD Z3, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store4
+	VADDPD  (CX), Z4, K1, Z4
+
+store4:
+	VMOVUPD Z4, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store5
+	VADDPD  (CX), Z5, K1, Z5
+
+store5:
+	VMOVUPD Z5, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store6
+	VADDPD  (CX), Z6, K1, Z6
+
+store6:
+	VMOVUPD Z6, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store7
+	VADDPD  (CX), Z7, K1, Z7
+
+store7:
+	VMOVUPD Z7, K1, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func spread4x4AVX2F64(at *int, steps int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·spread4x4AVX2F64(SB), NOSPLIT, $0-80
+	MOVQ       c+32(FP), AX
+	MOVQ       ldc+40(FP), CX
+	SHLQ       $0x03, CX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	MOVQ       at+0(FP), AX
+	MOVQ       a+16(FP), CX
+	MOVQ       b+24(FP), DX
+	MOVQ       steps+8(FP), BX
+	VXORPD     Y0, Y0, Y0
+	VXORPD     Y1, Y1, Y1
+	VXORPD     Y2, Y2, Y2
+	VXORPD     Y3, Y3, Y3
+	MOVQ       cols+56(FP), SI
+	SHLQ       $0x03, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPD    64(DI), Y6
+
+step:
+	MOVQ         (AX), SI
+	VMASKMOVPD   (DX)(SI*8), Y6, Y4
+	VBROADCASTSD (CX), Y5
+	VFMADD231PD  Y5, Y4, Y0
+	VBROADCASTSD 8(CX), Y5
+	VFMADD231PD  Y5, Y4, Y1
+	VBROADCASTSD 16(CX), Y5
+	VFMADD231PD  Y5, Y4, Y2
+	VBROADCASTSD 24(CX), Y5
+	VFMADD231PD  Y5, Y4, Y3
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          step
+	MOVB         accumulate+64(FP), AL
+	MOVQ         finish+72(FP), CX
+	TESTQ        CX, CX
+	JE           sums
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x03, DX
+	LEAQ         columnMask<>+0(SB), BX
+	SUBQ         DX, BX
+	VMOVUPD      64(BX), Y4
+	TESTB        AL, AL
+	JE           added
+	MOVQ         c+32(FP), AX
+	MOVQ         ldc+40(FP), DX
+	SHLQ         $0x03, DX
+	MOVQ         height+48(FP), BX
+	VMASKMOVPD   (AX), Y4, Y5
+	VADDPD       Y5, Y0, Y0
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VMASKMOVPD   (AX), Y4, Y5
+	VADDPD       Y5, Y1, Y1
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VMASKMOVPD   (AX), Y4, Y5
+	VADDPD       Y5, Y2, Y2
+	ADDQ         DX, AX
+	DECQ         BX
+	JE           added
+	VMASKMOVPD   (AX), Y4, Y5
+	VADDPD       Y5, Y3, Y3
+
+added:
+	XORB         AL, AL
+	MOVQ         (CX), DX
+	TESTQ        DX, DX
+	JE           shifted
+	VBROADCASTSD (DX), Y5
+	VADDPD       Y5, Y0, Y0
+	VBROADCASTSD 8(DX), Y5
+	VADDPD       Y5, Y1, Y1
+	VBROADCASTSD 16(DX), Y5
+	VADDPD       Y5, Y2, Y2
+	VBROADCASTSD 24(DX), Y5
+	VADDPD       Y5, Y3, Y3
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x03, BX
+	MOVQ       height+48(FP), SI
+	VMASKMOVPD (DX), Y4, Y5
+	VADDPD     Y5, Y0, Y0
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y4, Y5
+	VADDPD     Y5, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y4, Y5
+	VADDPD     Y5, Y2, Y2
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y4, Y5
+	VADDPD     Y5, Y3, Y3
+
+bound:
+	VBROADCASTSD 24(CX), Y5
+	VMAXPD       Y0, Y5, Y0
+	VMAXPD       Y1, Y5, Y1
+	VMAXPD       Y2, Y5, Y2
+	VMAXPD       Y3, Y5, Y3
+	VBROADCASTSD 32(CX), Y5
+	VMINPD       Y0, Y5, Y0
+	VMINPD       Y1, Y5, Y1
+	VMINPD       Y2, Y5, Y2
+	VMINPD       Y3, Y5, Y3
+
+sums:
+	MOVQ   c+32(FP), CX
+	MOVQ   ldc+40(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+48(FP), BX
+	MOVQ   cols+56(FP), SI
+	CMPQ   SI, $0x00000004
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Y0, Y0
+
+store0:
+	VMOVUPD Y0, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPD  (CX), Y1, Y1
+
+store1:
+	VMOVUPD Y1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPD  (CX), Y2, Y2
+
+store2:
+	VMOVUPD Y2, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPD  (CX), Y3, Y3
+
+store3:
+	VMOVUPD Y3, (CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x03, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPD    64(DI), Y4
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPD (CX), Y4, Y5
+	VADDPD     Y5, Y0, Y0
+
+part0:
+	VMASKMOVPD Y0, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPD (CX), Y4, Y5
+	VADDPD     Y5, Y1, Y1
+
+part1:
+	VMASKMOVPD Y1, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPD (CX), Y4, Y5
+	VADDPD     Y5, Y2, Y2
+
+part2:
+	VMASKMOVPD Y2, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPD (CX), Y4, Y5
+	VADDPD     Y5, Y3, Y3
+
+part3:
+	VMASKMOVPD Y3, Y4, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
 // func copyRows24(rows int, panels int, src *byte, srcStride int, dst *byte, panelStride int)
 // Requires: AVX
 TEXT ·copyRows24(SB), NOSPLIT, $0-48

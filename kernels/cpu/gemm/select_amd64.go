@@ -14,8 +14,10 @@ func native32() []*kernel[float32] {
 		{16, 2, []gatherTile[float32]{gather2x16AVX2F32, gather4x16AVX2F32, gather6x16AVX2F32}},
 		{8, 2, []gatherTile[float32]{gather2x8AVX2F32, gather4x8AVX2F32, gather6x8AVX2F32}},
 	}
+	avx2.spread = []spreadTile[float32]{{4, 16, spread4x16AVX2F32}, {4, 8, spread4x8AVX2F32}}
 	avx512 := avx2
 	avx512.name, avx512.mr, avx512.nr, avx512.tile = "avx512", 12, 32, tileAVX512F32
+	avx512.spread = []spreadTile[float32]{{8, 32, spread8x32AVX512F32}, {8, 16, spread8x16AVX512F32}}
 	avx512.tileAhead = tileAheadAVX512F32
 	avx512.narrowRows, avx512.narrow = 8, tile8AVX512F32
 	avx512.tileRows, avx512.tileColumns = tileRowsAVX512F32, tileColumnsAVX512F32
@@ -41,8 +43,10 @@ func native64() []*kernel[float64] {
 		{8, 2, []gatherTile[float64]{gather2x8AVX2F64, gather4x8AVX2F64, gather6x8AVX2F64}},
 		{4, 2, []gatherTile[float64]{gather2x4AVX2F64, gather4x4AVX2F64, gather6x4AVX2F64}},
 	}
+	avx2.spread = []spreadTile[float64]{{4, 8, spread4x8AVX2F64}, {4, 4, spread4x4AVX2F64}}
 	avx512 := avx2
 	avx512.name, avx512.mr, avx512.nr, avx512.tile = "avx512", 12, 16, tileAVX512F64
+	avx512.spread = []spreadTile[float64]{{8, 16, spread8x16AVX512F64}, {8, 8, spread8x8AVX512F64}}
 	avx512.tileAhead = tileAheadAVX512F64
 	avx512.narrowRows, avx512.narrow = 8, tile8AVX512F64
 	avx512.tileRows, avx512.tileColumns = tileRowsAVX512F64, tileColumnsAVX512F64

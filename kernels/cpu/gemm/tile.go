@@ -22,6 +22,7 @@ type Micro[T Float] struct {
 	ColumnsMR             int
 
 	gather []gatherPanel[T] // see Gather
+	spread []spreadTile[T]  // see Spread
 
 	narrowRows int
 	narrow     func(tiles, kc int, a, b, c *T, ldc int, accumulate bool)
@@ -40,7 +41,7 @@ func MicroOf[T Float]() Micro[T] { return kernels[T]()[0].micro() }
 
 func (k *kernel[T]) micro() Micro[T] {
 	return Micro[T]{MR: k.mr, NR: k.nr, Tile: k.tile, Dot: k.dot, Axpy4: k.axpy4,
-		TileRows: k.tileRows, TileColumns: k.tileColumns, ColumnsMR: k.narrowRows, gather: k.gather,
+		TileRows: k.tileRows, TileColumns: k.tileColumns, ColumnsMR: k.narrowRows, gather: k.gather, spread: k.spread,
 		narrowRows: k.narrowRows, narrow: k.narrow}
 }
 

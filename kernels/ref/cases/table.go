@@ -1,6 +1,8 @@
 package cases
 
 import (
+	"math"
+
 	"fusec/graph"
 	"fusec/graph/graphtest"
 )
@@ -122,6 +124,18 @@ func (m *maker) contraction() {
 	conv("multiplied", 3, 2, 1, 1, 2, [4]int{0, 2, 1, 1}, m.real(1, 3, 5, 4), m.real(6, 1, 2, 3))
 	conv("unread_edge", 1, 3, 2, 1, 1, [4]int{0, 0, 0, 0}, m.real(1, 2, 6, 6), m.real(1, 2, 2, 3))
 	conv("ones", 1, 1, 1, 1, 1, [4]int{0, 0, 0, 0}, m.real(1, 1, 1, 1), m.real(1, 1, 1, 1))
+	m.separable()
+}
+
+// separable adds depthwise convolutions between convolutions of 1×1.
+func (m *maker) separable() {
+	op := graph.SeparableConv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1),
+		Low: 0, High: 0.5}
+	m.add("pointwise after depthwise", op, m.real(2, 5, 4, 3), m.real(3, 3, 1, 3), m.real(3), m.real(1, 1, 3, 2))
+	op.Stride, op.High = graph.IntsOf(2, 1), math.Inf(1)
+	m.add("expanded", op, m.real(1, 5, 4, 2), m.real(3, 2, 1, 5), m.real(5), m.real(1, 1, 5, 3), m.real(1, 1, 2, 5), m.real(5))
+	op.Dilation, op.Pad, op.Low = graph.IntsOf(2, 1), graph.IntsOf(2, 0, 1, 0), math.Inf(-1)
+	m.add("dilated", op, m.real(2, 4, 2, 1), m.real(3, 1, 1, 2), m.real(2), m.real(1, 1, 2, 1), m.real(1, 1, 1, 2), m.real(2))
 }
 
 // convolutions adds a convolution of images x with filters w, its transpose and its filters' gradient, in all layouts.

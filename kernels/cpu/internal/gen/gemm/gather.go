@@ -16,7 +16,8 @@ type gatherKernel struct {
 	element
 	width
 	rows    int
-	vectors int // of B: the width of its panel
+	vectors int  // of B: the width of its panel
+	shifts  bool // rows are shifted, not columns
 }
 
 // Heights of the blocks of C, the highest first. Two sums per row and vector register fill the register file; with one
@@ -38,10 +39,10 @@ func gatherKernels() {
 	for _, e := range []element{float32s, float64s} {
 		for _, vectors := range []int{vectorsB, 1} {
 			for _, rows := range gatherAVX512 {
-				gatherKernel{e, avx512, rows, vectors}.generate()
+				gatherKernel{e, avx512, rows, vectors, false}.generate()
 			}
 			for _, rows := range gatherAVX2 {
-				gatherKernel{e, avx2, rows, vectors}.generate()
+				gatherKernel{e, avx2, rows, vectors, false}.generate()
 			}
 		}
 	}
@@ -49,12 +50,15 @@ func gatherKernels() {
 
 func (k gatherKernel) lanes() int { return k.width.bytes / k.element.bytes }
 
-func (k gatherKernel) name() string {
-	isa := "AVX2"
+func (k gatherKernel) isa() string {
 	if k.width.bytes == avx512.bytes {
-		isa = "AVX512"
+		return "AVX512"
 	}
-	return fmt.Sprintf("gather%dx%d%s%s", k.rows, k.vectors*k.lanes(), isa, k.suffix)
+	return "AVX2"
+}
+
+func (k gatherKernel) name() string {
+	return fmt.Sprintf("gather%dx%d%s%s", k.rows, k.vectors*k.lanes(), k.isa(), k.suffix)
 }
 
 func (k gatherKernel) generate() {
@@ -274,6 +278,18 @@ func (k gatherKernel) columns(cols GPVirtual) []Register {
 	return masks
 }
 
+// some loads the columns of a mask, and zeros for the others.
+func (k gatherKernel) some(m Mem, mask Register, v VecVirtual) {
+	switch {
+	case k.width.bytes != avx512.bytes:
+		k.maskMove(m, mask, v)
+	case k.element.bytes == 4:
+		VMOVUPS_Z(m, mask, v)
+	default:
+		VMOVUPD_Z(m, mask, v)
+	}
+}
+
 // addTo adds the columns of a mask in memory.
 func (k gatherKernel) addTo(v VecVirtual, m Mem, mask Register, tmp VecVirtual) {
 	if k.width.bytes == avx512.bytes {
@@ -311,18 +327,19 @@ func (k gatherKernel) finish(acc [][]VecVirtual, tmp []VecVirtual, masks []Regis
 	MOVQ(arg(finishShift), p)
 	TESTQ(p, p)
 	JE(LabelRef("shifted"))
-	for j := range k.vectors {
-		m := Mem{Base: p, Disp: j * k.width.bytes}
-		switch {
-		case k.width.bytes != avx512.bytes:
-			k.maskMove(m, masks[j], tmp[0])
-		case k.element.bytes == 4:
-			VMOVUPS_Z(m, masks[j], tmp[0])
-		default:
-			VMOVUPD_Z(m, masks[j], tmp[0])
-		}
+	if k.shifts {
 		for r := range acc {
-			k.add(tmp[0], acc[r][j], acc[r][j])
+			k.splat(Mem{Base: p, Disp: r * k.element.bytes}, tmp[0])
+			for _, v := range acc[r] {
+				k.add(tmp[0], v, v)
+			}
+		}
+	} else {
+		for j := range k.vectors {
+			k.some(Mem{Base: p, Disp: j * k.width.bytes}, masks[j], tmp[0])
+			for r := range acc {
+				k.add(tmp[0], acc[r][j], acc[r][j])
+			}
 		}
 	}
 	Label("shifted")

@@ -28,6 +28,7 @@ func main() {
 		k.generate()
 	}
 	gatherKernels()
+	spreadKernels()
 	for _, bytes := range panelBytes {
 		copyRows(bytes)
 	}

@@ -53,7 +53,8 @@ func windowFamily(g *generator) {
 		widths = []*width{f32, f64, f32x16, f64x8}
 	}
 	for _, w := range widths {
-		for _, emit := range []func(*windows){(*windows).correlate, (*windows).greatest, (*windows).award, (*windows).filters} {
+		for _, emit := range []func(*windows){(*windows).correlate, (*windows).greatest, (*windows).award, (*windows).filters,
+			(*windows).slide, (*windows).planes} {
 			emit(&windows{emitter: &emitter{generator: g, w: w, u: 1, hoisted: map[uint64]reg.VecVirtual{}}, bytes: w.lanes * w.size})
 		}
 	}
