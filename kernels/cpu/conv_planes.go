@@ -103,8 +103,8 @@ func planesOf(out graph.Shape) (planes graph.Shape, side func(graph.Layout) bool
 	}
 }
 
-// A planewise kernel convolves each channel of images of NCHW with a filter of its own, see [depthwise.Planes]. A bias and bounds are
-// applied to sums in registers. Other programs run over the planes of an item while they are in the cache.
+// A planewise kernel convolves each channel of images of NCHW with a filter of its own, see [depthwise.Planes]. A bias and
+// bounds are applied to sums in registers. Other programs run over the planes of an item while they are in the cache.
 type planewise[T float] struct {
 	epilogue[T]
 	plan      *depthwise.Planes[T]
@@ -114,7 +114,8 @@ type planewise[T float] struct {
 	channels  int
 }
 
-// newPlanewise compiles a Fusion anchored on such a convolution. The kernel is nil if there is none for its operands on this processor.
+// newPlanewise compiles a Fusion anchored on such a convolution. The kernel is nil if there is none for its operands on this
+// processor.
 func newPlanewise[T float](b *body.Program, op graph.Conv2D, results []Operand, env *Env) (Kernel, error) {
 	x, w, out := b.Operands[0], b.Operands[1], b.Space
 	_, side := planesOf(out)
@@ -128,7 +129,8 @@ func newPlanewise[T float](b *body.Program, op graph.Conv2D, results []Operand, 
 	}
 	y := k.c
 	y.Offset = 0
-	if k.plan = depthwise.NewPlanes[T](depthwise.PlanesConfig{Op: op, X: x.Layout, W: w.Layout, Y: y}, env.Pool.Workers()); k.plan == nil {
+	cfg := depthwise.PlanesConfig{Op: op, X: x.Layout, W: w.Layout, Y: y}
+	if k.plan = depthwise.NewPlanes[T](cfg, env.Pool.Workers()); k.plan == nil {
 		return nil, nil
 	}
 	k.cut(k.plan.Items())

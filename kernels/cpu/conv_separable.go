@@ -41,7 +41,8 @@ func newSeparable[T float](b *body.Program, op graph.SeparableConv2D, args, resu
 	filters := layout(graph.SeparableDepthwise).Shape
 	k.weights.Depthwise, k.weights.Bias = make([]T, filters.Elems()), make([]T, filters.At(3))
 	k.plan, err = conv.NewSeparable(conv.SeparableConfig[T]{Op: op, X: layout(graph.SeparableImage),
-		Kernel: [2]int{filters.At(0), filters.At(1)}, Expand: k.expand, Pointwise: k.pointwise, RowStride: c.Stride[0]}, env.Pool, env.gemm)
+		Kernel: [2]int{filters.At(0), filters.At(1)}, Expand: k.expand, Pointwise: k.pointwise, RowStride: c.Stride[0]},
+		env.Pool, env.gemm)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,8 @@ func drawSeparable(r *rand.Rand, d graph.DType) (op graph.SeparableConv2D, args 
 	if !expand {
 		e = c
 	}
-	args = []graph.Type{graph.TypeOf(d, size(3), h, w, c), graph.TypeOf(d, kh, kw, 1, e), graph.TypeOf(d, e), graph.TypeOf(d, 1, 1, e, o)}
+	args = []graph.Type{graph.TypeOf(d, size(3), h, w, c), graph.TypeOf(d, kh, kw, 1, e), graph.TypeOf(d, e),
+		graph.TypeOf(d, 1, 1, e, o)}
 	if expand {
 		args = append(args, graph.TypeOf(d, 1, 1, c, e), graph.TypeOf(d, e))
 	}

@@ -141,7 +141,8 @@ func init() {
 		"recurrence": composite(func(op graph.Recurrence, a []Value, types []graph.Type) ([]Value, error) {
 			return recurrence(op, a, types), nil
 		}),
-		"separable_conv2d": func(op graph.Op, a []Value, _ []graph.Type, _ bool) ([]Value, error) { // of convolutions, which have formulas
+		// Its convolutions have formulas.
+		"separable_conv2d": func(op graph.Op, a []Value, _ []graph.Type, _ bool) ([]Value, error) {
 			return Decomposed(op, a)
 		},
 		"recurrence_grad": func(op graph.Op, a []Value, _ []graph.Type, _ bool) ([]Value, error) { // finite differences check it

@@ -112,9 +112,9 @@ func convTime(l graph.ImageLayout, groups int, filters graph.Shape, y graph.Type
 	return flops * 0.0023 * (1 + 2.5/float64(max(channels, 1))) * max(1, 16/max(perGroup, 1))
 }
 
-// planesTime is the nanoseconds of a convolution to y of NCHW whose images are read as they lie: blocks of 8 filters are multiplied by
-// vectors of 16 pixels, which are of one line where a window has several. Where a window has several and an image many channels, it
-// is that of other kernels: such convolutions stay in NHWC, where Winograd's algorithm may be faster.
+// planesTime is the nanoseconds of a convolution to y of NCHW whose images are read as they lie: blocks of 8 filters are
+// multiplied by vectors of 16 pixels, which are of one line where a window has several. Where a window has several and an image
+// many channels, it is that of other kernels: such convolutions stay in NHWC, where Winograd's algorithm may be faster.
 func planesTime(op graph.Conv2D, filters graph.Shape, y graph.Type) float64 {
 	o, channels, kh, kw := graph.NCHW.FilterDims(filters)
 	flops := 2 * float64(y.Shape.Elems()) * float64(channels*kh*kw)

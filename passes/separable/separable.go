@@ -1,5 +1,5 @@
-// Package separable makes one launch of a depthwise convolution and the convolutions of 1×1 around it, where the target says that it
-// is faster. What lies between them is then never in memory as a whole:
+// Package separable makes one launch of a depthwise convolution and the convolutions of 1×1 around it, where the target says
+// that it is faster. What lies between them is then never in memory as a whole:
 //
 //	x ─► conv2d 1×1 ─► + bias ─► bounds ─► conv2d depthwise ─► + bias ─► bounds ─► conv2d 1×1 ─►
 //
@@ -7,8 +7,8 @@
 //
 //	x, weights, biases ─► separable_conv2d ─►
 //
-// The first convolution may be missing. Images are in NHWC, and filters frozen. Bounds are maxima and minima with constants, such as
-// rectifiers and relu6; both have to be the same. Nothing else may read what lies between.
+// The first convolution may be missing. Images are in NHWC, and filters frozen. Bounds are maxima and minima with constants,
+// such as rectifiers and relu6; both have to be the same. Nothing else may read what lies between.
 package separable
 
 import (
@@ -101,7 +101,8 @@ type finder struct {
 // conv reports whether n is a convolution in NHWC with frozen filters.
 func (f *finder) conv(n *graph.Node) (op graph.Conv2D, ok bool) {
 	op, ok = n.Op.(graph.Conv2D)
-	return op, ok && op.Layout == graph.NHWC && n.Type.DType.IsFloat() && n.Args[0].Type.DType == n.Type.DType && f.frozen.Get(n.Args[1])
+	return op, ok && op.Layout == graph.NHWC && n.Type.DType.IsFloat() && n.Args[0].Type.DType == n.Type.DType &&
+		f.frozen.Get(n.Args[1])
 }
 
 // pointwise reports whether n is a convolution of 1×1.

@@ -21,10 +21,10 @@ type PlanesConfig struct {
 	Image, Plane int
 }
 
-// A Planes computes convolutions of images in NCHW, whose channels are planes. Filters are packed in panels, [C·KH·KW][rows]. They
-// are multiplied by vectors of neighbouring pixels, which are read where they lie: in the image, if each pixel of the result reads one
-// pixel of its own place; or else in a worker's copy of some lines, with their border, in which the pixels that are read together
-// stand side by side, those of every column of a stride in a plane of their own. Make it with NewPlanes.
+// A Planes computes convolutions of images in NCHW, whose channels are planes. Filters are packed in panels, [C·KH·KW][rows].
+// They are multiplied by vectors of neighbouring pixels, which are read where they lie: in the image, if each pixel of the
+// result reads one pixel of its own place; or else in a worker's copy of some lines, with their border, in which the pixels
+// that are read together stand side by side, those of every column of a stride in a plane of their own. Make it with NewPlanes.
 type Planes[T gemm.Float] struct {
 	cfg   PlanesConfig
 	micro gemm.Micro[T]
@@ -56,9 +56,9 @@ type planesRun[T gemm.Float] struct {
 	epilogue           Epilogue
 }
 
-// A PlanesFinish is what follows the sums while they are in registers: y = min(max(sum + Shift + Residual, Low), High). Shift has a
-// number for each filter. Residual is images whose planes are contiguous; it may be the result. What is nil is left out. A NaN stays
-// a NaN.
+// A PlanesFinish is what follows the sums while they are in registers: y = min(max(sum + Shift + Residual, Low), High). Shift
+// has a number for each filter. Residual is images whose planes are contiguous; it may be the result. What is nil is left out.
+// A NaN stays a NaN.
 type PlanesFinish[T gemm.Float] struct {
 	Shift, Residual []T
 	Image, Plane    int // of Residual
@@ -73,8 +73,8 @@ const (
 	planesBytes  = 256 << 10
 )
 
-// NewPlanes makes a plan that runs on the workers of p, with its scratch in ws, which grows if necessary. It is nil if this processor
-// has no kernels for it.
+// NewPlanes makes a plan that runs on the workers of p, with its scratch in ws, which grows if necessary. It is nil if this
+// processor has no kernels for it.
 func NewPlanes[T gemm.Float](cfg PlanesConfig, p *pool.Pool, ws *gemm.Workspace) (*Planes[T], error) {
 	return newPlanes(cfg, p, ws, gemm.MicroOf[T]())
 }
@@ -214,8 +214,8 @@ func (t *packPlanes[T]) Do(_, item int) {
 	}
 }
 
-// Run convolves x, which begins with element 0 of the layout's memory, and writes y, which begins with the first pixel. A nil finish
-// or epilogue does nothing; the epilogue comes second, and has the matrix [N·O, OH·OW].
+// Run convolves x, which begins with element 0 of the layout's memory, and writes y, which begins with the first pixel. A nil
+// finish or epilogue does nothing; the epilogue comes second, and has the matrix [N·O, OH·OW].
 func (k *Planes[T]) Run(x, y []T, finish *PlanesFinish[T], epilogue Epilogue) error {
 	if k.images*k.filters == 0 {
 		return nil

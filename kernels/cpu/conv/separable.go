@@ -45,7 +45,7 @@ type Separable[T gemm.Float] struct {
 	slots                     int // lines of the first buffer
 	copies                    bool
 	direct                    *depthwise.Correlation[T] // reads images as they lie, where they are not expanded; or nil
-	copied, sums, room        int                       // elements before the copies of the images' lines, before the second buffer, and in all
+	copied, sums, room        int                       // elements before copied lines, before the second buffer, and in all
 	need                      int                       // elements of x
 
 	expand, pointwise gemm.Pieces
@@ -72,8 +72,8 @@ type separableRun[T gemm.Float] struct {
 type SeparableWeights[T gemm.Float] struct{ Depthwise, Bias, ExpandBias []T }
 
 // Sizes of a strip: its buffers have at most stripBytes, if they have more than a line, and its result has no more than
-// stripPixels, if it has more than a line. separableItems is the number of work items, if each has so many lines as partLines says, or
-// half of an image.
+// stripPixels, if it has more than a line. separableItems is the number of work items, if each has so many lines as partLines
+// says, or half of an image.
 const (
 	stripBytes  = 512 << 10
 	stripPixels = 256
@@ -87,7 +87,8 @@ func NewSeparable[T gemm.Float](cfg SeparableConfig[T], p *pool.Pool, ws *gemm.W
 	return newSeparable(cfg, p, ws, gemm.MicroOf[T]())
 }
 
-func newSeparable[T gemm.Float](cfg SeparableConfig[T], p *pool.Pool, ws *gemm.Workspace, micro gemm.Micro[T]) (*Separable[T], error) {
+func newSeparable[T gemm.Float](cfg SeparableConfig[T], p *pool.Pool, ws *gemm.Workspace,
+	micro gemm.Micro[T]) (*Separable[T], error) {
 	if p == nil {
 		return nil, errors.New("conv: no pool")
 	}

@@ -6,8 +6,9 @@ import (
 	"fusec/graph"
 )
 
-// A Planes computes convolutions of images in NCHW with a filter of three columns, and one to three lines, for each channel. Windows
-// move by one, and their taps stand side by side. A vector is neighbouring pixels of a line; lanes outside of the image are not read.
+// A Planes computes convolutions of images in NCHW with a filter of three columns, and one to three lines, for each channel.
+// Windows move by one, and their taps stand side by side. A vector is neighbouring pixels of a line; lanes outside of the image
+// are not read.
 type Planes[T Float] struct {
 	kern   *kernel[T]
 	cfg    PlanesConfig
@@ -114,8 +115,9 @@ func (k *Planes[T]) Channels(item int) (image, lo, hi int) {
 // Bytes is the memory of the plan itself.
 func (k *Planes[T]) Bytes() int64 { return int64(8 * (3*len(k.lines.at) + 5*len(k.chunks))) }
 
-// Bind sets the operands, which begin with element 0 of the layouts' memories, for the items until the next Bind. What follows the sums
-// adds shift, one number for each channel, unless it is nil, and keeps them between low and high. Bind of nil lets go of them.
+// Bind sets the operands, which begin with element 0 of the layouts' memories, for the items until the next Bind. What follows
+// the sums adds shift, one number for each channel, unless it is nil, and keeps them between low and high. Bind of nil lets go
+// of them.
 func (k *Planes[T]) Bind(x, w, y, shift []T, low, high T) {
 	k.x, k.w, k.y, k.shift, k.low, k.high = x, w, y, shift, low, high
 	for i := range k.strips {

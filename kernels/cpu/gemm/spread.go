@@ -10,8 +10,8 @@ type spreadTile[T Float] struct {
 	run           func(at *int, steps int, a, b, c *T, ldc, height, cols int, accumulate bool, finish *int)
 }
 
-// SpreadRows is the number of rows of the panels of A that Spread takes, and SpreadColumns the number of columns of C that it holds in
-// registers. They are 0 if this processor has no such kernel.
+// SpreadRows is the number of rows of the panels of A that Spread takes, and SpreadColumns the number of columns of C that it
+// holds in registers. They are 0 if this processor has no such kernel.
 func (m Micro[T]) SpreadRows() int {
 	if len(m.spread) == 0 {
 		return 0
@@ -27,10 +27,11 @@ func (m Micro[T]) SpreadColumns() int {
 	return m.spread[0].columns
 }
 
-// Spread computes C = A·B of height rows and cols columns, where B's rows lie anywhere in b: row k begins at b[at[k]]. A is panels of
-// SpreadRows rows, [len(at)][rows] each, the last of which is filled up; rows of C are ldc elements apart. Height, columns and steps
-// may not be 0. How the sum of an element is rounded depends on its operands, not on its place. If finish is not nil, it is applied
-// to C: its Shift has a number for each row, up to a multiple of SpreadRows; it moves on with the rows, as Residual does.
+// Spread computes C = A·B of height rows and cols columns, where B's rows lie anywhere in b: row k begins at b[at[k]]. A is
+// panels of SpreadRows rows, [len(at)][rows] each, the last of which is filled up; rows of C are ldc elements apart. Height,
+// columns and steps may not be 0. How the sum of an element is rounded depends on its operands, not on its place. If finish is
+// not nil, it is applied to C: its Shift has a number for each row, up to a multiple of SpreadRows; it moves on with the rows,
+// as Residual does.
 func (m Micro[T]) Spread(at []int, height int, a, b, c *T, ldc, cols int, finish *Finish[T]) {
 	size, rows := int(unsafe.Sizeof(*c)), m.spread[0].rows
 	after := func(p *T, elements int) *T { return (*T)(unsafe.Add(unsafe.Pointer(p), elements*size)) }

@@ -8,8 +8,8 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// A spreadKernel multiplies a panel of A by rows of B that lie anywhere: filters by the channels of an image, or by lines of it. Its
-// store is that of a gatherKernel.
+// A spreadKernel multiplies a panel of A by rows of B that lie anywhere: filters by the channels of an image, or by lines of
+// it. Its store is that of a gatherKernel.
 type spreadKernel struct{ gatherKernel }
 
 // Rows of a panel of A. With AVX2, sums of two vectors for each take half of the registers.
@@ -32,9 +32,11 @@ func (k spreadKernel) generate() {
 	begin(name,
 		fmt.Sprintf("func(at *int, steps int, a, b, c *%[1]s, ldc, height, cols int, accumulate bool, finish *int)", k.goType),
 		fmt.Sprintf("%s computes the first height rows, at most %d, and cols columns, at most %d,", name, k.rows, k.vectors*k.lanes()),
-		fmt.Sprintf("of C = A·B, or of C += A·B if accumulate. a points to a panel of A, [steps][%d]; row k of B begins at b[at[k]],", k.rows),
+		fmt.Sprintf("of C = A·B, or of C += A·B if accumulate. a points to a panel of A, [steps][%d]; row k of B begins at b[at[k]],",
+			k.rows),
 		"and has cols elements. Rows of c are ldc elements apart. None of these is 0.",
-		fmt.Sprintf("If finish is not nil, it is the address of a Finish for the block, whose Shift has %d numbers, one for each row.", k.rows))
+		fmt.Sprintf("If finish is not nil, it is the address of a Finish for the block, whose Shift has %d numbers, one for each row.",
+			k.rows))
 	k.prefetchC()
 	at, a, b, steps := param("at"), param("a"), param("b"), param("steps")
 	acc := make([][]VecVirtual, k.rows)

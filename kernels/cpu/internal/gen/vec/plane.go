@@ -8,9 +8,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// The kernels for images of NCHW compute a strip of one channel's plane: a vector of pixels of each of some lines. They slide a window
-// of three columns whose lines move by one. Their argument is a pointer to a structure of 64-bit words, the distances in bytes, and
-// three elements at the end.
+// The kernels for images of NCHW compute a strip of one channel's plane: a vector of pixels of each of some lines. They slide a
+// window of three columns whose lines move by one. Their argument is a pointer to a structure of 64-bit words, the distances in
+// bytes, and three elements at the end.
 const (
 	planeCount   = iota // blocks of lines
 	planeTaps           // lines of the window
@@ -34,8 +34,8 @@ const (
 // columnsOfWindow is the columns of a window.
 const columnsOfWindow = 3
 
-// planes emits the kernels for strips: of several lines at a time, whose windows have three lines, and of one, whose window may have
-// fewer.
+// planes emits the kernels for strips: of several lines at a time, whose windows have three lines, and of one, whose window may
+// have fewer.
 func (k *windows) planes() {
 	if !k.wide() {
 		return
@@ -50,7 +50,8 @@ func (k *windows) plane(lines int) {
 	if lines == 1 {
 		window = "of up to three lines"
 	}
-	k.begin(fmt.Sprintf("plane%d", lines), fmt.Sprintf("computes blocks of %d lines of a strip, by a window %s: see strip.", lines, window))
+	k.begin(fmt.Sprintf("plane%d", lines),
+		fmt.Sprintf("computes blocks of %d lines of a strip, by a window %s: see strip.", lines, window))
 	element := func(i int) Mem { return Mem{Base: k.args, Disp: 8*planeElements + i*k.w.size} }
 	var masks [columnsOfWindow + 1]reg.Register
 	for i := range masks {

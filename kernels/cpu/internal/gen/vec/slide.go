@@ -5,8 +5,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// slide emits what correlate does, for windows of 3×3 that move by one column: a column of the image is loaded once, and added to the
-// sums of the three windows that it is in.
+// slide emits what correlate does, for windows of 3×3 that move by one column: a column of the image is loaded once, and added
+// to the sums of the three windows that it is in.
 func (k *windows) slide() {
 	if !k.wide() {
 		return
