@@ -194,7 +194,7 @@ arm64: ## the NEON kernels, by a sample of their tests, under qemu-user on other
 		./kernels/cpu ./kernels/cpu/gemm ./kernels/cpu/panel ./kernels/cpu/conv ./kernels/cpu/depthwise ./kernels/cpu/winograd ./lowering/cpu
 
 arm64-long: ## all tests of the NEON kernels and of what runs on them, and of the portable kernels there
-	$(ARM64) -exec qemu-aarch64-static ./kernels/cpu/... ./lowering/cpu
+	$(ARM64) -timeout 3h -exec qemu-aarch64-static ./kernels/cpu/... ./lowering/cpu
 	$(ARM64) -exec 'qemu-aarch64-static -cpu cortex-a57' ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/panel # has NEON alone
 	$(ARM64) -exec 'env GODEBUG=cpu.asimd=off qemu-aarch64-static' ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/panel ./lowering/cpu
 
