@@ -123,8 +123,9 @@ fpga-bitstream: ## runs random programs on the HX8K's bitstream, decoded back to
 	FUSEC_REQUIRE=1 .ci/need yosys yosys nextpnr-ice40 nextpnr-ice40 icepack fpga-icestorm
 	FUSEC_BITSTREAM=1 $(GO) test -timeout 30m -count=1 -v -run '^TestBitstream$$' ./fpga/board
 
-fpga-long: test-tools ## the FPGA's long tests: every overlay, every fault, arrays of 16 × 16
+fpga-long: test-tools ## the FPGA's long tests: every overlay, every fault, arrays of 16 × 16, convolutions on them
 	FUSEC_LONG=1 $(GO) test -timeout 60m -p 1 ./fpga/...
+	FUSEC_LONG=1 $(GO) test -timeout 60m -run '^TestImagesSimulated$$' ./lowering/fpga
 	FUSEC_LONG=1 $(GO) test -timeout 30m -run '^TestEstimates$$' ./cmd/internal/hardware
 
 # With the garbage collector's default settings, staticcheck spends half of its time in it.
