@@ -39,7 +39,7 @@ func network(t testing.TB) *graph.Graph {
 func together(t testing.TB, g *graph.Graph, n int, opts []fusec.CompileOption, f func(p *fusec.Program) error) error {
 	errs := make([]error, n)
 	var all sync.WaitGroup
-	for r, transport := range group.Local(n, 20*time.Second) {
+	for r, transport := range group.Local(n, 2*time.Minute) {
 		all.Go(func() {
 			mine := append([]fusec.CompileOption{fusec.WithGroup(group.New(transport)), fusec.WithWorkers(1), fusec.WithVerify()}, opts...)
 			p, err := fusec.Compile(g, mine...)
