@@ -21,7 +21,7 @@ var (
 	two  = graph.IntsOf(2, 2)
 )
 
-// A net is what a test compiles: a convolution of images of 24×24, what follows it, and a pool.
+// A net is what a test compiles: a convolution of images of 24×24 in NHWC, what follows it, and a pool.
 type net struct {
 	between  func(b *graph.Builder, y *graph.Node) *graph.Node
 	after    func(b *graph.Builder, conv, pooled *graph.Node)
@@ -34,14 +34,15 @@ func (c net) build(b *graph.Builder) {
 	if c.winograd {
 		channels, side, filters = 64, 24, 64
 	}
-	op := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Groups: 1, Pad: graph.IntsOf(1, 1, 1, 1)}
-	x := b.Input("x", graph.TypeOf(graph.F32, 2, channels, side, side))
-	y := b.Add(op, x, b.Param("w", graph.TypeOf(graph.F32, filters, channels, 3, 3)))
-	y = b.Binary(graph.Add, y, b.Broadcast(b.Reshape(b.Param("bias", graph.TypeOf(graph.F32, filters)), filters, 1, 1), y.Type.Shape))
+	op := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Groups: 1, Pad: graph.IntsOf(1, 1, 1, 1),
+		Layout: graph.NHWC}
+	x := b.Input("x", graph.TypeOf(graph.F32, 2, side, side, channels))
+	y := b.Add(op, x, b.Param("w", graph.TypeOf(graph.F32, 3, 3, channels, filters)))
+	y = b.Binary(graph.Add, y, b.Broadcast(b.Param("bias", graph.TypeOf(graph.F32, filters)), y.Type.Shape))
 	if c.between != nil {
 		y = c.between(b, y)
 	}
-	p := b.Add(graph.Pool{Fn: c.fn, Kernel: two, Stride: two, Pad: none}, y)
+	p := b.Add(graph.Pool{Fn: c.fn, Kernel: two, Stride: two, Pad: none, Layout: graph.NHWC}, y)
 	b.Output("y", p)
 	if c.after != nil {
 		c.after(b, y, p)
@@ -109,7 +110,7 @@ func TestApart(t *testing.T) {
 	}{
 		"handed out": {net{after: func(b *graph.Builder, y, _ *graph.Node) { b.Output("conv", y) }}, ""},
 		"read twice": {net{after: func(b *graph.Builder, y, _ *graph.Node) {
-			b.Output("mean", b.Reduce(graph.Mean, y, false, 2, 3))
+			b.Output("mean", b.Reduce(graph.Mean, y, false, 1, 2))
 		}}, ""},
 		"tanh":     {net{between: tanh}, "what is between"},
 		"winograd": {net{winograd: true, between: relu}, "and a pool in one"},
