@@ -193,6 +193,9 @@ func TestRefusals(t *testing.T) {
 		{`pool "p" (m.graph:8) has no place in a fusion of anchor conv`, "conv", "f32[1,2,4,4] f32[4,2,1,1]",
 			"c = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] x0 x1\np = pool[fn=max kernel=[1,1] stride=[1,1] " +
 				"pad=[0,0,0,0] count_pad=false layout=nhwc] c\noutput y = p"},
+		{`pool "p" (m.graph:12) has no place in a fusion of anchor conv`, "conv", "f32[1,4,4,2] f32[1,1,1,2] f32[2] f32[1,1,2,3]",
+			"c = separable_conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] low=0 high=6] x0 x1 x2 x3\np = pool[fn=max kernel=[1,1] " +
+				"stride=[1,1] pad=[0,0,0,0] count_pad=false layout=nhwc] c\noutput y = p"},
 		{`pool "p" (m.graph:8) is handed out beside other results`, "conv", "f32[1,2,4,4] f32[4,2,1,1]",
 			"c = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] x0 x1\np = pool[fn=max kernel=[1,1] stride=[1,1] " +
 				"pad=[0,0,0,0] count_pad=false] c\noutput y = p\noutput c = c"},

@@ -462,7 +462,11 @@ func (l *lowerer) columnSum(n *graph.Node) (form, error) {
 // pool takes in a pool over the images that a convolution and what follows it make.
 func (l *lowerer) pool(n *graph.Node, op graph.Pool) (form, error) {
 	x := n.Args[0]
-	if l.p.Kind != graph.AnchorConv || l.p.Anchor.Op.(graph.ImageOp).ImageLayout() != op.Layout || x.Type.Shape != l.p.Space {
+	var conv graph.ImageOp
+	if l.p.Kind == graph.AnchorConv {
+		conv, _ = l.p.Anchor.Op.(graph.ImageOp)
+	}
+	if conv == nil || conv.ImageLayout() != op.Layout || x.Type.Shape != l.p.Space {
 		return form{}, fmt.Errorf("%s has no place in a fusion of anchor %v", n.Where(), l.p.Kind)
 	}
 	i, err := l.read(x)

@@ -99,6 +99,8 @@ func TestFusionErrors(t *testing.T) {
 	const f32 = graph.F32
 	type inputs = func(d graph.DType, dims ...int) *graph.Node
 	conv := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1}
+	grouped := conv
+	grouped.Groups = 2
 	input := func(b *graph.Builder, in inputs) { b.Output("", b.Unary(graph.Exp, in(f32, 4))) }
 	spreadOf := func(b *graph.Builder, x *graph.Node) *graph.Node {
 		return b.Broadcast(b.Unary(graph.Exp, x), graph.ShapeOf(4, 6))
@@ -190,7 +192,7 @@ func TestFusionErrors(t *testing.T) {
 			b.Output("", b.MatMul(in(f32, 4, 6), b.Broadcast(b.Scalar(f32, 2), graph.ShapeOf(6, 4)), false, false))
 		}},
 		{"filters that are not side by side", graph.AnchorConv, func(b *graph.Builder, in inputs) {
-			b.Output("", b.Add(conv, in(f32, 1, 2, 4, 6), b.Transpose(in(f32, 2, 3, 3, 1), 3, 0, 2, 1)))
+			b.Output("", b.Add(grouped, in(f32, 1, 4, 4, 6), b.Transpose(in(f32, 2, 3, 3, 4), 3, 0, 2, 1)))
 		}},
 		{"has no place in an iteration space of [1,1,4,6]", graph.AnchorConv, func(b *graph.Builder, in inputs) {
 			b.Output("", b.Add(conv, in(f32, 1, 1, 4, 6), in(f32, 1, 1, 3, 3)))

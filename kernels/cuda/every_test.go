@@ -42,6 +42,8 @@ func standsAlone(op graph.Op) bool {
 		return false // on the host, or made of simpler operations
 	case graph.Recurrence, graph.RecurrenceGrad:
 		return false // their steps are written out
+	case graph.SeparableConv2D:
+		return false // its convolutions are computed one by one
 	case graph.Conv2DTranspose:
 		return op.Layout == graph.NHWC // else made of simpler operations
 	case graph.Conv2DFilterGrad:
