@@ -87,6 +87,8 @@ func loosen(n *graph.Node, args, out []Value) {
 		}
 	case graph.Conv2D:
 		masked = func(int, int) bool { return !finite && op.Pad != graph.IntsOf(0, 0, 0, 0) }
+	case graph.SeparableConv2D:
+		masked = func(int, int) bool { return !finite && op.Pad != graph.IntsOf(0, 0, 0, 0) }
 	case graph.Conv2DTranspose, graph.Conv2DFilterGrad: // zeros may stand between the elements of dy
 		masked = func(int, int) bool { return !finite }
 	case graph.Dropout:
