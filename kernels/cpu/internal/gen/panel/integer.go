@@ -66,33 +66,20 @@ func describeRound(name string) []string {
 	}
 }
 
-// start begins a function.
-func start(name, signature string, doc ...string) {
-	TEXT(name, NOSPLIT, signature)
-	Pragma("noescape")
-	Doc(doc...)
-}
-
 func (f integers) generate(w width, rows int) {
 	name := fmt.Sprintf("%sIntegersx%d%s", f.name, rows, w.name)
 	start(name, integerSignature, f.describe(name, rows)...)
-	octets := Load(Param("octets"), GP64()).(GPVirtual)
-	block := Load(Param("block"), GP64()).(GPVirtual)
-	x := Load(Param("x"), GP64()).(GPVirtual)
-	xs := Load(Param("xs"), GP64()).(GPVirtual)
-	q := Load(Param("q"), GP64()).(GPVirtual)
-	scale := Load(Param("scale"), GP64()).(GPVirtual)
-	lds := Load(Param("lds"), GP64()).(GPVirtual)
-	y := Load(Param("y"), GP64()).(GPVirtual)
+	octets := param("octets")
+	block := param("block")
+	x := param("x")
+	xs := param("xs")
+	q := param("q")
+	scale := param("scale")
+	lds := param("lds")
+	y := param("y")
 	SHLQ(U8(2), lds)
 
-	acc := make([][]VecVirtual, rows)
-	for r := range acc {
-		acc[r] = make([]VecVirtual, w.vectors())
-		for v := range acc[r] {
-			acc[r][v] = w.register()
-		}
-	}
+	acc := w.sums(rows)
 	octet := f.wide(w, x, q, acc)
 	if w.bytes == avx2.bytes {
 		octet = f.narrow(w, x, q, acc)
@@ -105,20 +92,9 @@ func (f integers) generate(w width, rows int) {
 			VPBROADCASTD(Mem{Base: xs, Disp: 4 * (rows + r)}, acc[r][v])
 		}
 	}
-	MOVQ(block, left)
-	CMPQ(octets, left)
-	CMOVQLT(octets, left)
-	SUBQ(left, octets)
-
-	Label("octet")
-	for line := 0; line < f.octet; line += 64 {
-		PREFETCHT0(Mem{Base: q, Disp: ahead + line})
-	}
+	beginOctets(octets, block, left, q, f.octet)
 	octet()
-	ADDQ(U32(8*rows), x)
-	ADDQ(U32(f.octet), q)
-	DECQ(left)
-	JNE(LabelRef("octet"))
+	endOctets(x, q, left, 8*rows, f.octet)
 
 	weights, factor := w.register(), w.register()
 	for v := range w.vectors() {
@@ -139,10 +115,7 @@ func (f integers) generate(w width, rows int) {
 	}
 	ADDQ(lds, scale)
 	ADDQ(U32(8*rows), xs)
-	TESTQ(octets, octets)
-	JNE(LabelRef("block"))
-	VZEROUPPER()
-	RET()
+	endBlocks(octets)
 }
 
 // wide multiplies an octet with AVX512-VNNI.
@@ -239,16 +212,16 @@ func (f integers) narrow(w width, x, q GPVirtual, acc [][]VecVirtual) func() {
 // roundRow makes the function that rounds a row to integers.
 func roundRow() {
 	start("roundRowAVX2", roundSignature, describeRound("roundRowAVX2")...)
-	octets := Load(Param("octets"), GP64()).(GPVirtual)
-	block := Load(Param("block"), GP64()).(GPVirtual)
-	x := Load(Param("x"), GP64()).(GPVirtual)
-	q := Load(Param("q"), GP64()).(GPVirtual)
-	stride := Load(Param("stride"), GP64()).(GPVirtual)
-	scales := Load(Param("scales"), GP64()).(GPVirtual)
-	gap := Load(Param("gap"), GP64()).(GPVirtual)
-	offset := Load(Param("offset"), GP64()).(GPVirtual)
+	octets := param("octets")
+	block := param("block")
+	x := param("x")
+	q := param("q")
+	stride := param("stride")
+	scales := param("scales")
+	gap := param("gap")
+	offset := param("offset")
 	order := XMM()
-	at := Load(Param("order"), GP64()).(GPVirtual)
+	at := param("order")
 	VMOVDQU(Mem{Base: at}, order)
 	size := YMM()
 	VMOVDQU(constant("size32", 0x7fffffff), size)

@@ -133,32 +133,76 @@ func (f format) describe(name string, rows int) []string {
 	}
 }
 
-// generate makes the kernel for a block of rows. One row has two sums for each column, to cover the latency of a multiply-add.
-func (f format) generate(w width, rows int) {
-	name := fmt.Sprintf("%sx%d%s", f.name, rows, w.name)
-	TEXT(name, NOSPLIT, tileSignature)
+// start begins a function.
+func start(name, signature string, doc ...string) {
+	TEXT(name, NOSPLIT, signature)
 	Pragma("noescape")
-	Doc(f.describe(name, rows)...)
-	octets := Load(Param("octets"), GP64()).(GPVirtual)
-	block := Load(Param("block"), GP64()).(GPVirtual)
-	x := Load(Param("x"), GP64()).(GPVirtual)
-	q := Load(Param("q"), GP64()).(GPVirtual)
-	scale := Load(Param("scale"), GP64()).(GPVirtual)
-	lds := Load(Param("lds"), GP64()).(GPVirtual)
-	y := Load(Param("y"), GP64()).(GPVirtual)
-	SHLQ(U8(2), lds)
+	Doc(doc...)
+}
 
-	sets := 1
-	if rows == 1 {
-		sets = 2
-	}
-	acc := make([][]VecVirtual, rows*sets)
+// param loads a parameter of the function.
+func param(name string) GPVirtual { return Load(Param(name), GP64()).(GPVirtual) }
+
+// sums are registers for rows of sums of the columns of a panel.
+func (w width) sums(rows int) [][]VecVirtual {
+	acc := make([][]VecVirtual, rows)
 	for r := range acc {
 		acc[r] = make([]VecVirtual, w.vectors())
 		for v := range acc[r] {
 			acc[r][v] = w.register()
 		}
 	}
+	return acc
+}
+
+// beginOctets takes the octets of a block from those that are left, and begins the loop over them. Weights of an octet have so
+// many bytes.
+func beginOctets(octets, block, left, q GPVirtual, bytes int) {
+	MOVQ(block, left)
+	CMPQ(octets, left)
+	CMOVQLT(octets, left)
+	SUBQ(left, octets)
+
+	Label("octet")
+	for line := 0; line < bytes; line += 64 {
+		PREFETCHT0(Mem{Base: q, Disp: ahead + line})
+	}
+}
+
+// endOctets ends the loop, after an octet whose elements of x have xBytes.
+func endOctets(x, q, left GPVirtual, xBytes, bytes int) {
+	ADDQ(U32(xBytes), x)
+	ADDQ(U32(bytes), q)
+	DECQ(left)
+	JNE(LabelRef("octet"))
+}
+
+// endBlocks ends the loop over blocks, and the function.
+func endBlocks(octets GPVirtual) {
+	TESTQ(octets, octets)
+	JNE(LabelRef("block"))
+	VZEROUPPER()
+	RET()
+}
+
+// generate makes the kernel for a block of rows. One row has two sums for each column, to cover the latency of a multiply-add.
+func (f format) generate(w width, rows int) {
+	name := fmt.Sprintf("%sx%d%s", f.name, rows, w.name)
+	start(name, tileSignature, f.describe(name, rows)...)
+	octets := param("octets")
+	block := param("block")
+	x := param("x")
+	q := param("q")
+	scale := param("scale")
+	lds := param("lds")
+	y := param("y")
+	SHLQ(U8(2), lds)
+
+	sets := 1
+	if rows == 1 {
+		sets = 2
+	}
+	acc := w.sums(rows * sets)
 	unpack := f.unpack(w, q)
 	weights := w.register()
 	var xs []VecVirtual
@@ -175,15 +219,7 @@ func (f format) generate(w width, rows int) {
 			zero(w, acc[r][v])
 		}
 	}
-	MOVQ(block, left)
-	CMPQ(octets, left)
-	CMOVQLT(octets, left)
-	SUBQ(left, octets)
-
-	Label("octet")
-	for line := 0; line < f.octet; line += 64 {
-		PREFETCHT0(Mem{Base: q, Disp: ahead + line})
-	}
+	beginOctets(octets, block, left, q, f.octet)
 	for i := range steps {
 		at := func(r int) Mem { return Mem{Base: x, Disp: 4 * (r*steps + i)} }
 		for r := range xs {
@@ -201,10 +237,7 @@ func (f format) generate(w width, rows int) {
 			}
 		}
 	}
-	ADDQ(U32(4*rows*steps), x)
-	ADDQ(U32(f.octet), q)
-	DECQ(left)
-	JNE(LabelRef("octet"))
+	endOctets(x, q, left, 4*rows*steps, f.octet)
 
 	for v := range w.vectors() {
 		VMOVUPS(Mem{Base: scale, Disp: v * w.bytes}, weights)
@@ -219,10 +252,7 @@ func (f format) generate(w width, rows int) {
 		}
 	}
 	ADDQ(lds, scale)
-	TESTQ(octets, octets)
-	JNE(LabelRef("block"))
-	VZEROUPPER()
-	RET()
+	endBlocks(octets)
 }
 
 func main() {
