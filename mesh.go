@@ -296,9 +296,9 @@ func (c *config) several(t lowering.Target, s lowering.Setup) (lowering.Device, 
 		case err != nil:
 			return nil, err
 		case of.Name != t.Name:
-			return nil, fmt.Errorf("WithDevices: %q and %q are of different targets", c.devices[0], name)
+			return nil, fmt.Errorf("devices %q and %q are of different targets", c.devices[0], name)
 		case t.Numbered && slices.Contains(numbers[:i], number):
-			return nil, fmt.Errorf("WithDevices: %q is given twice", name)
+			return nil, fmt.Errorf("device %q is given twice", name)
 		}
 		numbers[i] = number
 	}

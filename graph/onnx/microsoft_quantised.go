@@ -4,6 +4,9 @@ import (
 	"fusec/graph"
 )
 
+// Operators of com.microsoft on quantised numbers. ONNX Runtime's quantisation writes them: those of the main domain with other
+// defaults, and elementwise operators between a dequantisation and a quantisation.
+
 func init() {
 	axis, last := []attr{intAttr("axis", 1)}, intAttr("channels_last", 0)
 	// as is an operator of the main domain, of an opset, on quantised numbers: x, its scale and zero point, and those of the result.

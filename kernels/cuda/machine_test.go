@@ -277,7 +277,7 @@ func longChips(t *testing.T) (chips []cuda.Chip) {
 // as make machine-code-long does.
 func TestMachineCode(t *testing.T) {
 	if testing.Short() {
-		t.Skip("compiling takes minutes")
+		t.Skip("under -short: compiling all forms takes minutes, and make test does it")
 	}
 	l := &machineList{t: t, whole: os.Getenv("FUSEC_LONG") != ""}
 	l.forms()

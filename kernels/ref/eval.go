@@ -86,9 +86,9 @@ func loosen(n *graph.Node, args, out []Value) {
 			return result == 0 && slices.ContainsFunc(args[1:], func(a Value) bool { return infinite(a, channel) })
 		}
 	case graph.Conv2D:
-		masked = func(int, int) bool { return !finite && op.Pad != graph.IntsOf(0, 0, 0, 0) }
+		masked = func(int, int) bool { return !finite && padded(op.Pad) }
 	case graph.SeparableConv2D:
-		masked = func(int, int) bool { return !finite && op.Pad != graph.IntsOf(0, 0, 0, 0) }
+		masked = func(int, int) bool { return !finite && padded(op.Pad) }
 	case graph.Conv2DTranspose, graph.Conv2DFilterGrad: // zeros may stand between the elements of dy
 		masked = func(int, int) bool { return !finite }
 	case graph.Dropout:
@@ -113,6 +113,8 @@ func loosen(n *graph.Node, args, out []Value) {
 		}
 	}
 }
+
+func padded(pad graph.Ints) bool { return pad != graph.IntsOf(0, 0, 0, 0) }
 
 func results(g *graph.Graph, values map[*graph.Node][]Value) (outputs, updates map[string]Value) {
 	outputs, updates = map[string]Value{}, map[string]Value{}

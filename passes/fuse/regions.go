@@ -432,10 +432,10 @@ func (r *region) takes(n, a *graph.Node) bool {
 	if r.columns[a] {
 		return false
 	}
-	switch n.Op.(type) {
-	case graph.MatMul, graph.PanelMatMul, graph.Conv2D, graph.Conv2DTranspose, graph.SeparableConv2D:
+	if anchor, _ := graph.AnchorOf(n.Op); anchor == graph.AnchorMatMul || anchor == graph.AnchorConv {
 		return false
-	case graph.Dropout:
+	}
+	if _, ok := n.Op.(graph.Dropout); ok {
 		return a != n.Args[1]
 	}
 	for i, x := range n.Args {
