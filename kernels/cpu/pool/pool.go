@@ -41,6 +41,10 @@ const (
 	// spinLimit bounds how often a goroutine polls before it sleeps: some tens of microseconds, longer than the serial
 	// code between two runs of one kernel.
 	spinLimit = 1 << 13
+	// settleLimit bounds how often a caller polls for its last helper before it sleeps: longer than most items take. It does
+	// not call runtime.Gosched meanwhile: a caller that C has called is bound to its thread, and Gosched would give its
+	// processor to another thread and wait until that one gives it back, which takes longer than the item.
+	settleLimit = 1 << 16
 	// spinYield is the number of polls between two calls of runtime.Gosched, which give the core to other goroutines.
 	spinYield = 1 << 9
 
@@ -182,11 +186,10 @@ func (p *Pool) settle() {
 	if p.state.And(^uint64(openBit))&openBit == 0 {
 		return // it was never opened
 	}
-	for spins := range spinLimit {
+	for range settleLimit {
 		if p.state.Load()&activeMask == 0 {
 			return
 		}
-		yield(spins)
 	}
 	for {
 		s := p.state.Load()

@@ -312,3 +312,19 @@ func BenchmarkRun(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRunFromC has a caller that is bound to its thread, as one that C has called, and items of some 20 µs, the last of
+// which ends after the caller's own.
+func BenchmarkRunFromC(b *testing.B) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	p := New(2)
+	defer p.Close()
+	spin := taskFunc(func(_, item int) {
+		for end := time.Now().Add(time.Duration(20+5*item) * time.Microsecond); time.Now().Before(end); {
+		}
+	})
+	for b.Loop() {
+		p.Run(2, spin)
+	}
+}
