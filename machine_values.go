@@ -197,7 +197,7 @@ func (in *machineInput) bind(p *Program) error {
 			switch {
 			case in.frozen || in.steps && !in.synced:
 				return nil // the program has what counts
-			case in.steps:
+			case in.steps || p.cfg.group != nil: // of which each participant may have a part
 				return in.set(p)
 			}
 			return p.exe.Bind(in.buffer, in.tensor) // which has been looked at before

@@ -220,7 +220,7 @@ func (p *Program) agree() error {
 	return nil
 }
 
-// part is what this participant keeps of a value that is given for a buffer.
+// part is what this participant keeps of a value that is given for a buffer. Of an input it is in memory that the next value gets.
 func (p *Program) part(buffer int, t *graph.Tensor) (*graph.Tensor, error) {
 	b := &p.program.Buffers[buffer]
 	if p.cfg.group == nil || t.Type == b.Type || b.Sharding.Over() == 0 {
@@ -231,7 +231,18 @@ func (p *Program) part(buffer int, t *graph.Tensor) (*graph.Tensor, error) {
 		return nil, fmt.Errorf("%s %q is %v, of which this participant has %v; it was given a value of type %v",
 			b.Role, b.Name, whole, b.Type, t.Type)
 	}
-	return b.Sharding.Part(p.program.Mesh, t, p.cfg.group.Rank())
+	if b.Role != lowering.Input {
+		return b.Sharding.Part(p.program.Mesh, t, p.cfg.group.Rank())
+	}
+	part := p.parts[buffer]
+	if part == nil {
+		if p.parts == nil {
+			p.parts = map[int]*graph.Tensor{}
+		}
+		part = graph.NewTensor(b.Type)
+		p.parts[buffer] = part
+	}
+	return part, b.Sharding.Take(p.program.Mesh, t, part, p.cfg.group.Rank())
 }
 
 // Whole is the present value of a state, or of a parameter that the graph updates, with the parts of all participants, who
@@ -259,6 +270,27 @@ func (p *Program) Whole(name string) (*graph.Tensor, error) {
 		}
 	}
 	return whole, nil
+}
+
+// Piece says where this participant's part of a parameter or state lies in the whole value, so that a checkpoint of several
+// participants can be written and read: package [fusec/graph/checkpoint]. The part is what [Program.State] gives; nil makes one of
+// zeros, which can be filled and given to [Program.Set]. In a program that runs alone, or by [WithDevices], it is the whole value.
+func (p *Program) Piece(name string, part *graph.Tensor) (graph.Piece, error) {
+	i, ok := p.named[name]
+	if !ok || p.program.Buffers[i].Role == lowering.Input {
+		return graph.Piece{}, fmt.Errorf("the program has no parameter or state %q", name)
+	}
+	t := p.bound(i)
+	switch {
+	case part == nil:
+		part = graph.NewTensor(t)
+	case part.Type != t:
+		return graph.Piece{}, fmt.Errorf("this participant has a part of %q of type %v, not %v", name, t, part.Type)
+	}
+	if p.cfg.group == nil {
+		return graph.Piece{Tensor: part, Whole: t.Shape, Copies: 1}, nil
+	}
+	return p.program.Buffers[i].Sharding.Piece(p.program.Mesh, part, p.cfg.group.Rank()), nil
 }
 
 // abort tells the other participants of an error of this one, unless it came from them.

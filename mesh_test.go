@@ -288,6 +288,53 @@ func TestGroupFails(t *testing.T) {
 	}
 }
 
+// TestPiece says where a participant's part of a value lies, and which values have one.
+func TestPiece(t *testing.T) {
+	g := network(t)
+	adam := fusec.CompileOption(fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(1e-2)}))
+	look := func(p *fusec.Program, rows int) error {
+		w := graph.NewTensor(graph.TypeOf(graph.F32, 12, 16))
+		if err := p.Set("w1", w); err != nil {
+			return err
+		}
+		part, err := p.State("w1")
+		if err != nil {
+			return err
+		}
+		for _, tensor := range []*graph.Tensor{part, nil} {
+			piece, err := p.Piece("w1", tensor)
+			if err != nil {
+				return err
+			}
+			if piece.Whole != w.Type.Shape || piece.Type.Shape != graph.ShapeOf(rows, 16) || piece.Copies != 1 || piece.At[0]%rows != 0 {
+				return fmt.Errorf("a piece of shape %v at %v, one of %d", piece.Type.Shape, piece.At, piece.Copies)
+			}
+		}
+		for _, name := range []string{"x", "w3"} {
+			if _, err := p.Piece(name, nil); err == nil || !strings.Contains(err.Error(), "has no parameter or state") {
+				return fmt.Errorf("error %v of %s", err, name)
+			}
+		}
+		_, err = p.Piece("w1", graph.NewTensor(graph.TypeOf(graph.F32, 1, 16)))
+		if err == nil || !strings.Contains(err.Error(), "\"w1\"") {
+			return fmt.Errorf("error %v of a part of another type", err)
+		}
+		return nil
+	}
+	opts := []fusec.CompileOption{adam, fusec.WithZeRO(3)}
+	if err := together(t, g, 2, opts, func(p *fusec.Program) error { return look(p, 6) }); err != nil {
+		t.Error(err)
+	}
+	p, err := fusec.Compile(g, adam, fusec.WithZeRO(3), devices(2, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := look(p, 12); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMeshRefused names what does not fit.
 func TestMeshRefused(t *testing.T) {
 	g := network(t)
@@ -322,65 +369,106 @@ func TestMeshRefused(t *testing.T) {
 	}
 }
 
-// TestDevicesMachine trains a Gorgonia graph on several devices as on one, with an optimiser and with a solver of Gorgonia's, with
-// values that change in place.
+// trainedMachine is the costs of some steps of a Gorgonia graph on batches of some samples, whose values change in place, and the
+// weights at the end. Its machine changes the weights itself if own, else a solver of Gorgonia's does.
+func trainedMachine(t testing.TB, samples int, own bool, opts ...gorgonia.VMOpt) (got [][]float64, m *fusec.Machine) {
+	b := newNet(tensor.Float64)
+	x := b.node("x", samples, 5)
+	h, w1, b1 := b.linear("first", x, 5, 8)
+	y, w2, b2 := b.linear("second", must(gorgonia.Tanh(h)), 8, 4)
+	cost := must(gorgonia.Mean(must(gorgonia.Square(y))))
+	wrt := gorgonia.Nodes{w1, b1, w2, b2}
+	if _, err := gorgonia.Grad(cost, wrt...); err != nil {
+		t.Error(err)
+		return nil, nil
+	}
+	if own {
+		opts = append(opts, fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(0.01)}))
+	} else {
+		opts = append(opts, gorgonia.BindDualValues(wrt...))
+	}
+	m = fusec.NewMachine(b.g, opts...)
+	defer func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	solver := gorgonia.NewVanillaSolver(gorgonia.WithLearnRate(0.1))
+	batch := b.value(0, 1, samples, 5)
+	gorgonia.WithValue(batch)(x)
+	for step := range 4 {
+		batch.Float64s()[0] = float64(step)
+		if step == 2 && own { // a weight that the user changes
+			if err := m.Sync(); err != nil {
+				t.Error(err)
+			}
+			w1.Value().Data().([]float64)[3] = 0.25
+		}
+		if step == 3 { // another value
+			gorgonia.WithValue(b.value(0, 1, samples, 5))(x)
+		}
+		m.Reset()
+		if err := m.RunAll(); err != nil {
+			t.Errorf("step %d: %v", step, err)
+			return nil, m
+		}
+		if !own {
+			if err := solver.Step(gorgonia.NodesToValueGrads(wrt)); err != nil {
+				t.Error(err)
+			}
+		}
+		got = append(got, []float64{cost.Value().Data().(float64)})
+	}
+	if err := m.Sync(); err != nil {
+		t.Error(err)
+	}
+	for _, n := range wrt {
+		got = append(got, slices.Clone(n.Value().Data().([]float64)))
+	}
+	return got, m
+}
+
+// TestDevicesMachine trains a Gorgonia graph on several devices, and in a group, as on one, with an optimiser and with a solver of
+// Gorgonia's. Batches that cannot be split evenly are whole on each.
 func TestDevicesMachine(t *testing.T) {
-	names := []string{"alone", "processors", "GPUs"}
+	three := []gorgonia.VMOpt{fusec.WithDevices("cpu", "cpu", "cpu"), fusec.WithVerify()}
 	for _, own := range []bool{true, false} {
-		var want [][]float64
-		for _, on := range names {
-			b := newNet(tensor.Float64)
-			x := b.node("x", 6, 5)
-			h, w1, b1 := b.linear("first", x, 5, 8)
-			y, w2, b2 := b.linear("second", must(gorgonia.Tanh(h)), 8, 4)
-			cost := must(gorgonia.Mean(must(gorgonia.Square(y))))
-			wrt := gorgonia.Nodes{w1, b1, w2, b2}
-			if _, err := gorgonia.Grad(cost, wrt...); err != nil {
-				t.Fatal(err)
-			}
-			var opts []gorgonia.VMOpt
-			switch on {
-			case "processors":
-				opts = append(opts, fusec.WithDevices("cpu", "cpu", "cpu"), fusec.WithVerify())
-			case "GPUs":
-				opts = append(opts, emulated(t), fusec.WithDevices("cuda:0", "cuda:1"))
-			}
-			if own {
-				opts = append(opts, fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(0.01)}))
-			} else {
-				opts = append(opts, gorgonia.BindDualValues(wrt...))
-			}
-			m := machine(t, b.g, opts...)
-			solver := gorgonia.NewVanillaSolver(gorgonia.WithLearnRate(0.1))
-			batch := b.value(0, 1, 6, 5)
-			gorgonia.WithValue(batch)(x)
-			var got [][]float64
-			for step := range 4 {
-				batch.Float64s()[0] = float64(step)
-				if step == 2 && own { // a weight that the user changes
-					synced(t, m)
-					w1.Value().Data().([]float64)[3] = 0.25
+		for _, samples := range []int{6, 7, 1} {
+			want, _ := trainedMachine(t, samples, own)
+			compare := func(on string, got [][]float64, m *fusec.Machine) {
+				t.Helper()
+				if len(got) != len(want) {
+					t.Fatalf("%s: %d results", on, len(got))
 				}
-				run(t, m)
-				if !own {
-					if err := solver.Step(gorgonia.NodesToValueGrads(wrt)); err != nil {
-						t.Fatal(err)
+				for i, w := range want {
+					sameFloats(t, on, got[i], w, 1e-6)
+				}
+				program := fmt.Sprint(m.Program().Lowered())
+				whole := strings.Contains(fmt.Sprint(m.Trace().Stages), "nothing is split: each participant computes everything")
+				if even := samples == 6; strings.Contains(program, "all_reduce") != even || whole == even {
+					t.Errorf("%s: %d samples are split or not: %v\n%s", on, samples, whole, program)
+				}
+			}
+			got, m := trainedMachine(t, samples, own, three...)
+			compare("processors", got, m)
+			if samples == 6 {
+				got, m = trainedMachine(t, samples, own, emulated(t), fusec.WithDevices("cuda:0", "cuda:1"))
+				compare("GPUs", got, m)
+			}
+			var all sync.WaitGroup
+			const n = 2
+			results, machines := make([][][]float64, n), make([]*fusec.Machine, n)
+			for r, transport := range group.Local(n, 2*time.Minute) {
+				all.Go(func() {
+					g := group.New(transport)
+					if results[r], machines[r] = trainedMachine(t, samples, own, fusec.WithGroup(g), fusec.WithWorkers(1)); results[r] == nil {
+						g.Abort(errors.New("this one has failed"))
 					}
-				}
-				got = append(got, []float64{cost.Value().Data().(float64)})
+				})
 			}
-			synced(t, m)
-			for _, n := range wrt {
-				got = append(got, slices.Clone(n.Value().Data().([]float64)))
-			}
-			if on != "alone" && !strings.Contains(m.Program().Lowered().String(), "all_reduce") {
-				t.Errorf("%s: no all_reduce in\n%v", on, m.Program().Lowered())
-			}
-			if want == nil {
-				want = got
-			}
-			for i, w := range want {
-				sameFloats(t, on, got[i], w, 1e-6)
+			all.Wait()
+			for r := range n {
+				compare("a group", results[r], machines[r])
 			}
 		}
 	}

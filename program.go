@@ -32,6 +32,7 @@ type Program struct {
 	own map[int]*graph.Tensor
 	// what Prefetch copied, on devices that do not copy by themselves
 	ahead   map[int]*graph.Tensor
+	parts   map[int]*graph.Tensor                                                    // of inputs that a group has split
 	stepper *stepper                                                                 // of a program with an optimiser
 	synced  [1]int                                                                   // the buffer that sync asks for
 	watcher *watch.Watcher                                                           // or nil

@@ -311,29 +311,11 @@ func (s Sharding) fits(m Mesh, whole, part *Tensor) error {
 // rows calls f for each row of a part: where it begins in the part and in the whole value, and its length, in bytes.
 func (s Sharding) rows(m Mesh, of Type, rank int, f func(local, whole, n int)) {
 	local, strides, size := s.Local(m, of.Shape), of.Shape.Strides(), of.DType.Size()
-	at, last := 0, of.Shape.Rank()-1
-	for i := range of.Shape.Rank() {
-		if s.Split[i] != 0 {
-			_, place := m.Ranks(s.Split[i], rank)
-			at += place * local.At(i) * strides[i]
-		}
+	at, begin := s.place(m, local, rank), 0
+	for i, stride := range strides {
+		begin += at[i] * stride
 	}
-	row, index := 1, make([]int, max(last, 0))
-	if last >= 0 {
-		row = local.At(last)
-	}
-	for i := 0; i < local.Elems(); i += row {
-		f(i*size, at*size, row*size)
-		for k := last - 1; k >= 0; k-- {
-			index[k]++
-			at += strides[k]
-			if index[k] < local.At(k) {
-				break
-			}
-			at -= index[k] * strides[k]
-			index[k] = 0
-		}
-	}
+	rows(local, local.Strides(), strides, 0, begin, func(i, j, n int) { f(i*size, j*size, n*size) })
 }
 
 // checkSharding reports a sharding that a node cannot have: a source alone has one, and the others follow.

@@ -4,9 +4,9 @@
 //	mpirun -n 2 bin/group --folder run
 //	fusec launch --devices 2 -- bin/group --target cuda
 //
-// Started alone it has one participant. It stores a checkpoint after each step, from which the next start goes on, also on
-// another number of participants. On target cuda each process has a GPU. --zero splits the optimiser's moments (1) and the
-// parameters, too (3).
+// Started alone it has one participant. It stores a checkpoint after each step, of which each participant writes a part, and from
+// which the next start goes on, also on another number of participants. On target cuda each process has a GPU. --zero splits the
+// optimiser's moments (1) and the parameters, too (3).
 package main
 
 import (
@@ -70,7 +70,7 @@ func run(target string, steps int64, folder string, zero int) (err error) {
 		return err
 	}
 	defer p.Close()
-	first, err := begin(p, model, folder)
+	first, err := begin(g, p, model, folder)
 	if err != nil {
 		return err
 	}
@@ -80,20 +80,23 @@ func run(target string, steps int64, folder string, zero int) (err error) {
 		if err != nil {
 			return err
 		}
-		s, err := state(p, model, step)
-		if err != nil {
-			return err
-		}
-		if g.Rank() != 0 {
-			continue
-		}
 		h := fnv.New64a()
 		for _, w := range weights(model) {
-			h.Write(s.Params[w.Name].Bytes())
+			t, err := p.Whole(w.Name) // all join their parts, in the same order
+			if err != nil {
+				return err
+			}
+			h.Write(t.Bytes())
 		}
-		fmt.Printf("step %d of %d participants: cost %.6f, weights %016x\n", step, g.Size(), out["cost"].Float(0), h.Sum64())
+		if g.Rank() == 0 {
+			fmt.Printf("step %d of %d participants: cost %.6f, weights %016x\n", step, g.Size(), out["cost"].Float(0), h.Sum64())
+		}
 		if folder != "" {
-			if _, err := (checkpoint.Dir{Path: folder, Keep: 2}).Save(s); err != nil {
+			own, err := pieces(p, model, p.State)
+			if err != nil {
+				return err
+			}
+			if _, err := (checkpoint.Dir{Path: folder, Keep: 2}).SavePieces(g.All(), &checkpoint.State{Step: step}, own); err != nil {
 				return err
 			}
 		}
@@ -150,13 +153,17 @@ func weights(g *graph.Graph) []*graph.Node {
 }
 
 // begin gives weights and moments the values of the last checkpoint, or their first ones. It returns the steps done.
-func begin(p *fusec.Program, g *graph.Graph, folder string) (int64, error) {
+func begin(g *group.Group, p *fusec.Program, model *graph.Graph, folder string) (int64, error) {
 	if folder != "" {
-		last, err := checkpoint.Dir{Path: folder}.Latest()
+		own, err := pieces(p, model, func(string) (*graph.Tensor, error) { return nil, nil })
+		if err != nil {
+			return 0, err
+		}
+		last, err := checkpoint.Dir{Path: folder}.LatestPieces(g.All(), own)
 		if err == nil {
-			for _, values := range []map[string]*graph.Tensor{last.Params, last.State.State} {
-				for name, t := range values {
-					if err := p.Set(name, t); err != nil {
+			for _, values := range []map[string]graph.Piece{own.Params, own.State} {
+				for name, piece := range values {
+					if err := p.Set(name, piece.Tensor); err != nil {
 						return 0, err
 					}
 				}
@@ -168,7 +175,7 @@ func begin(p *fusec.Program, g *graph.Graph, folder string) (int64, error) {
 		}
 	}
 	r := rand.New(rand.NewPCG(2, 3))
-	for _, w := range weights(g) {
+	for _, w := range weights(model) {
 		t := graph.NewTensor(w.Type)
 		for i := range t.Type.Shape.Elems() {
 			t.SetFloat(i, 0.1*r.NormFloat64())
@@ -180,19 +187,22 @@ func begin(p *fusec.Program, g *graph.Graph, folder string) (int64, error) {
 	return 0, nil
 }
 
-// state is all that training goes on from. All participants join their parts, in the same order.
-func state(p *fusec.Program, g *graph.Graph, step int64) (*checkpoint.State, error) {
-	s := &checkpoint.State{Params: map[string]*graph.Tensor{}, State: map[string]*graph.Tensor{}, Step: step}
-	var err error
-	for _, w := range weights(g) {
-		if s.Params[w.Name], err = p.Whole(w.Name); err != nil {
-			return nil, err
+// pieces are the participant's parts of all that training goes on from.
+func pieces(p *fusec.Program, model *graph.Graph, value func(string) (*graph.Tensor, error)) (checkpoint.Pieces, error) {
+	own := checkpoint.Pieces{Params: map[string]graph.Piece{}, State: map[string]graph.Piece{}}
+	add := func(to map[string]graph.Piece, name string) error {
+		part, err := value(name)
+		if err == nil {
+			to[name], err = p.Piece(name, part)
 		}
+		return err
+	}
+	var err error
+	for _, w := range weights(model) {
+		err = errors.Join(err, add(own.Params, w.Name))
 	}
 	for _, name := range p.States() {
-		if s.State[name], err = p.Whole(name); err != nil {
-			return nil, err
-		}
+		err = errors.Join(err, add(own.State, name))
 	}
-	return s, nil
+	return own, err
 }

@@ -7,6 +7,9 @@
 //
 // [Dir] numbers the checkpoints of a run in a folder, keeps the newest few and finds the newest one that is intact.
 //
+// The participants of a group write a checkpoint together with [Dir.SavePieces]: each a file of the parts of values that it has.
+// [Dir.LatestPieces] reads it, or one in a single file, on any number of participants with any parts; [Load] joins whole values.
+//
 // The tensors of a file are named param/NAME and state/NAME, and everything else is in its metadata. Other programs
 // read it like any safetensors file.
 package checkpoint
@@ -29,17 +32,22 @@ type State struct {
 	// Position is the position of the data: the value of the loader's Position when Step steps were done.
 	Position int64
 	Meta     map[string]string // the user's, such as the learning rate; UTF-8
+
+	parts []string // of a checkpoint in several files: their checksums
 }
 
 // role is a kind of tensor in a checkpoint.
 type role struct {
 	name, prefix string
 	of           func(*State) *map[string]*graph.Tensor
+	pieces       func(*Pieces) map[string]graph.Piece
 }
 
 var roles = []role{
-	{"parameter", "param/", func(s *State) *map[string]*graph.Tensor { return &s.Params }},
-	{"state", "state/", func(s *State) *map[string]*graph.Tensor { return &s.State }},
+	{"parameter", "param/", func(s *State) *map[string]*graph.Tensor { return &s.Params },
+		func(p *Pieces) map[string]graph.Piece { return p.Params }},
+	{"state", "state/", func(s *State) *map[string]*graph.Tensor { return &s.State },
+		func(p *Pieces) map[string]graph.Piece { return p.State }},
 }
 
 // maxErrors bounds how many misfits are listed.
@@ -95,7 +103,10 @@ type place struct {
 }
 
 // compare lists the differences between the checkpoint and a model, by role and name.
-func (s *State) compare(want [2]map[string]place) error {
+func (s *State) compare(want [2]map[string]place) error { return s.differences(want, check) }
+
+// differences is compare with another check of tensors.
+func (s *State) differences(want [2]map[string]place, check func(*graph.Tensor) error) error {
 	var errs []error
 	for i, r := range roles {
 		have := *r.of(s)

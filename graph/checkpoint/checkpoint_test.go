@@ -155,6 +155,7 @@ func TestLoadRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		meta[checksumKey] = crcPrefix + crcZeros
 		change(meta)
 		path := filepath.Join(dir, name)
 		if err := safetensors.WriteFile(path, tensors, meta); err != nil {
@@ -180,8 +181,8 @@ func TestLoadRefuses(t *testing.T) {
 	one := []float32{1}
 	for _, c := range []struct{ path, want string }{
 		{write("plain", nil, func(m map[string]string) { clear(m) }), "has no checksum: is it a checkpoint?"},
-		{sealed("future", nil, func(m map[string]string) { m[formatKey] = "fusec.checkpoint/2" }),
-			`its format is "fusec.checkpoint/2"`},
+		{sealed("future", nil, func(m map[string]string) { m[formatKey] = "fusec.checkpoint/3" }),
+			`its format is "fusec.checkpoint/3"`},
 		{sealed("step", nil, func(m map[string]string) { m[stepKey] = "many" }), `parsing "many"`},
 		{sealed("role", []safetensors.Tensor{{Name: "w", Shape: []int{1}, Data: one}}, same),
 			`tensor "w" is neither a parameter nor state`},

@@ -48,19 +48,29 @@ func (d Dir) Save(s *State) (path string, err error) {
 	if err := os.MkdirAll(d.Path, 0o777); err != nil {
 		return "", err
 	}
-	files, _, err := d.list()
+	number, err := d.next()
 	if err != nil {
 		return "", err
 	}
-	number := uint64(1)
-	if len(files) > 0 {
-		number = files[0].number + 1
-	}
-	path = filepath.Join(d.Path, fmt.Sprintf("%06d-step-%d%s", number, s.Step, extension))
+	path = d.named(number, s.Step)
 	if err := Save(path, s); err != nil {
 		return "", err
 	}
 	return path, d.prune()
+}
+
+// next is the number of the next checkpoint.
+func (d Dir) next() (uint64, error) {
+	files, _, err := d.list()
+	if err != nil || len(files) == 0 {
+		return 1, err
+	}
+	return files[0].number + 1, nil
+}
+
+// named is the path of a checkpoint.
+func (d Dir) named(number uint64, step int64) string {
+	return filepath.Join(d.Path, fmt.Sprintf("%06d-step-%d%s", number, step, extension))
 }
 
 // Latest loads the newest checkpoint that is intact. Newer ones that are damaged are skipped and reported in Skipped. A
@@ -91,7 +101,10 @@ func (d Dir) Latest() (*Found, error) {
 
 const extension = ".safetensors"
 
-var fileName = regexp.MustCompile(`^(\d{6,19})-step-\d+\` + extension + `$`)
+var (
+	fileName = regexp.MustCompile(`^(\d{6,19})-step-\d+\` + extension + `$`)
+	partName = regexp.MustCompile(`^(\d{6,19}-step-\d+)\.part-\d+-of-\d+\` + extension + `$`)
+)
 
 // numbered is a checkpoint in a folder.
 type numbered struct {
@@ -99,8 +112,9 @@ type numbered struct {
 	number uint64
 }
 
-// list returns the checkpoints, newest first, and the temporary files of checkpoints. It ignores other files.
-func (d Dir) list() (files []numbered, temporary []string, err error) {
+// list returns the checkpoints, newest first, and the files of checkpoints that are not whole: temporary ones, and parts without
+// the file that lists them. It ignores other files.
+func (d Dir) list() (files []numbered, rest []string, err error) {
 	entries, err := os.ReadDir(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
@@ -108,35 +122,51 @@ func (d Dir) list() (files []numbered, temporary []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	var parts [][2]string // each with the name of the file that lists it
 	for _, e := range entries {
 		name := e.Name()
-		if base, ok := atomicfile.Temporary(name); ok && fileName.MatchString(base) {
-			temporary = append(temporary, name)
+		if base, ok := atomicfile.Temporary(name); ok && (fileName.MatchString(base) || partName.MatchString(base)) {
+			rest = append(rest, name)
+		}
+		if m := partName.FindStringSubmatch(name); m != nil {
+			parts = append(parts, [2]string{name, m[1] + extension})
 		}
 		if m := fileName.FindStringSubmatch(name); m != nil {
 			n, _ := strconv.ParseUint(m[1], 10, 64) // 19 digits fit
 			files = append(files, numbered{name, n})
 		}
 	}
+	for _, p := range parts {
+		if !slices.ContainsFunc(files, func(f numbered) bool { return f.name == p[1] }) {
+			rest = append(rest, p[0])
+		}
+	}
 	slices.SortFunc(files, func(a, b numbered) int {
 		return cmp.Or(cmp.Compare(b.number, a.number), cmp.Compare(b.name, a.name))
 	})
-	return files, temporary, nil
+	return files, rest, nil
 }
 
-// prune removes old checkpoints and temporary files.
+// prune removes old checkpoints, and what killed processes have left. The file that lists parts goes before them.
 func (d Dir) prune() error {
-	files, temporary, err := d.list()
+	files, _, err := d.list()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, name := range temporary {
-		errs = append(errs, atomicfile.RemoveAbandoned(filepath.Join(d.Path, name)))
-	}
 	if d.Keep > 0 {
 		for _, f := range files[min(d.Keep, len(files)):] {
 			errs = append(errs, os.Remove(filepath.Join(d.Path, f.name)))
+		}
+	}
+	_, rest, err := d.list()
+	errs = append(errs, err)
+	for _, name := range rest {
+		path := filepath.Join(d.Path, name)
+		if partName.MatchString(name) {
+			errs = append(errs, os.Remove(path))
+		} else {
+			errs = append(errs, atomicfile.RemoveAbandoned(path))
 		}
 	}
 	return errors.Join(errs...)

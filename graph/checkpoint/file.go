@@ -25,10 +25,21 @@ const (
 	positionKey = "position"
 	checksumKey = "checksum"
 	metaPrefix  = "meta/"
+
+	// Of a checkpoint whose values are in other files: the checksum of each of these, by the participant that wrote it.
+	partKey = "part/"
+	// Of a part of a value: where it begins along each axis of the whole value, and the shape of that, by the name of the tensor.
+	atPrefix    = "at/"
+	wholePrefix = "whole/"
 )
 
-// format names the layout that is written and read.
-const format = "fusec.checkpoint/1"
+// The formats that are written and read: of a checkpoint in one file, of the file that lists those of several participants, and of
+// these.
+const (
+	format        = "fusec.checkpoint/1"
+	formatOfParts = "fusec.checkpoint/2"
+	formatOfPart  = "fusec.checkpoint.part/1"
+)
 
 // ErrDamaged is wrapped by the error of [Load] for a file that is truncated or was changed after it was saved.
 var ErrDamaged = errors.New("the checkpoint is damaged")
@@ -55,18 +66,25 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// write writes the file twice: first to compute the checksum, then to w.
 func (s *State) write(w io.Writer) error {
 	tensors, meta, err := s.contents()
 	if err != nil {
 		return err
 	}
+	_, err = write(w, tensors, meta)
+	return err
+}
+
+// write writes a file twice: first to compute the checksum, which it returns, then to w.
+func write(w io.Writer, tensors []safetensors.Tensor, meta map[string]string) (checksum string, err error) {
+	meta[checksumKey] = crcPrefix + crcZeros
 	sum := crc32.New(castagnoli)
 	if err := safetensors.Write(sum, tensors, meta); err != nil {
-		return err
+		return "", err
 	}
-	meta[checksumKey] = crcPrefix + fmt.Sprintf("%08x", sum.Sum32())
-	return safetensors.Write(w, tensors, meta)
+	checksum = crcPrefix + fmt.Sprintf("%08x", sum.Sum32())
+	meta[checksumKey] = checksum
+	return checksum, safetensors.Write(w, tensors, meta)
 }
 
 // contents is the content of the file, with zeros for the checksum.
@@ -87,7 +105,12 @@ func (s *State) contents() (tensors []safetensors.Tensor, meta map[string]string
 		stepKey:     strconv.FormatInt(s.Step, 10),
 		seedKey:     strconv.FormatUint(s.Seed, 10),
 		positionKey: strconv.FormatInt(s.Position, 10),
-		checksumKey: crcPrefix + crcZeros,
+	}
+	if s.parts != nil {
+		meta[formatKey] = formatOfParts
+		for i, sum := range s.parts {
+			meta[partKey+strconv.Itoa(i)] = sum
+		}
 	}
 	for k, v := range s.Meta {
 		meta[metaPrefix+k] = v
@@ -99,26 +122,39 @@ func (s *State) contents() (tensors []safetensors.Tensor, meta map[string]string
 // truncated or changed.
 func Load(path string) (*State, error) {
 	s, err := load(path)
+	if err == nil && s.parts != nil {
+		err = s.join(path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("loading the checkpoint %s: %w", path, err)
 	}
 	return s, nil
 }
 
-func load(path string) (*State, error) {
-	f, err := os.Open(path)
+// load reads a file by itself. The values of several participants are in other files; see [State.join].
+func load(path string) (s *State, err error) {
+	err = open(path, func(f *os.File, size int64) error {
+		s, err = read(f, size)
+		return err
+	})
+	return s, err
+}
+
+// open calls f with a file and its size.
+func open(path string, f func(file *os.File, size int64) error) error {
+	file, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer f.Close()
-	info, err := f.Stat()
+	defer file.Close()
+	info, err := file.Stat()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
+		return errors.New("it is not a regular file")
 	}
-	return read(f, info.Size())
+	return f(file, info.Size())
 }
 
 // read reads a checkpoint of size bytes.
@@ -132,8 +168,8 @@ func read(r io.ReaderAt, size int64) (*State, error) {
 		return nil, damaged(err)
 	}
 	// The checksum is right: from here on the file is known to be as written.
-	if meta[formatKey] != format {
-		return nil, fmt.Errorf("its format is %q, not %q", meta[formatKey], format)
+	if f := meta[formatKey]; f != format && f != formatOfParts {
+		return nil, fmt.Errorf("its format is %q, not %q or %q", f, format, formatOfParts)
 	}
 	s := &State{}
 	var errs [3]error
@@ -149,6 +185,11 @@ func read(r io.ReaderAt, size int64) (*State, error) {
 			s.Meta[name] = v
 		}
 	}
+	if meta[formatKey] == formatOfParts {
+		if s.parts, err = partsOf(meta); err != nil {
+			return nil, err
+		}
+	}
 	return s, s.readTensors(f)
 }
 
@@ -158,37 +199,51 @@ func (s *State) readTensors(f *safetensors.Reader) error {
 		*r.of(s) = map[string]*graph.Tensor{}
 	}
 	for _, info := range f.Tensors() {
-		var to map[string]*graph.Tensor
-		name := ""
-		for _, r := range roles {
-			if rest, ok := strings.CutPrefix(info.Name, r.prefix); ok {
-				to, name = *r.of(s), rest
-			}
-		}
-		switch {
-		case to == nil:
-			return fmt.Errorf("tensor %q is neither a parameter nor state", info.Name)
-		case len(info.Shape) > graph.MaxRank:
-			return fmt.Errorf("tensor %q has %d axes, more than %d", info.Name, len(info.Shape), graph.MaxRank)
-		}
-		d, ok := dtypes[info.DType]
-		if !ok {
-			return fmt.Errorf("tensor %q has elements of dtype %s, which no checkpoint has", info.Name, info.DType)
-		}
-		t := graph.TypeOf(d, info.Shape...)
-		if err := t.Shape.Check(); err != nil {
-			return fmt.Errorf("tensor %q: %w", info.Name, err)
-		}
-		data, err := f.Read(info.Name)
-		if d.Is16() {
-			data, err = f.ReadBits(info.Name)
-		}
+		r, name, t, err := typeOf(info)
 		if err != nil {
 			return err
 		}
-		to[name] = &graph.Tensor{Type: t, Data: data}
+		if (*r.of(s))[name], err = tensorOf(f, info, t); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// typeOf is the role, the name and the type of a tensor in a file.
+func typeOf(info safetensors.Info) (of *role, name string, t graph.Type, err error) {
+	for i := range roles {
+		if rest, ok := strings.CutPrefix(info.Name, roles[i].prefix); ok {
+			of, name = &roles[i], rest
+		}
+	}
+	switch {
+	case of == nil:
+		return nil, "", t, fmt.Errorf("tensor %q is neither a parameter nor state", info.Name)
+	case len(info.Shape) > graph.MaxRank:
+		return nil, "", t, fmt.Errorf("tensor %q has %d axes, more than %d", info.Name, len(info.Shape), graph.MaxRank)
+	}
+	d, ok := dtypes[info.DType]
+	if !ok {
+		return nil, "", t, fmt.Errorf("tensor %q has elements of dtype %s, which no checkpoint has", info.Name, info.DType)
+	}
+	t = graph.TypeOf(d, info.Shape...)
+	if err := t.Shape.Check(); err != nil {
+		return nil, "", t, fmt.Errorf("tensor %q: %w", info.Name, err)
+	}
+	return of, name, t, nil
+}
+
+// tensorOf reads a tensor of a file.
+func tensorOf(f *safetensors.Reader, info safetensors.Info, t graph.Type) (*graph.Tensor, error) {
+	data, err := f.Read(info.Name)
+	if t.DType.Is16() {
+		data, err = f.ReadBits(info.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &graph.Tensor{Type: t, Data: data}, nil
 }
 
 // dtypes are the dtypes of the file that store a tensor's elements without conversion.
