@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -142,7 +143,16 @@ func TestKilled(t *testing.T) {
 // child is the last process that another one has started.
 func child(t *testing.T, parent int) int {
 	t.Helper()
-	last := 0
+	list := children(t, parent)
+	if len(list) == 0 {
+		t.Fatal("mpirun has started no process")
+	}
+	return list[len(list)-1]
+}
+
+// children are the processes that another one has started and that run, in their order.
+func children(t *testing.T, parent int) (pids []int) {
+	t.Helper()
 	list, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		t.Fatal(err)
@@ -153,13 +163,11 @@ func child(t *testing.T, parent int) int {
 			continue
 		}
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) && fields[0] != "Z" {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			last = max(last, pid)
+			pids = append(pids, pid)
 		}
 	}
-	if last == 0 {
-		t.Fatal("mpirun has started no process")
-	}
-	return last
+	slices.Sort(pids)
+	return pids
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -73,12 +74,17 @@ func functions(handle uintptr, name string) (*library, error) {
 	return l, nil
 }
 
-// transport is this process among those that were started together. All calls of the library come from one thread.
+// transport is this process among those that were started together. All calls of the library come from one thread. A call may never
+// return if another process dies meanwhile: in MPI_Init and MPI_Finalize, which wait for all, or where a process has died that
+// held a lock in memory of both. Then the thread is given up.
 type transport struct {
 	l          *library
 	rank, size int
 	patience   time.Duration
 	calls      chan func()
+	seen       atomic.Int64 // how often the thread has been seen outside of the library
+	awaits     atomic.Int64 // a participant for which an exchange waits
+	stuck      error        // why the thread was given up
 	lost       error
 	once       sync.Once
 	pins       runtime.Pinner
@@ -95,6 +101,11 @@ func open(patience time.Duration) (*transport, error) {
 		joined.Unlock()
 		return nil, err
 	}
+	return start(l, patience)
+}
+
+// start begins the use of a library, on a thread of its own.
+func start(l *library, patience time.Duration) (*transport, error) {
 	t := &transport{l: l, patience: patience, calls: make(chan func())}
 	go func() {
 		runtime.LockOSThread()
@@ -102,18 +113,40 @@ func open(patience time.Duration) (*transport, error) {
 			call()
 		}
 	}()
-	t.do(func() { err = t.begin() })
+	var err error
+	if stuck := t.do("MPI_Init", func() { err = t.begin() }); stuck != nil {
+		return nil, stuck
+	}
 	return t, err
 }
 
-// do runs a function on the thread of the library.
-func (t *transport) do(call func()) {
+// do runs a function on the thread of the library. The error tells of a call that has not returned in time.
+func (t *transport) do(call string, f func()) error {
+	if t.stuck != nil {
+		return t.stuck
+	}
 	done := make(chan struct{})
 	t.calls <- func() {
 		defer close(done)
-		call()
+		f()
 	}
-	<-done
+	tick := time.NewTicker(t.patience/16 + time.Millisecond)
+	defer tick.Stop()
+	// Ticks are counted, not time, which goes on where this process is stopped.
+	for last, away := int64(0), 0; ; away++ {
+		select {
+		case <-done:
+			return nil
+		case <-tick.C:
+		}
+		if seen := t.seen.Load(); seen != last {
+			last, away = seen, 0
+		}
+		if away > 20 {
+			t.stuck = fmt.Errorf("%s has not returned for %v: a participant has died, or has not come to it", call, t.patience*5/4)
+			return t.stuck
+		}
+	}
 }
 
 func (t *transport) begin() error {
@@ -159,7 +192,9 @@ type pending struct {
 
 // Exchange implements [group.Transport].
 func (t *transport) Exchange(send, receive []group.Message) (err error) {
-	t.do(func() { err = t.exchange(send, receive) })
+	if stuck := t.do("a message", func() { err = t.exchange(send, receive) }); stuck != nil {
+		return &group.LostError{Rank: int(t.awaits.Load()), Err: stuck}
+	}
 	return err
 }
 
@@ -177,6 +212,7 @@ func (t *transport) exchange(send, receive []group.Message) error {
 		for b := m.Bytes; len(b) > 0; {
 			n := min(len(b), maxMessage)
 			p := &pending{peer: m.Peer, receive: receives}
+			t.awaits.Store(int64(m.Peer))
 			t.pins.Pin(&b[0])
 			t.pins.Pin(p)
 			if err := t.check(call, f(unsafe.Pointer(&b[0]), int32(n), t.l.bytes, int32(m.Peer), 0, t.l.world, &p.request)); err != nil {
@@ -197,10 +233,12 @@ func (t *transport) exchange(send, receive []group.Message) error {
 		}
 	}
 	var status [64]uint64 // larger than any library's MPI_Status
-	last := time.Now()
+	last, waited := time.Now(), time.Duration(0)
 	for spins := 0; len(list) > 0; spins++ {
 		kept := list[:0]
+		t.seen.Add(1)
 		for _, p := range list {
+			t.awaits.Store(int64(p.peer))
 			var done int32
 			if err := t.check("MPI_Test", t.l.test(&p.request, &done, unsafe.Pointer(&status))); err != nil {
 				return t.fail(p.peer, err)
@@ -210,16 +248,19 @@ func (t *transport) exchange(send, receive []group.Message) error {
 			}
 		}
 		if len(kept) < len(list) {
-			last, spins = time.Now(), 0
+			waited, spins = 0, 0
 		}
 		list = kept
 		switch {
 		case spins < 2000:
 			runtime.Gosched()
-		case len(list) > 0 && time.Since(last) > t.patience:
+		case len(list) > 0 && waited > t.patience:
 			return t.fail(list[0].peer, fmt.Errorf("it has not come to a collective operation within %v", t.patience))
 		default: // long messages, or a participant that is late: let others have the processor
 			time.Sleep(50 * time.Microsecond)
+			now := time.Now()
+			waited += min(now.Sub(last), t.patience/16) // in which this process may have been stopped
+			last = now
 		}
 	}
 	return nil
@@ -231,22 +272,45 @@ func (t *transport) fail(peer int, err error) error {
 	return t.lost
 }
 
-// Abort implements [group.Transport]: the launcher ends all processes, this one, too.
+// aborting is how long the launcher may take to end this process.
+const aborting = 5 * time.Second
+
+// Abort implements [group.Transport]: the launcher ends all processes, this one, too. Where the library does not answer any more
+// this process ends by itself, which the launcher sees.
 func (t *transport) Abort(err error) {
 	fmt.Fprintf(os.Stderr, "participant %d has failed: %v\n", t.rank, err)
-	t.do(func() { t.l.abort(t.l.world, 1) })
+	time.AfterFunc(aborting, func() { os.Exit(1) })
+	if t.do("MPI_Abort", func() { t.l.abort(t.l.world, 1) }) != nil {
+		os.Exit(1)
+	}
 }
 
-// Close implements [group.Transport]. After a failure MPI is not ended in order, which would wait for those that are lost.
+// Close implements [group.Transport]. MPI_Finalize waits for all others, and does not say for whom: so all meet before it. After a
+// failure MPI is not ended in order.
 func (t *transport) Close() (err error) {
 	t.once.Do(func() {
-		t.do(func() {
-			if t.lost == nil {
-				err = t.check("MPI_Finalize", t.l.finalize())
-				t.lost = errors.New("the group is closed")
-			}
-		})
-		close(t.calls)
+		if t.lost == nil {
+			err = t.meet()
+		}
+		if err == nil && t.lost == nil {
+			stuck := t.do("MPI_Finalize", func() { err = t.check("MPI_Finalize", t.l.finalize()) })
+			err = errors.Join(stuck, err)
+			t.lost = errors.New("the group is closed")
+		}
+		if t.stuck == nil {
+			close(t.calls)
+		}
 	})
 	return err
+}
+
+// meet waits for all others.
+func (t *transport) meet() error {
+	var send, receive []group.Message
+	for r := range t.size {
+		if r != t.rank {
+			send, receive = append(send, group.Message{Peer: r, Bytes: []byte{1}}), append(receive, group.Message{Peer: r, Bytes: []byte{0}})
+		}
+	}
+	return t.Exchange(send, receive)
 }
