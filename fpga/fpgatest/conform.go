@@ -57,10 +57,22 @@ func (s Suite) open(t testing.TB) link.Link {
 	return l
 }
 
-// limited is a context that ends early enough for a test to report what hung.
+// limited is a context that ends early enough for a test to report what hung: after two minutes, not counting the time in which the
+// test is stopped.
 func limited(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
+	go func() {
+		defer cancel()
+		const tick = time.Second
+		for range 2 * time.Minute / tick {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(tick):
+			}
+		}
+	}()
 	return ctx
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"fusec/fpga/isa"
 	"fusec/fpga/link"
@@ -153,8 +152,7 @@ func told(t *testing.T, program string, c isa.Config, seeds uint64) error {
 	}
 	l := open()
 	defer func() { l.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := limited(t) // watchdogs end programs
 	limit := uint32(1 << 15)
 	good := &isa.Load{Space: isa.SpaceX, Rows: 1, Words: 1}
 	try := func(code isa.Error, number uint32, limit uint32, commands ...isa.Command) error {

@@ -30,7 +30,8 @@ type Options struct {
 	Log func(line string)
 	// Memory is the bytes of external memory; 0: as much as the link has, or 16 MiB where the host keeps it.
 	Memory int64
-	// Timeout is how long an answer may take. Default: 30 s for simulators, which may be slow, 5 s for boards.
+	// Timeout is how long an answer may take, not counting the time in which this program is stopped. Default: 30 s for
+	// simulators, which may be slow, 5 s for boards.
 	Timeout time.Duration
 	// Seed is where the simulators' random contents of memories begin.
 	Seed uint32

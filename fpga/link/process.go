@@ -103,22 +103,20 @@ type refusal string
 func (r refusal) Error() string { return "refused: " + string(r) }
 
 // ask sends a request and reads its answer: its value, and the bytes that follow, into data if there is any, else as
-// text. Everything has to come within the link's time limit; if it does not, the process is killed.
+// text. If the process stops for the link's time limit, it is killed; see [patient].
 func (p *Process) ask(op, address uint32, value uint64, payload, data []byte) (answer uint64, text string, err error) {
 	if p.err != nil {
 		return 0, "", p.err
 	}
-	deadline := time.Now().Add(p.timeout)
-	p.in.SetWriteDeadline(deadline)
-	p.out.SetReadDeadline(deadline)
+	in, out := patient{p.in, p.timeout}, patient{p.out, p.timeout}
 	binary.LittleEndian.PutUint32(p.frame[:], op)
 	binary.LittleEndian.PutUint32(p.frame[4:], address)
 	binary.LittleEndian.PutUint64(p.frame[8:], value)
-	if _, err = p.in.Write(p.frame[:]); err == nil && len(payload) > 0 {
-		_, err = p.in.Write(payload)
+	if _, err = in.Write(p.frame[:]); err == nil && len(payload) > 0 {
+		_, err = in.Write(payload)
 	}
 	if err == nil {
-		_, err = io.ReadFull(p.out, p.frame[:])
+		_, err = io.ReadFull(out, p.frame[:])
 	}
 	if err != nil {
 		return 0, "", p.fail(doing(op, address), p.why(err))
@@ -134,7 +132,7 @@ func (p *Process) ask(op, address uint32, value uint64, payload, data []byte) (a
 	case int(n) != len(data):
 		return 0, "", p.nonsense(op, address, fmt.Errorf("%d bytes follow, not %d", n, len(data)))
 	}
-	if _, err = io.ReadFull(p.out, data); err != nil {
+	if _, err = io.ReadFull(out, data); err != nil {
 		return 0, "", p.fail(doing(op, address), p.why(err))
 	}
 	if code == 1 {

@@ -196,12 +196,15 @@ func (s *Serial) receive(deadline time.Time) ([]byte, error) {
 // next takes frames until one of a letter comes, and serves memory meanwhile. The board may be busy with memory for
 // long; it is silent for no longer than the time limit.
 func (s *Serial) next(letter byte) ([]byte, error) {
-	for {
-		f, err := s.receive(time.Now().Add(s.timeout))
-		if err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				err = fmt.Errorf("no answer within %v", s.timeout)
+	for silent := 0; ; silent = 0 {
+		f, err := s.receive(time.Now().Add(s.timeout / patience))
+		for errors.Is(err, os.ErrDeadlineExceeded) {
+			if silent++; silent == patience {
+				return nil, fmt.Errorf("no answer within %v", s.timeout)
 			}
+			f, err = s.receive(time.Now().Add(s.timeout / patience))
+		}
+		if err != nil {
 			return nil, err
 		}
 		switch f[0] {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"os"
 	"testing"
@@ -61,14 +62,24 @@ func (l *line) raw(p ...byte) {
 	}
 }
 
+// Read waits for bytes of the board for 30 seconds, not counting the time in which the test is stopped.
+func (l *line) Read(b []byte) (n int, err error) {
+	for range 30 {
+		if err := l.f.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			return 0, err
+		}
+		if n, err = l.f.Read(b); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+	}
+	return n, err
+}
+
 // receive gives the board's next frame without its CRC, and fails when none comes for some seconds.
 func (l *line) receive() []byte {
 	l.t.Helper()
-	if err := l.f.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		l.t.Fatal(err)
-	}
 	frame := make([]byte, 1)
-	if _, err := io.ReadFull(l.f, frame); err != nil {
+	if _, err := io.ReadFull(l, frame); err != nil {
 		l.t.Fatal(err)
 	}
 	n, known := map[byte]int{'z': 2, 'r': 4, 'w': 0, 'M': 5, 'S': 4 + l.word, 'I': 0, 'E': 1}[frame[0]]
@@ -76,7 +87,7 @@ func (l *line) receive() []byte {
 		l.t.Fatalf("a frame %q", frame)
 	}
 	frame = append(frame, make([]byte, n+1)...)
-	if _, err := io.ReadFull(l.f, frame[1:]); err != nil {
+	if _, err := io.ReadFull(l, frame[1:]); err != nil {
 		l.t.Fatal(err)
 	}
 	if crc8(frame) != 0 {
