@@ -62,6 +62,7 @@ type value struct {
 	copied bool     // the value is a copy of the source
 	via    []string // the views between that box and the value
 	typ    graph.Type
+	nhwc   bool // images whose channels stand side by side
 }
 
 // builder makes a scene from a graph.
@@ -92,6 +93,7 @@ type builder struct {
 	copies    map[copyKey]*copiedWeights
 	losses    map[*graph.Node]string // the name of the cost that an operation behind the last layer is a part of
 	edges     map[edge]bool
+	nhwc      map[*graph.Node]bool   // see channelsLast
 	inside    map[*graph.Node][]*box // per operand of a fusion, the first box in its body that reads it
 }
 
@@ -106,7 +108,7 @@ func newBuilder(d drawing, detail Detail, consts folds, reps *repeats) *builder 
 		regions: make(map[graph.Phase]*cluster), values: make(map[*graph.Node][]value), launches: make(map[int]numbered),
 		times: make(map[*graph.Node]time.Duration), boxes: make(map[*graph.Node]*box), results: make(map[*graph.Node][]string),
 		updated: make(map[*graph.Node]bool), escapes: make(map[*graph.Node]bool), edges: make(map[edge]bool),
-		inside: make(map[*graph.Node][]*box)}
+		inside: make(map[*graph.Node][]*box), nhwc: channelsLast(d.graph)}
 	b.phases = d.phases()
 	b.onePhase = !slices.ContainsFunc(d.graph.Nodes,
 		func(n *graph.Node) bool { return b.phases[n] != graph.Forward && b.phases[n] != prepared })
@@ -729,10 +731,12 @@ func (b *builder) local(n *graph.Node, name string) string {
 
 // operand is the source of a top-level value; a value of a further repetition counts as that of the first.
 func (b *builder) operand(n *graph.Node) value {
+	v := value{typ: n.Type}
 	if all := b.values[b.reps.rep(n)]; len(all) > 0 {
-		return all[0]
+		v = all[0]
 	}
-	return value{typ: n.Type}
+	v.nhwc = b.nhwc[n]
+	return v
 }
 
 // edge draws an edge for a value that a box of type typ reads, unless the same edge exists.
@@ -746,9 +750,12 @@ func (b *builder) edge(v value, to *box, typ graph.Type) {
 	case lookParam, lookConst, lookState:
 		e.style = edgeSide
 	}
+	if v.nhwc {
+		e.label = "NHWC"
+	}
 	same := e
 	if b.detail != Full {
-		same.tooltip = "" // one arrow from box to box is enough
+		same.label, same.tooltip = "", "" // one arrow from box to box is enough
 	}
 	if !b.edges[same] {
 		b.edges[same] = true
