@@ -6,7 +6,8 @@
 //
 // Helpers join a run when they notice it. The caller works, too, and waits only for helpers that have joined. So a
 // helper that sleeps or has lost its core never delays a finished run. After a run a helper polls for the next one for
-// some microseconds before it sleeps, so consecutive runs cost about a microsecond each and an idle pool costs nothing.
+// some hundreds of microseconds before it sleeps, so consecutive runs cost about a microsecond each and an idle pool
+// costs nothing.
 package pool
 
 import (
@@ -38,9 +39,9 @@ const (
 )
 
 const (
-	// spinLimit bounds how often a goroutine polls before it sleeps: some tens of microseconds, longer than the serial
-	// code between two runs of one kernel.
-	spinLimit = 1 << 13
+	// spinLimit bounds how often a helper polls before it sleeps: some hundreds of microseconds, longer than the serial code
+	// between two runs, which may be a small kernel that one worker runs alone. To wake a goroutine takes some tens.
+	spinLimit = 1 << 17
 	// settleLimit bounds how often a caller polls for its last helper before it sleeps: longer than most items take. It does
 	// not call runtime.Gosched meanwhile: a caller that C has called is bound to its thread, and Gosched would give its
 	// processor to another thread and wait until that one gives it back, which takes longer than the item.
