@@ -5,7 +5,7 @@ import "math"
 // itemElements is the number of elements of a result that is worth a work item, and bandRows the fewest rows of it that
 // an item has where there are enough: neighbouring items read some rows both.
 const (
-	itemElements = 1 << 15
+	itemElements = 1 << 14
 	bandRows     = 4
 )
 
