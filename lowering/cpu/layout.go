@@ -94,6 +94,16 @@ func (d *Device) PacksFilters(op graph.ImageOp, t graph.Type) bool {
 	return conv && channels > 1
 }
 
+// ReadsPlanes implements layout.PlanesReader. Copies of lines with their border interleave the channels of pictures on the way.
+func (d *Device) ReadsPlanes(op graph.ImageOp, args []graph.Type) bool {
+	c, ok := op.(graph.Conv2D)
+	if !ok || c.Groups != 1 || args[0].Shape.At(3) > fewChannels {
+		return false
+	}
+	results, err := graph.InfoOf(op).Infer(op, args)
+	return err == nil && d.WinogradTile(c, args, results[0], true, false) == 0
+}
+
 // convTime is the nanoseconds of a convolution to y. An NCHW kernel multiplies blocks of filters, an NHWC kernel blocks of
 // 16 filters, if these have more than one channel.
 func convTime(l graph.ImageLayout, groups int, filters graph.Shape, y graph.Type) float64 {

@@ -11,9 +11,10 @@ import (
 )
 
 var (
-	_ layout.Coster = (*Device)(nil)
-	_ layout.Packer = (*Device)(nil)
-	_ pools.Pooler  = (*Device)(nil)
+	_ layout.Coster       = (*Device)(nil)
+	_ layout.Packer       = (*Device)(nil)
+	_ layout.PlanesReader = (*Device)(nil)
+	_ pools.Pooler        = (*Device)(nil)
 )
 
 // TestImageTime compares the times of operations in two layouts as they were measured.
@@ -97,6 +98,33 @@ func TestPoolsConvolution(t *testing.T) {
 			if err := d.PoolsConvolution(graph.Fusion{Anchor: graph.AnchorConv, Body: g}, []graph.Type{x.Type}, y.Type); err == nil {
 				t.Error("a fusion without filters has a kernel")
 			}
+		}
+	}
+}
+
+// TestReadsPlanes: convolutions of pictures read them as they lie, unless they are computed by Winograd's algorithm.
+func TestReadsPlanes(t *testing.T) {
+	d := New()
+	defer d.Close()
+	pair := func(n int) graph.Ints { return graph.IntsOf(n, n) }
+	f := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
+	conv := graph.Conv2D{Stride: pair(2), Dilation: pair(1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1, Layout: graph.NHWC}
+	groups, close := conv, conv
+	groups.Groups, close.Stride = 3, pair(1)
+	for name, c := range map[string]struct {
+		op   graph.ImageOp
+		x, w graph.Type
+		want bool
+	}{
+		"stem":        {conv, f(1, 224, 224, 3), f(3, 3, 3, 32), true},
+		"many":        {conv, f(1, 224, 224, 16), f(3, 3, 16, 32), false},
+		"groups":      {groups, f(1, 224, 224, 3), f(3, 3, 1, 3), false},
+		"pool":        {graph.Pool{}, f(1, 224, 224, 3), f(), false},
+		"wrong sizes": {conv, f(1, 224, 224, 3), f(3, 3, 4, 32), false},
+		"stride 1":    {close, f(1, 64, 64, 4), f(3, 3, 4, 64), d.WinogradTile(close, []graph.Type{f(1, 64, 64, 4), f(3, 3, 4, 64)}, f(1, 64, 64, 64), true, false) == 0},
+	} {
+		if got := d.ReadsPlanes(c.op, []graph.Type{c.x, c.w}); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }

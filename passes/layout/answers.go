@@ -13,6 +13,7 @@ type form struct {
 	image  bool          // the result is in NHWC, too; else it is the same in both layouts
 	args   []*graph.Node // what it reads; nil: its operands
 	reads  []bool        // which of these are images in NHWC
+	planes bool          // it reads these as they lie in NCHW, too
 	rounds bool          // it may round otherwise
 	time   [2]time.Duration
 	own    time.Duration // of converting filters
@@ -153,6 +154,9 @@ func imageForm(p *plan, n *graph.Node) (*form, error) {
 	var err error
 	if f.time[1], err = p.timeOf(to, args); err != nil {
 		return nil, err
+	}
+	if t, ok := p.c.Target.(PlanesReader); ok && f.image && op.FilterAt() >= 0 && p.frozen.Get(n.Args[op.FilterAt()]) {
+		f.planes = t.ReadsPlanes(to, args)
 	}
 	back := graph.OperandPerm(op, graph.FiltersOut, graph.NHWC, graph.NCHW)
 	if !f.image {

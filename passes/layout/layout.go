@@ -24,6 +24,7 @@ package layout
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"fusec/graph"
@@ -42,6 +43,13 @@ type Coster interface {
 type Packer interface {
 	// PacksFilters reports whether it does so with filters of type t for op.
 	PacksFilters(op graph.ImageOp, t graph.Type) bool
+}
+
+// A PlanesReader is a target whose kernels of NHWC read images of few channels, such as pictures, as they lie in NCHW.
+type PlanesReader interface {
+	// ReadsPlanes reports whether that of op, in NHWC with operands of types args and frozen filters, reads images through a
+	// Transpose.
+	ReadsPlanes(op graph.ImageOp, args []graph.Type) bool
 }
 
 // apart is how much longer a conversion takes that keeps elementwise work out of the launch that makes its operand, as a
@@ -67,7 +75,11 @@ func Run(c *rewrite.Context) error {
 	p.find()
 	p.choose()
 	p.explain()
-	return p.rewrite()
+	if err := p.rewrite(); err != nil {
+		return err
+	}
+	p.notes.tell(c)
+	return nil
 }
 
 // indifferent tells that NHWC is better at the price of any number of conversions.
@@ -99,6 +111,33 @@ type plan struct {
 	choices []*choice                    // in the order of the graph
 	through map[*graph.Node]*graph.Node  // reshapes that only a choice reads, which may read their operand instead
 	why     map[*graph.Node]error
+	notes   notes
+}
+
+// notes are what the pass tells, once for each text.
+type notes struct {
+	first []*graph.Node // of a text
+	texts []string
+	count map[string]int
+}
+
+func (l *notes) add(n *graph.Node, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if l.count == nil {
+		l.count = map[string]int{}
+	}
+	if l.count[text]++; l.count[text] == 1 {
+		l.first, l.texts = append(l.first, n), append(l.texts, text)
+	}
+}
+
+func (l *notes) tell(c *rewrite.Context) {
+	for i, text := range l.texts {
+		if more := l.count[text] - 1; more > 0 {
+			text += fmt.Sprintf(" (and %d more)", more)
+		}
+		c.Note(l.first[i], "%s", text)
+	}
 }
 
 // find finds the operations that can be in NHWC and the groups of those that are connected. Groups without an operation on
@@ -157,9 +196,6 @@ func (p *plan) find() {
 	p.choices = kept
 }
 
-// wants reports whether k, if it is in the given layout, reads operand i as NHWC.
-func (k *choice) wants(i int, nhwc bool) bool { return nhwc && k.reads[i] }
-
 // isNHWC reports whether a value is made in NHWC.
 func (p *plan) isNHWC(n *graph.Node) bool {
 	k := p.at.Get(n)
@@ -178,6 +214,14 @@ func (p *plan) choose() {
 		}
 		readers.Set(n, r)
 	}
+	// reads counts k, in a layout, among the readers of its operands, except those that it reads in either layout.
+	reads := func(k *choice, nhwc bool, by int) {
+		for i, a := range k.args {
+			if asNHWC := nhwc && k.reads[i]; !asNHWC || !k.planes {
+				add(a, asNHWC, by)
+			}
+		}
+	}
 	for _, k := range p.choices {
 		k.nhwc = true
 	}
@@ -185,9 +229,7 @@ func (p *plan) choose() {
 		switch k := p.at.Get(n); {
 		case isResult(n): // it has no layout
 		case k != nil:
-			for i, a := range k.args {
-				add(a, k.wants(i, k.nhwc), 1)
-			}
+			reads(k, k.nhwc, 1)
 		case p.through[n] == nil || p.at.Get(p.through[n]) == nil:
 			for _, a := range n.Args {
 				add(a, false, 1)
@@ -246,12 +288,14 @@ func (p *plan) choose() {
 			r, to := readers.Get(a), readers.Get(a)
 			for j, b := range k.args {
 				if b == a && k.reads[j] {
-					from := 0
+					by := 1 // of readers as NHWC
 					if k.nhwc {
-						from = 1
+						by = -1
 					}
-					to[from]--
-					to[1-from]++
+					to[0] -= by
+					if !k.planes {
+						to[1] += by
+					}
 				}
 			}
 			d += conversion(a, p.isNHWC(a), to) - conversion(a, p.isNHWC(a), r)
@@ -259,10 +303,8 @@ func (p *plan) choose() {
 		return d
 	}
 	flip := func(k *choice) {
-		for i, a := range k.args {
-			add(a, k.wants(i, k.nhwc), -1)
-			add(a, k.wants(i, !k.nhwc), 1)
-		}
+		reads(k, k.nhwc, -1)
+		reads(k, !k.nhwc, 1)
 		k.nhwc = !k.nhwc
 	}
 	for round := range rounds {
@@ -312,32 +354,17 @@ func (p *plan) compare(readers graph.PerNode[[2]int], conversion func(*graph.Nod
 	}
 }
 
-// explain tells which operations on images stay in NCHW, and why: once for each reason.
+// explain tells which operations on images stay in NCHW, and why.
 func (p *plan) explain() {
-	var first []*graph.Node
-	var reasons []string
-	count := map[string]int{}
-	keep := func(n *graph.Node, format string, args ...any) {
-		why := fmt.Sprintf(format, args...)
-		if count[why]++; count[why] == 1 {
-			first, reasons = append(first, n), append(reasons, why)
-		}
-	}
 	for _, n := range p.c.Graph.Nodes {
 		k := p.at.Get(n)
 		_, image := n.Op.(graph.ImageOp)
 		switch {
 		case p.why[n] != nil:
-			keep(n, "kept NCHW: %v", p.why[n])
+			p.notes.add(n, "kept NCHW: %v", p.why[n])
 		case image && k != nil && !k.nhwc:
-			keep(n, "kept NCHW: it takes about %v, in NHWC %v and conversions", k.time[0], k.time[1]+k.own)
+			p.notes.add(n, "kept NCHW: it takes about %v, in NHWC %v and conversions", k.time[0], k.time[1]+k.own)
 		}
-	}
-	for i, why := range reasons {
-		if more := count[why] - 1; more > 0 {
-			why += fmt.Sprintf(" (and %d more)", more)
-		}
-		p.c.Note(first[i], "%s", why)
 	}
 }
 
@@ -420,10 +447,13 @@ func (w *writer) change(k *choice) {
 	n := k.n
 	args := make([]*graph.Node, len(k.args))
 	for i, a := range k.args {
-		if k.reads[i] {
-			args[i] = w.asNHWC(a)
-		} else {
+		switch {
+		case !k.reads[i]:
 			args[i] = w.asNCHW(a)
+		case k.planes && w.images[a] == nil && free(a) == nil:
+			args[i] = w.turned(w.asNCHW(a), toNHWC(a.Type.Shape.Rank()))
+		default:
+			args[i] = w.asNHWC(a)
 		}
 	}
 	m := k.build(w, args)
@@ -452,6 +482,7 @@ func (w *writer) asNCHW(n *graph.Node) *graph.Node {
 	}
 	k := w.turned(m, toNCHW(n.Type.Shape.Rank()))
 	w.plain[n] = k
+	w.converted(n, graph.NCHW)
 	return k
 }
 
@@ -466,7 +497,20 @@ func (w *writer) asNHWC(n *graph.Node) *graph.Node {
 		m = f(w, n)
 	} else if m = w.turned(w.asNCHW(n), perm); graph.IsView(m.Op) && !inOrder(n.Type.Shape, perm) {
 		m = w.b.From(n).Add(graph.Copy{}, m) // kernels read the channels of a pixel side by side
+		w.converted(n, graph.NHWC)
 	}
 	w.images[n] = m
 	return m
+}
+
+// converted notes that the images n are converted in each run, and what that costs.
+func (w *writer) converted(n *graph.Node, to graph.ImageLayout) {
+	if w.frozen.Get(n) || inOrder(n.Type.Shape, toNHWC(n.Type.Shape.Rank())) {
+		return
+	}
+	cost := fmt.Sprintf("%.3g KiB", float64(n.Type.Bytes())/1024)
+	if d := w.conversion(n); d > 0 {
+		cost += fmt.Sprintf(", about %v", d)
+	}
+	w.notes.add(n, "converted to %s: %s", strings.ToUpper(to.String()), cost)
 }

@@ -361,6 +361,49 @@ func TestKept(t *testing.T) {
 	}
 }
 
+// TestConversions: notes say which images are converted and what that costs; a picture is read as it lies.
+func TestConversions(t *testing.T) {
+	conv := graph.Conv2D{Stride: pair(1), Dilation: pair(1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1}
+	for _, c := range []struct {
+		channels    int
+		want, notes string
+	}{
+		{3, "transpose[0,2,3,1] transpose[2,3,1,0] conv2d transpose[0,3,1,2]", "converted to NCHW: 64 KiB, about"},
+		{64, "transpose[0,2,3,1] copy transpose[2,3,1,0] conv2d transpose[0,3,1,2]",
+			"converted to NHWC: 256 KiB, about, converted to NCHW: 64 KiB, about"},
+	} {
+		g := graphtest.Built(t, func(b *graph.Builder) {
+			x := b.Input("x", graph.TypeOf(graph.F32, 1, c.channels, 32, 32))
+			b.Output("y", b.Add(conv, x, b.Param("w", graph.TypeOf(graph.F32, 16, c.channels, 3, 3))))
+		})
+		h, tr, err := passes.Run(g, passes.Config{Target: nhwc{cpu.New()}, Stop: "layout", Frozen: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := passtest.Ops(h); got != c.want {
+			t.Errorf("%d channels: got  %s\nwant %s", c.channels, got, c.want)
+		}
+		var notes []string
+		for _, n := range passtest.Stage(t, tr, "layout").Notes {
+			text, _, _ := strings.Cut(n.Text, " 1") // the time
+			notes = append(notes, text)
+		}
+		if got := strings.Join(notes, ", "); got != c.notes {
+			t.Errorf("%d channels: notes %q, want %q", c.channels, got, c.notes)
+		}
+	}
+}
+
+// nhwc takes a second for convolutions in NCHW, and ten microseconds or some more for anything else.
+type nhwc struct{ *cpu.Device }
+
+func (nhwc) ImageTime(op graph.Op, _, _ []graph.Type) time.Duration {
+	if op, ok := op.(graph.ImageOp); ok && op.ImageLayout() == graph.NCHW {
+		return time.Second
+	}
+	return 10 * time.Microsecond
+}
+
 // slow needs longer in NHWC.
 type slow struct{ passes.Target }
 

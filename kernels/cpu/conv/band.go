@@ -162,9 +162,12 @@ func (k *Plan[T]) copyLine(dst, src []T, from int) {
 	clear(dst[:before*k.pixel])
 	if before < inside {
 		src = src[(at+before)*x.Stride[2]:]
-		if x.Stride[3] == 1 && x.Stride[2] == k.pixel {
+		switch {
+		case x.Stride[3] == 1 && x.Stride[2] == k.pixel:
 			copy(dst[before*k.pixel:inside*k.pixel], src)
-		} else {
+		case x.Stride[2] == 1: // channels are planes
+			vec.Of[T]().Transpose(dst[before*k.pixel:], k.pixel, src, x.Stride[3], n, inside-before)
+		default:
 			for i := range inside - before {
 				vec.Gather(dst[(before+i)*k.pixel:][:n], src[i*x.Stride[2]:], x.Stride[3])
 			}

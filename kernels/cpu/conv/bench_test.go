@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"fusec/graph"
 	"fusec/kernels/cpu/pool"
 )
 
@@ -77,3 +78,36 @@ func benchmark(b *testing.B, list []spec) {
 
 func BenchmarkLayers(b *testing.B) { benchmark(b, layers) }
 func BenchmarkCliffs(b *testing.B) { benchmark(b, cliffs) }
+
+// stems are the first layers of networks, whose images are pictures of 3 planes.
+var stems = []spec{square(1, 3, 32, 224, 3, 2, 1, 1), square(1, 3, 64, 224, 7, 2, 3, 1), square(1, 3, 32, 160, 3, 1, 1, 1)}
+
+func BenchmarkStems(b *testing.B) {
+	for _, s := range stems {
+		for _, planes := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%v/planes=%v", s, planes), func(b *testing.B) {
+				p := pool.New(2)
+				defer p.Close()
+				rng := rand.New(rand.NewPCG(1, 2))
+				cfg := s.config()
+				if planes {
+					cfg.X = graph.Contiguous(graph.ShapeOf(s.n, s.c, s.h, s.w)).Transpose(planesToPixels)
+				}
+				x, w := random[float32](rng, Extent(cfg.X)), random[float32](rng, Extent(cfg.W))
+				var err error
+				if cfg.Filters, err = NewFilters[float32](1, cfg.W, p); err == nil {
+					err = cfg.Filters.Update(w)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				k, err := New(cfg, p, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				y := make([]float32, k.Rows()*s.o)
+				benchGrad(b, flops(k), func() error { return k.Run(x, nil, y, nil, nil) })
+			})
+		}
+	}
+}
