@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// patience is the number of parts in which a time limit is waited for. A part counts once, however long it takes: while this program
-// is stopped, or has no processor, the limit stands still but for one part. A simulator on the same machine is stopped then, too.
+// patience is the number of parts in which a time limit is waited for. A part counts once, however long it takes: while this
+// program is stopped, or has no processor, the limit stands still but for one part. A simulator on the same machine is stopped
+// then, too.
 const patience = 30
 
 // patient reads and writes a file. It gives up, with [os.ErrDeadlineExceeded], when nothing has moved for the limit.

@@ -109,7 +109,7 @@ func TestReadsPlanes(t *testing.T) {
 	pair := func(n int) graph.Ints { return graph.IntsOf(n, n) }
 	f := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
 	conv := graph.Conv2D{Stride: pair(2), Dilation: pair(1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1, Layout: graph.NHWC}
-	groups, close := conv, conv
+	groups, close, near, filters := conv, conv, f(1, 64, 64, 4), f(3, 3, 4, 64)
 	groups.Groups, close.Stride = 3, pair(1)
 	for name, c := range map[string]struct {
 		op   graph.ImageOp
@@ -121,7 +121,7 @@ func TestReadsPlanes(t *testing.T) {
 		"groups":      {groups, f(1, 224, 224, 3), f(3, 3, 1, 3), false},
 		"pool":        {graph.Pool{}, f(1, 224, 224, 3), f(), false},
 		"wrong sizes": {conv, f(1, 224, 224, 3), f(3, 3, 4, 32), false},
-		"stride 1":    {close, f(1, 64, 64, 4), f(3, 3, 4, 64), d.WinogradTile(close, []graph.Type{f(1, 64, 64, 4), f(3, 3, 4, 64)}, f(1, 64, 64, 64), true, false) == 0},
+		"stride 1":    {close, near, filters, d.WinogradTile(close, []graph.Type{near, filters}, f(1, 64, 64, 64), true, false) == 0},
 	} {
 		if got := d.ReadsPlanes(c.op, []graph.Type{c.x, c.w}); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
