@@ -3,7 +3,7 @@ package graph
 var allReduceRow = OpInfo{
 	Name: "all_reduce", Doc: "values of all participants combined; the operand itself if there is only one", Operands: "x",
 	Proto: AllReduce{}, Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferAllReduce, FLOPs: combined,
-	Grad: gradAllReduce,
+	Grad: gradAllReduce, Sent: func(bytes, participants int64) int64 { return 2 * sentShares(bytes, participants) },
 }
 
 // AllReduce combines the values of x of all participants of a group, element by element, and returns the result to each

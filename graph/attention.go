@@ -45,6 +45,7 @@ var attentionRow = OpInfo{
 	Fails: func(n *Node) bool { return n.Op.(Attention).Page != 0 }, Fuses: true, Anchor: AnchorAttention,
 	Kind: KindAttention, MinArgs: 3, MaxArgs: 7, Infer: inferAttention, FLOPs: flopsAttention,
 	Decompose: decomposeAttention, Grad: gradAttention,
+	Contracts: func(_ Op, i int) bool { return i < attentionOptional },
 }
 
 // Operand indices of an Attention; those of the optional operands are given by its methods.

@@ -10,6 +10,10 @@ var attentionGradRow = OpInfo{
 	Operands: "q, k, v, mask?, lengths?, seed?, out, lse, dout, dlse?", Proto: AttentionGrad{},
 	Class: ClassComposite, Fuses: true, Anchor: AnchorAttention, Kind: KindAttention, MinArgs: 6, MaxArgs: 10,
 	Infer: inferAttentionGrad, FLOPs: flopsAttentionGrad, Decompose: decomposeAttentionGrad,
+	Contracts: func(op Op, i int) bool {
+		g := op.(AttentionGrad)
+		return i < attentionOptional || i == g.OutArg() || i == g.DOutArg()
+	},
 }
 
 // AttentionGrad is the gradient of an Attention of the same attributes: results 0, 1 and 2 are those for q, k and v.

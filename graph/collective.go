@@ -112,7 +112,7 @@ func (BroadcastFrom) OpName() string { return "broadcast_from" }
 
 var reduceScatterRow = OpInfo{
 	Name: "reduce_scatter", Doc: "values of all participants combined, of which each gets a part", Operands: "x",
-	Proto: ReduceScatter{}, Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferReduceScatter, FLOPs: combined,
+	Proto: ReduceScatter{}, Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferReduceScatter, FLOPs: combined, Sent: sentShares,
 	Grad: func(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 		op := n.Op.(ReduceScatter)
 		if op.Fn != Sum && op.Fn != Mean {
@@ -129,6 +129,7 @@ var reduceScatterRow = OpInfo{
 var allGatherRow = OpInfo{
 	Name: "all_gather", Doc: "values of all participants joined along an axis", Operands: "x", Proto: AllGather{},
 	Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferAllGather, FLOPs: free,
+	Sent: func(bytes, participants int64) int64 { return bytes * (participants - 1) },
 	Grad: func(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 		op := n.Op.(AllGather)
 		return []*Node{b.Add(ReduceScatter{Sum, op.Axis, op.Group}, dys[0])}, nil
@@ -137,7 +138,7 @@ var allGatherRow = OpInfo{
 
 var allToAllRow = OpInfo{
 	Name: "all_to_all", Doc: "a part of x for each participant, and theirs joined", Operands: "x", Proto: AllToAll{},
-	Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferAllToAll, FLOPs: free,
+	Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferAllToAll, FLOPs: free, Sent: sentShares,
 	Grad: func(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 		op := n.Op.(AllToAll)
 		return []*Node{b.Add(AllToAll{Split: op.Join, Join: op.Split, Group: op.Group}, dys[0])}, nil
@@ -146,12 +147,12 @@ var allToAllRow = OpInfo{
 
 var partRow = OpInfo{
 	Name: "part", Doc: "the participant's own part of x", Operands: "x", Proto: Part{}, Class: ClassCollective, MinArgs: 1,
-	MaxArgs: 1, Infer: inferPart, FLOPs: free, Grad: gradPart,
+	MaxArgs: 1, Infer: inferPart, FLOPs: free, Grad: gradPart, Sent: func(_, _ int64) int64 { return 0 },
 }
 
 var permuteRow = OpInfo{
 	Name: "permute", Doc: "the x of another participant, around a ring; it begins after its further operands", Operands: "x, after...",
-	Proto: Permute{}, Class: ClassCollective, MinArgs: 1, MaxArgs: -1, Infer: inferPermute, FLOPs: free,
+	Proto: Permute{}, Class: ClassCollective, MinArgs: 1, MaxArgs: -1, Infer: inferPermute, FLOPs: free, Sent: sentOnce,
 	Grad: func(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 		op, grads := n.Op.(Permute), make([]*Node, len(n.Args))
 		grads[0] = b.Add(Permute{-op.Shift, op.Group}, dys[0])
@@ -161,7 +162,7 @@ var permuteRow = OpInfo{
 
 var broadcastFromRow = OpInfo{
 	Name: "broadcast_from", Doc: "the x of one participant, for all", Operands: "x", Proto: BroadcastFrom{},
-	Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferBroadcastFrom, FLOPs: free, Grad: gradBroadcastFrom,
+	Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferBroadcastFrom, FLOPs: free, Grad: gradBroadcastFrom, Sent: sentOnce,
 }
 
 // gradPart writes dy to where x was read, in a tensor of zeros. Which part is the participant's own follows from its part
@@ -307,17 +308,11 @@ func LinkBytes(n *Node, parts int) int64 {
 	if _, ok := n.Op.(Collective); !ok {
 		return 0
 	}
-	bytes, p := n.Args[0].Type.Bytes(), int64(parts)
-	share := bytes / p * (p - 1)
-	switch n.Op.(type) {
-	case AllReduce:
-		return 2 * share
-	case ReduceScatter, AllToAll:
-		return share
-	case AllGather:
-		return bytes * (p - 1)
-	case Permute, BroadcastFrom:
-		return bytes
-	}
-	return 0
+	return InfoOf(n.Op).Sent(n.Args[0].Type.Bytes(), int64(parts))
 }
+
+// sentShares is [OpInfo.Sent] where each participant sends the others their shares of x.
+func sentShares(bytes, participants int64) int64 { return bytes / participants * (participants - 1) }
+
+// sentOnce is [OpInfo.Sent] where a participant sends x once.
+func sentOnce(bytes, _ int64) int64 { return bytes }

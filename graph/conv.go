@@ -106,19 +106,21 @@ func (Conv2DFilterGrad) FilterAt() int { return FiltersOut }
 var conv2DRow = OpInfo{
 	Name: "conv2d", Doc: "two-dimensional convolution", Operands: "x, w", Proto: Conv2D{},
 	Class: ClassContraction, Fuses: true, Anchor: AnchorConv, Kind: KindConv, MinArgs: 2, MaxArgs: 2,
-	Infer: inferConv2D, FLOPs: flopsConv2D, Lower: lowerImage, Grad: gradConv2D,
+	Infer: inferConv2D, FLOPs: flopsConv2D, Lower: lowerImage, Grad: gradConv2D, Contracts: factors,
 }
 
 var conv2DTransposeRow = OpInfo{
 	Name: "conv2d_transpose", Doc: "the image that a convolution leads back to", Operands: "dy, w", Proto: Conv2DTranspose{},
 	Class: ClassContraction, Fuses: true, Anchor: AnchorConv, Kind: KindConv, MinArgs: 2, MaxArgs: 2,
 	Infer: inferConv2DTranspose, FLOPs: flopsConv2DTranspose, Lower: lowerConv2DTranspose, Grad: gradConv2DTranspose,
+	Contracts: factors,
 }
 
 var conv2DFilterGradRow = OpInfo{
 	Name: "conv2d_filter_grad", Doc: "gradient of conv2d for its filters", Operands: "x, dy", Proto: Conv2DFilterGrad{},
 	Class: ClassContraction, Kind: KindConv, MinArgs: 2, MaxArgs: 2,
 	Infer: inferConv2DFilterGrad, FLOPs: flopsConv2DFilterGrad, Lower: lowerConv2DFilterGrad, Grad: gradConv2DFilterGrad,
+	Contracts: factors,
 }
 
 var im2ColRow = OpInfo{

@@ -70,6 +70,10 @@ func (a Anchor) String() string { return anchors[a] }
 // work is fused.
 func (a Anchor) Whole() bool { return a == AnchorAttention || a == AnchorMoE }
 
+// Contracts reports whether the anchor multiplies values with each other and sums the products: it reads elements of its operands
+// many times.
+func (a Anchor) Contracts() bool { return a != AnchorNone && a != AnchorRow }
+
 // Kind classifies operations and Fusions in reports and drawings.
 type Kind uint8
 

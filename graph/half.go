@@ -99,17 +99,9 @@ func (d DType) Round(v float64) float64 {
 
 // Contracts reports whether op multiplies operand i with another operand in a contraction, so that it may have 16 bits.
 func Contracts(op Op, i int) bool {
-	switch op := op.(type) {
-	case MatMul, Conv2D, Conv2DTranspose, Conv2DFilterGrad:
-		return true
-	case Attention:
-		return i < attentionOptional
-	case AttentionGrad:
-		return i < attentionOptional || i == op.OutArg() || i == op.DOutArg()
-	case MoE:
-		return op.contracts(i)
-	case MoEGrad:
-		return i == op.MoE().Operands() || op.MoE().contracts(i)
-	}
-	return false
+	info := InfoOf(op)
+	return info != nil && info.Contracts != nil && info.Contracts(op, i)
 }
+
+// factors is [OpInfo.Contracts] of an operation all of whose operands meet in products.
+func factors(Op, int) bool { return true }

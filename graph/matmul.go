@@ -13,7 +13,7 @@ func (MatMul) OpName() string { return "matmul" }
 var matMulRow = OpInfo{
 	Name: "matmul", Doc: "matrix product over the last two axes, batched over the others", Operands: "a, b",
 	Proto: MatMul{}, Class: ClassContraction, Fuses: true, Anchor: AnchorMatMul, Kind: KindMatMul, MinArgs: 2,
-	MaxArgs: 2, Infer: inferMatMul, FLOPs: flopsMatMul, Grad: gradMatMul,
+	MaxArgs: 2, Infer: inferMatMul, FLOPs: flopsMatMul, Grad: gradMatMul, Contracts: factors,
 }
 
 // gradMatMul gives, for y = a·b, da = dy·bᵀ and db = aᵀ·dy, each transposed if the operand was, and summed over the

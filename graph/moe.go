@@ -10,13 +10,17 @@ var moeRow = OpInfo{
 	Doc:      "a mixture of experts: the tokens of each expert through its feed-forward network, weighted; results y, loads",
 	Operands: "x, gates, weights...", Proto: MoE{}, Class: ClassComposite, Fuses: true, Anchor: AnchorMoE,
 	Kind: KindMoE, MinArgs: 4, MaxArgs: -1, Infer: inferMoE, FLOPs: flopsMoE, Decompose: decomposeMoE,
-	Grad: gradMoE,
+	Grad: gradMoE, Contracts: func(op Op, i int) bool { return op.(MoE).contracts(i) },
 }
 
 var moeGradRow = OpInfo{
 	Name: "moe_grad", Doc: "gradient of moe; results those of its operands", Operands: "x, gates, weights..., dy",
 	Proto: MoEGrad{}, Class: ClassComposite, Fuses: true, Anchor: AnchorMoE, Kind: KindMoE, MinArgs: 5, MaxArgs: -1,
 	Infer: inferMoEGrad, FLOPs: flopsMoEGrad, Decompose: decomposeMoEGrad,
+	Contracts: func(op Op, i int) bool {
+		m := op.(MoEGrad).MoE()
+		return i == m.Operands() || m.contracts(i)
+	},
 }
 
 // MoE is a mixture of experts: y[t] = Σ_e gates[t,e]·FFN_e(x[t]) for x [..., d] and gates [..., Experts], where

@@ -76,9 +76,10 @@ func loosen(n *graph.Node, args, out []Value) {
 		}
 	}
 	masked := func(result, i int) bool { return false }
-	switch op := n.Op.(type) {
-	case graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
+	if anchor, _ := graph.AnchorOf(n.Op); anchor.Whole() {
 		masked = func(int, int) bool { return !finite }
+	}
+	switch op := n.Op.(type) {
 	case graph.BatchNorm, graph.GroupNorm: // the vectors of channels may be joined before they meet x
 		inner := max(graph.ShapeOf(n.Type.Shape.Slice()[2:]...).Elems(), 1)
 		masked = func(result, i int) bool {

@@ -89,7 +89,7 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	}
 	switch f, fused := op.(graph.Fusion); {
 	case fused && multipliesPanels(f): // its weights may have 16 bits
-	case fused && f.Anchor != graph.AnchorNone && f.Anchor != graph.AnchorRow:
+	case fused && f.Anchor.Contracts():
 		for _, n := range f.Body.Nodes {
 			note(n.Type)
 		}

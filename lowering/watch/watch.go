@@ -163,11 +163,8 @@ func contracts(op graph.Op) bool {
 		}
 		return false
 	}
-	switch op.(type) {
-	case graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
-		return true
-	}
-	return graph.ClassOf(op) == graph.ClassContraction
+	anchor, _ := graph.AnchorOf(op)
+	return anchor.Contracts() || graph.ClassOf(op) == graph.ClassContraction
 }
 
 // NonFiniteError tells where a value that is not finite came from.

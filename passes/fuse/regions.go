@@ -37,7 +37,7 @@ func Regions(c *rewrite.Context) error {
 		switch a, _ := graph.AnchorOf(n.Op); {
 		case a.Whole():
 			f.startWhole(a, n)
-		case a != graph.AnchorNone && a != graph.AnchorRow:
+		case a.Contracts():
 			f.start(a, n, n.Type.Shape)
 		}
 	}
@@ -401,9 +401,7 @@ func (f *fuser) suits(r *region, n *graph.Node) why {
 func is16(n *graph.Node) bool { return n.Type.DType.Is16() }
 
 // contracts reports whether the region is anchored on a contraction, whose operands come from memory.
-func (r *region) contracts() bool {
-	return r.anchor != graph.AnchorNone && r.anchor != graph.AnchorRow
-}
+func (r *region) contracts() bool { return r.anchor.Contracts() }
 
 // whole reports whether the region is one operation with special kernels, which takes in no elementwise work.
 func (r *region) whole() bool { return r.anchor.Whole() }
@@ -432,7 +430,7 @@ func (r *region) takes(n, a *graph.Node) bool {
 	if r.columns[a] {
 		return false
 	}
-	if anchor, _ := graph.AnchorOf(n.Op); anchor == graph.AnchorMatMul || anchor == graph.AnchorConv {
+	if anchor, _ := graph.AnchorOf(n.Op); anchor.Contracts() {
 		return false
 	}
 	if _, ok := n.Op.(graph.Dropout); ok {

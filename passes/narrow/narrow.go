@@ -244,11 +244,7 @@ func result(n *graph.Node) (f graph.Fusion, index int, ok bool) {
 // contraction returns the fusion around a contraction that n is a result of, and the number of the result.
 func contraction(n *graph.Node) (f graph.Fusion, index int, ok bool) {
 	f, index, ok = result(n)
-	switch f.Anchor {
-	case graph.AnchorNone, graph.AnchorRow:
-		ok = false
-	}
-	return f, index, ok
+	return f, index, ok && f.Anchor.Contracts()
 }
 
 // kept finds the results of contractions that outputs and updates are made of, by other than contractions and rows.
@@ -281,9 +277,10 @@ const notValue = "it is a sum or a statistic"
 // narrowable returns why result number index of a fusion should keep its type, or "".
 func narrowable(f graph.Fusion, index int) string {
 	n := rewrite.UnderViews(f.Body.Outputs[index].Node)
-	switch n.Op.(type) {
-	case graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
+	if anchor, _ := graph.AnchorOf(n.Op); anchor.Whole() {
 		return ""
+	}
+	switch n.Op.(type) {
 	case graph.Result:
 		if _, ok := n.Args[0].Op.(graph.AttentionGrad); !ok {
 			return notValue
