@@ -45,12 +45,13 @@ func (g *Graph) Uses() *Uses {
 	}
 	readers := make([]*Node, all)
 	for _, n := range g.Nodes {
+		if c := count.Get(n); c > 0 {
+			u.readers.Set(n, readers[:0:c])
+			readers = readers[c:]
+		}
+	}
+	for _, n := range g.Nodes {
 		for _, a := range n.Args {
-			if c := count.Get(a); c > 0 {
-				u.readers.Set(a, readers[:0:c])
-				readers = readers[c:]
-				count.Set(a, 0)
-			}
 			u.Add(a, n)
 		}
 	}

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 )
@@ -11,13 +12,18 @@ import (
 // use.
 type Recorder struct {
 	of   PerNode[*Node] // the last snapshot's node for each of the graph's
-	last *Graph
+	last *Graph         // the last snapshot
+	seen Graph          // the lists of the graph when it was taken
 }
 
-// Snapshot is a copy of the current g. All calls must pass the same graph.
+// Snapshot is a copy of the current g. All calls must pass the same graph. Where no node was made since the last call, and the
+// nodes, outputs and updates are the same and in the same order, it is the same copy, without a look at each node: who changes a
+// node in place adds, drops or moves one, too. [Recorder.Check] finds a change of which that is not so.
 func (r *Recorder) Snapshot(g *Graph) *Graph {
 	if r.last == nil {
-		r.of, r.last = NewPerNode[*Node](g), New(g.Name)
+		r.of = NewPerNode[*Node](g)
+	} else if sameLists(g, &r.seen) {
+		return r.last
 	}
 	s := &Graph{Name: g.Name, Mesh: g.Mesh, Parts: g.Parts, nextID: g.nextID, Nodes: make([]*Node, len(g.Nodes))}
 	for i, n := range g.Nodes {
@@ -39,13 +45,28 @@ func (r *Recorder) Snapshot(g *Graph) *Graph {
 	for _, u := range g.Updates {
 		s.Updates = append(s.Updates, Update{r.of.Get(u.Target), r.of.Get(u.Value)})
 	}
-	l := r.last
-	if s.Name != l.Name || !slices.Equal(s.Mesh, l.Mesh) || s.Parts != l.Parts || s.nextID != l.nextID ||
-		!slices.Equal(s.Nodes, l.Nodes) ||
-		!slices.Equal(s.Outputs, l.Outputs) || !slices.Equal(s.Updates, l.Updates) {
+	r.seen = *g
+	r.seen.Nodes, r.seen.Outputs, r.seen.Updates = slices.Clone(g.Nodes), slices.Clone(g.Outputs), slices.Clone(g.Updates)
+	if r.last == nil || !sameLists(s, r.last) {
 		r.last = s
 	}
 	return r.last
+}
+
+// Check reports a node of g that is not as the last snapshot has it.
+func (r *Recorder) Check(g *Graph) error {
+	for _, n := range g.Nodes {
+		if k := r.of.Get(n); k == nil || !r.same(n, k) && comparesOp(n.Op) {
+			return fmt.Errorf("%s was changed in place, and no node was added, dropped or moved", n.Where())
+		}
+	}
+	return nil
+}
+
+// sameLists reports whether two graphs have the same nodes, outputs and updates, and no node was added to one alone.
+func sameLists(a, b *Graph) bool {
+	return a.nextID == b.nextID && a.Name == b.Name && a.Parts == b.Parts && slices.Equal(a.Mesh, b.Mesh) &&
+		slices.Equal(a.Nodes, b.Nodes) && slices.Equal(a.Outputs, b.Outputs) && slices.Equal(a.Updates, b.Updates)
 }
 
 // same reports whether n is unchanged since its snapshot k. Slices of origins are replaced, never written to.
@@ -60,8 +81,11 @@ func (r *Recorder) same(n, k *Node) bool {
 			return false
 		}
 	}
-	if h, ok := n.Op.(Host); ok && !reflect.ValueOf(h.Impl).Comparable() {
-		return false
-	}
-	return n.Op == k.Op
+	return comparesOp(n.Op) && n.Op == k.Op
+}
+
+// comparesOp reports whether == can compare op: a user's operation may hold what it cannot.
+func comparesOp(op Op) bool {
+	h, ok := op.(Host)
+	return !ok || reflect.ValueOf(h.Impl).Comparable()
 }

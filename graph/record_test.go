@@ -1,6 +1,9 @@
 package graph
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // TestRecorder shares what has stayed the same between snapshots, and nothing else.
 func TestRecorder(t *testing.T) {
@@ -31,7 +34,22 @@ func TestRecorder(t *testing.T) {
 		func() { y.Args = []*Node{side}; g.Nodes = []*Node{x, side, y, z} },
 	} {
 		before := r.Snapshot(g)
+		if err := r.Check(g); err != nil {
+			t.Error(err)
+		}
+		moved := g.Nodes
 		change()
+		if slices.Equal(g.Nodes, moved) {
+			if err := r.Check(g); err == nil || r.Snapshot(g) != before {
+				t.Errorf("a change in place: %v", err)
+			}
+			if _, err := g.Add(Unary{Fn: Neg}, x); err != nil {
+				t.Fatal(err)
+			}
+			if err := g.Tidy(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		after := r.Snapshot(g)
 		if Print(after) != Print(g) || Verify(after) != nil {
 			t.Errorf("the snapshot is\n%s, the graph\n%s", Print(after), Print(g))

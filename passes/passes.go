@@ -182,6 +182,11 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 			}
 		}
 		snapshot(s)
+		if cfg.Verify {
+			if err := stages.Check(c.Graph); err != nil {
+				return nil, tr, fmt.Errorf("pass %s: %w", p.Name, err)
+			}
+		}
 		if p.Name == cfg.Stop {
 			break
 		}

@@ -27,7 +27,7 @@ func arrange(c *rewrite.Context, visit func(n *graph.Node) *graph.Node) error {
 			c.Became(n, k)
 		}
 	}
-	if len(g.Nodes) == had {
+	if len(g.Nodes) == had && len(with) == 0 {
 		return nil
 	}
 	g.Replace(with)
@@ -45,8 +45,7 @@ func SinkReshapes(c *rewrite.Context) error {
 	hot := graph.NewPerNode[bool](g) // contractions and the elementwise work on them
 	uses := g.Uses()
 	return arrange(c, func(n *graph.Node) *graph.Node {
-		switch n.Op.(type) {
-		case graph.MatMul, graph.Conv2D, graph.Conv2DTranspose, graph.SeparableConv2D:
+		if a, _ := graph.AnchorOf(n.Op); a.Contracts() && !a.Whole() {
 			hot.Set(n, true)
 			return nil
 		}
@@ -149,6 +148,9 @@ func castFirst(c *rewrite.Context, n *graph.Node, uses *graph.Uses) *graph.Node 
 // so that the launches that make a and b can store them transposed.
 func LiftTransposes(c *rewrite.Context) error {
 	g := c.Graph
+	if !graph.Has[graph.Concat](g) {
+		return nil
+	}
 	uses := g.Uses()
 	return arrange(c, func(n *graph.Node) *graph.Node {
 		t, ok := n.Op.(graph.Transpose)
@@ -175,6 +177,9 @@ func LiftTransposes(c *rewrite.Context) error {
 // CopyFilters puts a Copy before the filters of a convolution where views separate the weights of one filter: a fused
 // convolution of NCHW reads each filter as one row of a matrix.
 func CopyFilters(c *rewrite.Context) error {
+	if !graph.Has[graph.Conv2D](c.Graph) {
+		return nil
+	}
 	return arrange(c, func(n *graph.Node) *graph.Node {
 		if op, ok := n.Op.(graph.Conv2D); !ok || op.Layout != graph.NCHW {
 			return nil

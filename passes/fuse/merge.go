@@ -51,6 +51,9 @@ func Merge(c *rewrite.Context) error {
 			}
 		}
 	}
+	if len(with) == 0 {
+		return nil
+	}
 	g.Replace(with)
 	return g.Tidy()
 }

@@ -25,8 +25,11 @@ func TakesMoments(c *rewrite.Context) bool {
 // No launch that makes x or the mean can make it, since all columns have to be finished first; a launch that reads it reads x
 // instead, which is as large. So nothing writes it.
 func repeatNormed(g *graph.Graph) error {
-	uses := g.Uses()
 	along := columnValues(g)
+	if len(along) == 0 {
+		return nil
+	}
+	uses := g.Uses()
 	normed := map[*graph.Node]bool{}
 	for _, n := range g.Nodes {
 		op, ok := n.Op.(graph.Binary)
@@ -83,15 +86,16 @@ func columnValues(g *graph.Graph) map[*graph.Node]bool {
 	for _, n := range g.Nodes {
 		axes, isRow := rowAxes(n)
 		_, reduces := n.Op.(graph.Reduce)
-		from := slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return reduced[a] })
+		from := len(reduced) > 0 && slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return reduced[a] })
 		_, repeats := n.Op.(graph.Broadcast)
 		switch {
-		case isRow && reduces:
-			reduced[n] = !innermost(n.Args[0].Type.Shape, axes)
+		case isRow && reduces && !innermost(n.Args[0].Type.Shape, axes):
+			reduced[n] = true
+		case !from:
 		case repeats:
-			along[n] = from
+			along[n] = true
 		case graph.Joins(n.Op) || graph.IsView(n.Op):
-			reduced[n] = from
+			reduced[n] = true
 		}
 	}
 	return along

@@ -64,7 +64,7 @@ const refused = time.Hour
 
 // Run chooses layouts, and puts in conversions.
 func Run(c *rewrite.Context) error {
-	if c.Target == nil || !slices.ContainsFunc(c.Graph.Nodes, func(n *graph.Node) bool { _, ok := n.Op.(graph.ImageOp); return ok }) {
+	if c.Target == nil || !graph.Has[graph.ImageOp](c.Graph) {
 		return nil
 	}
 	p := &plan{c: c, uses: c.Graph.Uses(), frozen: graph.Frozen(c.Graph, c.Frozen),

@@ -22,7 +22,7 @@ type Pooler interface {
 // Run is the pass.
 func Run(c *rewrite.Context) error {
 	target, ok := c.Target.(Pooler)
-	if !ok {
+	if !ok || !graph.Has[graph.Pool](c.Graph) {
 		return nil
 	}
 	g := c.Graph

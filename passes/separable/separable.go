@@ -28,7 +28,7 @@ type Chooser interface {
 // Run is the pass.
 func Run(c *rewrite.Context) error {
 	target, ok := c.Target.(Chooser)
-	if !ok {
+	if !ok || !graph.Has[graph.Conv2D](c.Graph) {
 		return nil
 	}
 	g := c.Graph

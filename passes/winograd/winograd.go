@@ -22,7 +22,7 @@ type Chooser interface {
 // Run is the pass.
 func Run(c *rewrite.Context) error {
 	target, ok := c.Target.(Chooser)
-	if !ok {
+	if !ok || !graph.Has[graph.ImageOp](c.Graph) {
 		return nil
 	}
 	g := c.Graph
