@@ -157,11 +157,11 @@ func (c *calibrator) node(i int, part *graph.Segment, n *graph.Node) (*graph.Ten
 	if err := b.Err(); err != nil {
 		return nil, err
 	}
-	anchor := f.Anchor
-	if a := f.Anchored(); a == nil || !need[a] {
-		anchor = graph.AnchorNone
+	f.Body = body
+	if f.Anchored() == nil {
+		f.Anchor = graph.AnchorNone
 	}
-	return c.host.Compute(graph.Fusion{Anchor: anchor, Kind: f.Kind, Body: body}, args, n.Type)
+	return c.host.Compute(f, args, n.Type)
 }
 
 // insideMoE widens the ranges of the internal values of a mixture, over the tokens of each expert.

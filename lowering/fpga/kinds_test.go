@@ -125,6 +125,12 @@ func TestKinds(t *testing.T) {
 			x := b.Input("x", f32(21, 80))
 			b.Output("y", b.Unary(graph.Tanh, b.Add(graph.RMSNorm{Eps: 1e-5}, x, b.Param("gamma", f32(80)))))
 		}},
+		{"sum of two rms norms", func(b *graph.Builder) { // each is a task, whose ranges are found from its part of the launch
+			norm := func(name string) *graph.Node {
+				return b.Add(graph.RMSNorm{Eps: 1e-5}, b.Input(name, f32(21, 80)), b.Param(name+".gamma", f32(80)))
+			}
+			b.Output("y", b.Unary(graph.Tanh, b.Binary(graph.Add, norm("x"), norm("z"))))
+		}},
 		{"norm of a sum", func(b *graph.Builder) {
 			x, z := b.Input("x", f32(21, 80)), b.Input("z", f32(21, 80))
 			b.Output("y", b.Add(graph.RMSNorm{Eps: 1e-5}, b.Binary(graph.Add, x, z), b.Param("gamma", f32(80))))
