@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestArrows holds the direction in which rooms may know each other: graph knows nobody, passes and kernels know graph,
+// TestArrows holds the direction in which packages may import each other: graph knows nobody, passes and kernels know graph,
 // lowering knows graph and kernels, the root package ties them, and nothing but drawings knows Graphviz. Of what
 // stands under graph, nn and onnx alone know the reference: operations of nn run it on Gorgonia's machines, and onnx computes
 // what is known while it reads a model. Only commands know onnx.

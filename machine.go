@@ -155,7 +155,7 @@ func (m *Machine) compile() (err error) {
 	return nil
 }
 
-// ask imports the graph and declares what the machine wants of it.
+// ask imports the graph and declares what the machine asks of it.
 func (m *Machine) ask(kind func(*gorgonia.Node) fgorgonia.Kind) (gradients []passes.Gradient, steps []passes.Step, err error) {
 	o := fgorgonia.Options{Kind: kind, DynamicSlices: m.cfg.dynamicSlices, Gorgonia: m.cfg.gorgonia, Counter: &m.cfg.seed,
 		Unverified: true}

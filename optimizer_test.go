@@ -547,7 +547,7 @@ func TestStateRestored(t *testing.T) {
 	}
 }
 
-// A change of the graph that compiles it anew keeps the optimiser's state.
+// A change of the graph that compiles it again keeps the optimiser's state.
 func TestStateKeptByRecompiling(t *testing.T) {
 	o := optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(0.01)}
 	b := newNet(tensor.Float64)

@@ -432,7 +432,7 @@ func (p *Program) ShareState(from *Program) error {
 
 // Prepare does what depends on frozen parameters alone, see [WithFrozenParams], before the first run, and lets go of the values
 // of those that runs do not read in their own form, such as weights that are packed: on the CPU p no longer refers to them. To
-// set one of them anew, set all of them.
+// set one of them again, set all of them.
 func (p *Program) Prepare() error { return p.explain(p.exe.Prepare()) }
 
 // SharePrepared makes p read what another program of the same target has prepared, in the same memory. It is for programs of one

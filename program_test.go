@@ -101,7 +101,7 @@ func TestProgram(t *testing.T) {
 	wantError(t, p.Exec(), "closed")
 }
 
-// Weights that are packed are packed anew when they are set.
+// Weights that are packed are packed again when they are set.
 func TestSetThaws(t *testing.T) {
 	const n = 96
 	b := graph.NewBuilder("")

@@ -285,7 +285,7 @@ func TestSolvers(t *testing.T) {
 	}
 }
 
-// Dropout draws anew in each run, the same for the same seed, and its gradient sees what the value saw.
+// Dropout draws again in each run, the same for the same seed, and its gradient sees what the value saw.
 func TestDropout(t *testing.T) {
 	const elems = 48
 	masks := func(seed int64) (drawn []string) {

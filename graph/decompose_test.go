@@ -123,7 +123,7 @@ func TestDecompositions(t *testing.T) {
 		}
 		for i, want := range []float64{0, 0, 0} {
 			if out[0].F[i] != want {
-				t.Errorf("element %d of a row wholly at −Inf is %v", i, out[0].F[i])
+				t.Errorf("element %d of a row all at −Inf is %v", i, out[0].F[i])
 			}
 		}
 	})

@@ -99,7 +99,7 @@ func checkScales(axis, block int, s Shape, d DType, scales []Type) error {
 			want = s.With(axis, blocksOf(s.At(axis), block))
 		}
 		if scale != want {
-			return fmt.Errorf("scales %v for %v; wants %v", scale, s, want)
+			return fmt.Errorf("scales %v for %v; requires %v", scale, s, want)
 		}
 	}
 	if len(scales) == 1 {
@@ -419,7 +419,7 @@ func inferPanelMatMul(op Op, args []Type) ([]Type, error) {
 		}
 	}
 	if s := panelShape(w.DType, p.Deep, p.Integers && w.DType == I8, k, p.Columns); w.Shape != s {
-		return nil, fmt.Errorf("panels %v for weights [%d,%d]; wants %v", w.Shape, k, p.Columns, s)
+		return nil, fmt.Errorf("panels %v for weights [%d,%d]; requires %v", w.Shape, k, p.Columns, s)
 	}
 	if len(args) > 2 {
 		want := TypeOf(F32, p.Blocks(k), p.Columns)
@@ -427,7 +427,7 @@ func inferPanelMatMul(op Op, args []Type) ([]Type, error) {
 			want = Type{F16, PanelShape(F16, p.Blocks(k), p.Columns)}
 		}
 		if args[2] != want {
-			return nil, fmt.Errorf("scales %v; wants %v", args[2], want)
+			return nil, fmt.Errorf("scales %v; requires %v", args[2], want)
 		}
 	}
 	return one(args, Type{F32, x.Shape.With(last, p.Columns)})

@@ -13,7 +13,7 @@ import (
 
 // A matrix in blocks of few bits is two parameters of a graph, whose values are made when a program asks for them: the integers,
 // i8 or i4 [rows, columns], and the scales, f16 [rows, columns ÷ 32]. Rows that are looked up, such as embeddings, come from a
-// third, the blocks as they stand in the file: their bytes are taken apart in the graph.
+// third, the blocks as the file has them: their bytes are taken apart in the graph.
 const (
 	integersEnding = ".quantised"
 	scalesEnding   = ".scale"
@@ -23,7 +23,7 @@ const (
 
 var integerTypes = map[gguf.Type]graph.DType{gguf.Q8_0: graph.I8, gguf.Q4_0: graph.I4}
 
-// Value is the value of a parameter of the graphs of a checkpoint. What is made of blocks is made anew by each call.
+// Value is the value of a parameter of the graphs of a checkpoint. What is made of blocks is made again by each call.
 func (c *Checkpoint) Value(param string) (*graph.Tensor, error) {
 	if t := c.Weights[param]; t != nil {
 		return t, nil

@@ -305,7 +305,7 @@ func TestSequence(t *testing.T) {
 	}
 	fails("5 more do not fit", 1, 2, 3, 4, 5)
 	if m.Truncate(7) == nil || m.Truncate(-1) == nil || m.Prepare(3) == nil {
-		t.Error("a sequence of 6 tokens is cut to 7 or -1, or prepared anew")
+		t.Error("a sequence of 6 tokens is cut to 7 or -1, or prepared again")
 	}
 	if m.PromptProgram() == nil {
 		t.Error("no program for prompts")

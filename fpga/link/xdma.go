@@ -36,7 +36,7 @@ const registerBytes = 4096
 const allOnes = 1<<32 - 1
 
 // errGone is a card that no longer answers.
-var errGone = errors.New("all bits read as one: the card is gone, or was configured anew")
+var errGone = errors.New("all bits read as one: the card is gone, or was configured again")
 
 // OpenXDMA opens a card by the common part of its devices' names, such as /dev/xdma0.
 func OpenXDMA(path string, o Options) (*XDMA, error) {

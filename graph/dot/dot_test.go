@@ -21,7 +21,7 @@ import (
 	"fusec/graph/trace"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // golden compares what f prints with a file in testdata.
 func golden(t *testing.T, name string, f func(w io.Writer) error) {
@@ -48,7 +48,7 @@ func golden(t *testing.T, name string, f func(w io.Writer) error) {
 		t.Fatalf("%v (go test -update writes it)", err)
 	}
 	if !bytes.Equal(b.Bytes(), want) {
-		t.Errorf("%s differs from what is printed now (go test -update writes it anew):\n%s", file, b.String())
+		t.Errorf("%s differs from what is printed now (go test -update writes it again):\n%s", file, b.String())
 	}
 }
 

@@ -191,7 +191,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// FuzzParse wants errors, not panics, and tensors that can be read.
+// FuzzParse requires errors, not panics, and tensors that can be read.
 func FuzzParse(f *testing.F) {
 	f.Add(sample())
 	f.Add(begun(0, 0).Bytes())

@@ -23,7 +23,7 @@ type Options struct {
 	DynamicSlices bool
 	// Replaced are slices that are read so even without DynamicSlices; see [Imported.Replaced].
 	Replaced map[*gorg.Node]bool
-	// Counter holds the counter of the random operations between runs, so that a graph that is imported anew goes on
+	// Counter holds the counter of the random operations between runs, so that a graph that is imported again goes on
 	// drawing where it was. Nil is a counter of the import's own that starts at 0.
 	Counter *int64
 	// Unverified leaves it to the caller to verify the graph.
@@ -156,7 +156,7 @@ func (im *Imported) Marks() []graph.GradMark {
 	return m
 }
 
-// Stale reports what was changed in Gorgonia's graph since it was imported so that it has to be imported anew: a
+// Stale reports what was changed in Gorgonia's graph since it was imported so that it has to be imported again: a
 // training mode, or a slice. Nil means that nothing was.
 func (im *Imported) Stale() error {
 	for i := range im.stale {
@@ -178,7 +178,7 @@ func (im *Imported) Replaced() []*gorg.Node {
 	return list
 }
 
-// Weights are the values of the parameters and states by name, as graph.Save wants them.
+// Weights are the values of the parameters and states by name, as graph.Save takes them.
 func (im *Imported) Weights() (map[string]*graph.Tensor, error) {
 	w := map[string]*graph.Tensor{}
 	var errs []error

@@ -170,16 +170,16 @@ func sameAnew(t *testing.T, im *Imported) {
 			wrt, old = append(wrt, m.Of), append(old, m.Value)
 		}
 	}
-	anew, err := graph.Gradients(im.Graph, im.Grads[0].Cost, wrt)
+	again, err := graph.Gradients(im.Graph, im.Grads[0].Cost, wrt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := im.eval(t, im.inputs(t))
-	for i, n := range anew {
+	for i, n := range again {
 		a, b := v[n][0].Tensor(), v[old[i]][0].Tensor()
 		for k := range a.Type.Shape.Elems() {
 			if !near(a.Float(k), b.Float(k), 1e-9) {
-				t.Errorf("derivative for %v: element %d is %v anew and %v as Gorgonia wrote it", wrt[i], k, a.Float(k), b.Float(k))
+				t.Errorf("derivative for %v: element %d is %v again and %v as Gorgonia wrote it", wrt[i], k, a.Float(k), b.Float(k))
 				break
 			}
 		}

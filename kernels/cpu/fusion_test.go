@@ -236,7 +236,7 @@ func TestLongChain(t *testing.T) {
 	}
 }
 
-// TestMaskedRows gives zeros where a row is wholly masked.
+// TestMaskedRows gives zeros where a row is masked everywhere.
 func TestMaskedRows(t *testing.T) {
 	for _, d := range []graph.DType{graph.F32, graph.F64} {
 		x := graph.Filled(graph.TypeOf(d, 3, 20), math.Inf(-1))

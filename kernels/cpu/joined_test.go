@@ -12,7 +12,7 @@ import (
 )
 
 // TestOver writes results over the arguments that they are made of, in bodies whose instructions could read an argument
-// after it has been overwritten, and wants the bits of a run into memory of its own.
+// after it has been overwritten, and requires the bits of a run into memory of its own.
 func TestOver(t *testing.T) {
 	type inputs = func(d graph.DType, dims ...int) *graph.Node
 	for _, tt := range []struct {
@@ -87,7 +87,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// TestOverRefuses wants an argument that another segment reads left alone.
+// TestOverRefuses requires an argument that another segment reads left alone.
 func TestOverRefuses(t *testing.T) {
 	op, types := bodied(t, graph.AnchorNone, func(b *graph.Builder, in func(d graph.DType, dims ...int) *graph.Node) {
 		x := in(graph.F32, 50)

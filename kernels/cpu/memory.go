@@ -46,7 +46,7 @@ type Kernel interface {
 	Run(args, results []Memory) error
 }
 
-// Thaw tells a kernel that a frozen argument may have changed: what it keeps of it is made anew by the next run.
+// Thaw tells a kernel that a frozen argument may have changed: what it keeps of it is made again by the next run.
 func Thaw(k Kernel) {
 	if c, ok := k.(*checked); ok {
 		k = c.Kernel

@@ -360,7 +360,7 @@ func shifted(x *graph.Tensor, by int) (Operand, Memory) {
 	return o, m
 }
 
-// TestBytes wants the kernels that keep memory to say so.
+// TestBytes requires the kernels that keep memory to say so.
 func TestBytes(t *testing.T) {
 	p := pool.New(1)
 	defer p.Close()

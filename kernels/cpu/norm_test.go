@@ -62,7 +62,7 @@ func TestRowsAlone(t *testing.T) {
 	}
 }
 
-// TestSoftmaxInfinite has slices wholly at −Inf, which give zeros, and −Inf as their logarithm, and slices with +Inf, which
+// TestSoftmaxInfinite has slices all at −Inf, which give zeros, and −Inf as their logarithm, and slices with +Inf, which
 // alone gives NaN.
 func TestSoftmaxInfinite(t *testing.T) {
 	x := graph.NewTensor(graph.TypeOf(graph.F32, 3, 4, 5))

@@ -38,7 +38,7 @@ func checkPool(t *testing.T, r *rand.Rand, op graph.Pool, x *graph.Tensor) {
 	checkOp(t, graph.PoolGrad(op), x, drawTensor(r, x.Type.DType, -2, 2, y[0].Shape.Slice()...))
 }
 
-// TestPoolSpecial has windows with ties, infinities and NaN, and windows that lie wholly in the padding.
+// TestPoolSpecial has windows with ties, infinities and NaN, and windows that lie in the padding alone.
 func TestPoolSpecial(t *testing.T) {
 	r := rand.New(rand.NewPCG(14, 15))
 	x := drawTensor(r, graph.F32, 0, 2, 2, 2, 9, 9)

@@ -42,7 +42,7 @@ func TestDropoutInBodies(t *testing.T) {
 	}
 }
 
-// TestDropoutBits wants of a long dropout what [graph.DropoutKeep] says of each element.
+// TestDropoutBits requires of a long dropout what [graph.DropoutKeep] says of each element.
 func TestDropoutBits(t *testing.T) {
 	p := pool.New(2)
 	defer p.Close()
@@ -68,7 +68,7 @@ func TestDropoutBits(t *testing.T) {
 	}
 }
 
-// TestRandom wants the very numbers of the definition.
+// TestRandom requires the very numbers of the definition.
 func TestRandom(t *testing.T) {
 	p := pool.New(2)
 	defer p.Close()

@@ -7,7 +7,7 @@ import (
 )
 
 // A rope turns pairs of elements. It reads its operand through strides: heads come from a projection permuted. The
-// sines and cosines of all positions are kept between runs, and made anew, from angles in float64, only when the rows
+// sines and cosines of all positions are kept between runs, and made again, from angles in float64, only when the rows
 // start elsewhere.
 type rope[T float] struct {
 	env     *Env

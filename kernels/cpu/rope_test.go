@@ -21,7 +21,7 @@ func TestRoPE(t *testing.T) {
 	}
 }
 
-// TestRoPEMoves wants tables for the very start of each run.
+// TestRoPEMoves requires tables for the very start of each run.
 func TestRoPEMoves(t *testing.T) {
 	r := rand.New(rand.NewPCG(43, 44))
 	op, x, start := graph.RoPE{Base: 10000}, drawTensor(r, graph.F32, -2, 2, 2, 5, 6), graph.Scalar(graph.I64, 0)

@@ -62,7 +62,7 @@ func TestRowsAlone(t *testing.T) {
 	l.run(t)
 }
 
-// TestSoftmaxMasked has slices wholly at −Inf, which give zeros.
+// TestSoftmaxMasked has slices all at −Inf, which give zeros.
 func TestSoftmaxMasked(t *testing.T) {
 	l := newList(21)
 	x := l.tensor(graph.F32, 3, 4, 5)

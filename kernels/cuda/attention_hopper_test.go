@@ -159,7 +159,7 @@ func TestAttentionHopper(t *testing.T) {
 			checks = append(checks, cudatest.Check{Name: name, Op: forward.Fusion, Args: args, Compare: nearHalf(c.d)})
 			back := drawAll(r, backward.types)
 			copy(back, args)
-			// The gradient wants the log-sum-exp of these very operands.
+			// The gradient requires the log-sum-exp of these very operands.
 			in := make([]ref.Value, len(args))
 			for i, a := range args {
 				in[i] = ref.FromTensor(a)

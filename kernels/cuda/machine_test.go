@@ -299,7 +299,7 @@ func TestMachineCode(t *testing.T) {
 	}
 }
 
-// TestSharedMemory: no form wants more shared memory than the chip that it is made for has.
+// TestSharedMemory: no form needs more shared memory than the chip that it is made for has.
 func TestSharedMemory(t *testing.T) {
 	l := &machineList{t: t, whole: true}
 	l.forms()
@@ -327,7 +327,7 @@ func TestSharedMemory(t *testing.T) {
 			}
 			for _, s := range k.Steps {
 				if s.Shared > chip.Shared {
-					t.Errorf("%s for %s: entry %s wants %d bytes of shared memory, of %d", c.Name, chip.Target(), s.Entry, s.Shared, chip.Shared)
+					t.Errorf("%s for %s: entry %s needs %d bytes of shared memory, of %d", c.Name, chip.Target(), s.Entry, s.Shared, chip.Shared)
 				}
 			}
 		}

@@ -60,7 +60,7 @@ func TestAcrossPlan(t *testing.T) {
 				t.Errorf("takes %+v, want %d rows and %d shares of k", p.tile, c.bm, c.splits)
 			}
 			if s := p.tile.shared(); s > c.cfg.Chip.Shared {
-				t.Errorf("%+v wants %d bytes of shared memory", p.tile, s)
+				t.Errorf("%+v needs %d bytes of shared memory", p.tile, s)
 			}
 		})
 	}

@@ -112,7 +112,7 @@ func TestHopperPlan(t *testing.T) {
 				t.Errorf("k is the inner axis of A: %v, of B: %v", h.a.kInner, h.b.kInner)
 			}
 			if s := h.tile.shared(); s > c.cfg.Chip.Shared {
-				t.Errorf("%+v wants %d bytes of shared memory", h.tile, s)
+				t.Errorf("%+v needs %d bytes of shared memory", h.tile, s)
 			}
 		})
 	}

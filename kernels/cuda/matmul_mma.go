@@ -96,7 +96,7 @@ func (m *matmul) tile(math string) Tile {
 	return t
 }
 
-// mmaShared is the shared memory that a tile wants, in bytes: for the stages, then for the accumulators, then for the
+// mmaShared is the shared memory that a tile needs, in bytes: for the stages, then for the accumulators, then for the
 // column sums.
 func (m *matmul) mmaShared(t Tile) int {
 	size := m.a.dtype.Size()

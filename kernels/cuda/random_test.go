@@ -128,7 +128,7 @@ func TestWindows(t *testing.T) {
 	l.run(t)
 }
 
-// TestPoolSpecial has windows with ties, infinities and NaN, and windows that lie wholly in the padding.
+// TestPoolSpecial has windows with ties, infinities and NaN, and windows that lie in the padding alone.
 func TestPoolSpecial(t *testing.T) {
 	l := newList(33)
 	x := l.tensor(graph.F32, 2, 2, 9, 9)

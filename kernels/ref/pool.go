@@ -46,7 +46,7 @@ func init() {
 	}
 }
 
-// pool gives −Inf or NaN for a window that lies wholly in the padding, unless the padding counts in the mean.
+// pool gives −Inf or NaN for a window that lies in the padding alone, unless the padding counts in the mean.
 func pool(op graph.Pool, x Value, t graph.Type) Value {
 	v := zeros(t)
 	v.Mag = make([]float64, v.Len())

@@ -156,7 +156,7 @@ func TestPrepare(t *testing.T) {
 		t.Errorf("%v, want %v, with %d and %d bytes", got, want, other.Memory().Prepared, first.Memory().Prepared)
 	}
 
-	// Values that are let go of are missing when one of them is set anew.
+	// Values that are let go of are missing when one of them is set again.
 	w := in["w"].Clone()
 	w.SetFloat(30, w.Float(30)+3)
 	bind := func(name string, v *graph.Tensor) {

@@ -18,7 +18,7 @@ import (
 	"fusec/lowering"
 )
 
-var update = flag.Bool("update", false, "write the golden files in testdata anew")
+var update = flag.Bool("update", false, "write the golden files in testdata again")
 
 // TestRefusals holds what the overlay does not take, with the reasons; the processor runs it, so that the results are
 // right all the same.
@@ -154,7 +154,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.String(); got != string(want) {
-		t.Errorf("the program is not that of %s; go test -update writes it anew\n%s", path, got)
+		t.Errorf("the program is not that of %s; go test -update writes it again\n%s", path, got)
 	}
 }
 

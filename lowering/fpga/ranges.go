@@ -59,7 +59,7 @@ func (l *laid) recall(r []Range) error {
 	}
 	for i, x := range r {
 		if list[i].name != x.Value {
-			return fmt.Errorf("range %d is of %q, the program wants that of %q: %s", i, x.Value, list[i].name, otherProgram)
+			return fmt.Errorf("range %d is of %q, the program requires that of %q: %s", i, x.Value, list[i].name, otherProgram)
 		}
 		*list[i].calibre = calibre{x.Lo, x.Hi, x.Seen}
 	}

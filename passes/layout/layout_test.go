@@ -289,7 +289,7 @@ func TestValuesStay(t *testing.T) {
 
 func pair(n int) graph.Ints { return graph.IntsOf(n, n) }
 
-// TestForms are networks that are wholly in NHWC, with the operations before the last launch is formed.
+// TestForms are networks that are all in NHWC, with the operations before the last launch is formed.
 func TestForms(t *testing.T) {
 	conv := graph.Conv2D{Stride: pair(1), Dilation: pair(1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1}
 	for name, c := range map[string]struct {

@@ -311,7 +311,7 @@ func (p *pass) squaredNorm(n *graph.Node) {
 	p.values[n].have = []placed{{graph.Replicated, sum}}
 }
 
-// get is a value in the layout that a reader wants.
+// get is a value in the layout that a reader requires.
 func (p *pass) get(v *value, s graph.Sharding) *graph.Node {
 	if i := v.settled(); i < 0 && s.Partial == 0 && v.want != s {
 		// The partial sum is added up once, as it is best laid out; other readers are served from that.

@@ -268,9 +268,9 @@ func TestBenchAttention(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	out = bench(t, "attention", "--seq", "30", "--heads", "1", "--dim", "4", "--ladder")
-	for _, rung := range ladders.Attention {
-		if !strings.Contains(out, rung.Name) || !strings.Contains(out, rung.Doc) {
-			t.Errorf("lacks the variant %s:\n%s", rung.Name, out)
+	for _, variant := range ladders.Attention {
+		if !strings.Contains(out, variant.Name) || !strings.Contains(out, variant.Doc) {
+			t.Errorf("lacks the variant %s:\n%s", variant.Name, out)
 		}
 	}
 }

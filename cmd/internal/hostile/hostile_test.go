@@ -10,7 +10,7 @@ import (
 	"fusec/graph/graphtest"
 )
 
-// TestFindings runs all checks over what the fuzzer has found and was mended.
+// TestFindings runs all checks over what the fuzzer has found and that has been corrected.
 func TestFindings(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join("testdata", "*.graph"))
 	if err != nil || len(paths) == 0 {

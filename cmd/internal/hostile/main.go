@@ -18,7 +18,7 @@
 //   - on the model of the FPGA's overlay, which rounds to 8 bits, the program runs, to the same bits twice.
 //
 // Cases run in processes of their own, so that one that ends its process is told by its seed. What fails is made as small
-// as it can be and written to a folder; the exit status is then 1. Findings that were mended are in testdata, and the
+// as it can be and written to a folder; the exit status is then 1. Findings that have been corrected are in testdata, and the
 // tests of this package run all checks over them.
 package main
 

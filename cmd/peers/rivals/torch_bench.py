@@ -111,7 +111,7 @@ class Model(torch.nn.Module):
 
 
 def forget_compiled():
-    """Makes the next torch.compile start anew."""
+    """Makes the next torch.compile start from nothing."""
     import torch._dynamo
 
     torch._dynamo.reset()

@@ -140,7 +140,7 @@ func reference(w Workload) []float64 {
 
 var answers = flag.Bool("answers", false, "compute the right answers of the large products and networks too (minutes)")
 
-// TestAnswers computes the right answers anew; those of the large products only with -answers.
+// TestAnswers computes the right answers again; those of the large products only with -answers.
 func TestAnswers(t *testing.T) {
 	for _, w := range All() {
 		large := 1e9

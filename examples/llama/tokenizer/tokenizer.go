@@ -62,7 +62,7 @@ func (t *Tokenizer) put(text string, id int) error {
 	return nil
 }
 
-// Encode gives the tokens of a text, with those that its model wants before and after it.
+// Encode gives the tokens of a text, with those that its model requires before and after it.
 func (t *Tokenizer) Encode(text string) ([]int, error) {
 	tokens, err := t.encode(text)
 	return slices.Concat(t.before, tokens, t.after), err

@@ -176,7 +176,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// FuzzParse wants errors, not panics, of files and of texts.
+// FuzzParse requires errors, not panics, of files and of texts.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(
 		`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"<0x41>":3},"merges":["a b"],"byte_fallback":true,"unk_token":"a"},

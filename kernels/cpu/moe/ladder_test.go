@@ -10,9 +10,9 @@ import (
 	"fusec/kernels/cpu/vec"
 )
 
-// A Rung is one way to compute y[t] = Σ_e gates[t,e]·relu(x[t]·w1_e)·w2_e: x and y are tokens×width, gates
+// A Variant is one way to compute y[t] = Σ_e gates[t,e]·relu(x[t]·w1_e)·w2_e: x and y are tokens×width, gates
 // tokens×experts, w1 experts×width×hidden and w2 experts×hidden×width, all row-major.
-type Rung struct {
+type Variant struct {
 	Name string
 	Doc  string // the difference from the variant before
 	Func func(tokens, experts, width, hidden int, x, gates, w1, w2, y []float32)
@@ -20,7 +20,7 @@ type Rung struct {
 
 // Ladder climbs from the definition to this package's way of computing it, on one core, so that each step's worth can
 // be measured. Only the last variant is meant for use.
-var Ladder = []Rung{
+var Ladder = []Variant{
 	{"naive", "The definition: every token through every expert.", naive},
 	{"routed", "Token by token, through the experts whose gates are not zero, by vector opcodes.", routed},
 	{"grouped", "The tokens of each expert as one product, through the matrix kernels: this package's plans.", grouped},

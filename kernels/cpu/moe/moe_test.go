@@ -42,15 +42,15 @@ func TestLadder(t *testing.T) {
 		x, gates := normal(r, tokens*width), someGates(r, tokens*experts)
 		w1, w2 := normal(r, experts*width*hidden), normal(r, experts*width*hidden)
 		var want []float32
-		for _, rung := range Ladder {
+		for _, variant := range Ladder {
 			got := normal(r, tokens*width)
-			rung.Func(tokens, experts, width, hidden, x, gates, w1, w2, got)
+			variant.Func(tokens, experts, width, hidden, x, gates, w1, w2, got)
 			if want == nil {
 				want = got
 			}
 			for i, w := range want {
 				if d := math.Abs(float64(got[i] - w)); !(d < 1e-5*float64(width*hidden)) {
-					t.Fatalf("%s, %v: element %d is %v, want %v", rung.Name, s, i, got[i], w)
+					t.Fatalf("%s, %v: element %d is %v, want %v", variant.Name, s, i, got[i], w)
 				}
 			}
 		}
@@ -227,10 +227,10 @@ func BenchmarkLadder(b *testing.B) {
 	x, gates := normal(r, tokens*width), someGates(r, tokens*experts)
 	w1, w2 := normal(r, experts*width*hidden), normal(r, experts*width*hidden)
 	y := make([]float32, tokens*width)
-	for _, rung := range Ladder {
-		b.Run(rung.Name, func(b *testing.B) {
+	for _, variant := range Ladder {
+		b.Run(variant.Name, func(b *testing.B) {
 			for b.Loop() {
-				rung.Func(tokens, experts, width, hidden, x, gates, w1, w2, y)
+				variant.Func(tokens, experts, width, hidden, x, gates, w1, w2, y)
 			}
 		})
 	}

@@ -299,7 +299,7 @@ class Compiled(unittest.TestCase):
         self.assertEqual(self.left(), {})
 
     def test_random(self):
-        """Dropout draws anew in each run, from PyTorch's generator."""
+        """Dropout draws again in each run, from PyTorch's generator."""
         f = self.compile(lambda x: F.dropout(x, 0.25))
         x = torch.ones(100, 100, requires_grad=True)
         torch.manual_seed(3)

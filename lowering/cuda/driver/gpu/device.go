@@ -96,7 +96,7 @@ func openGPU(index int, primary bool) (driver.GPU, error) {
 	defer runtime.UnlockOSThread()
 	if g.context, err = dev.MakeContext(cu.SchedAuto); err != nil {
 		if err = failed("cuCtxCreate", err); errors.Is(err, driver.ErrLost) {
-			err = fmt.Errorf("%w; after a kernel has gone wrong the driver serves its process no more: start it anew", err)
+			err = fmt.Errorf("%w; after a kernel has gone wrong the driver serves its process no more: start it again", err)
 		}
 		return nil, err
 	}

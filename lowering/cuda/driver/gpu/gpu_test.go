@@ -526,7 +526,7 @@ func lose(t *testing.T, kind int, name string) {
 		t.Errorf("after Close: %v", err)
 	}
 	_, err := Open(0)
-	if !errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "start it anew") {
+	if !errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "start it again") {
 		t.Errorf("opened again: %v", err)
 	}
 	t.Log(err)

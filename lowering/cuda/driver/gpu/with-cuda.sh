@@ -30,7 +30,7 @@ for tool in "$cc" ar; do
 	command -v "$tool" >/dev/null || { echo "$tool is missing: cgo needs a C compiler and binutils" >&2; exit 1; }
 done
 
-# The library of jumps, made anew when the header or its source is newer.
+# The library of jumps, made again when the header or its source is newer.
 mkdir -p "$out"
 if [ ! "$out/libcuda.a" -nt "$header" ] || [ ! "$out/libcuda.a" -nt "$here/forward/forward.c" ] ||
 	[ "$(cat "$out/header" 2>/dev/null)" != "$header" ]; then
