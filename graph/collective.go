@@ -112,7 +112,8 @@ func (BroadcastFrom) OpName() string { return "broadcast_from" }
 
 var reduceScatterRow = OpInfo{
 	Name: "reduce_scatter", Doc: "values of all participants combined, of which each gets a part", Operands: "x",
-	Proto: ReduceScatter{}, Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferReduceScatter, FLOPs: combined, Sent: sentShares,
+	Proto: ReduceScatter{}, Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferReduceScatter, FLOPs: combined,
+	Sent: sentShares,
 	Grad: func(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 		op := n.Op.(ReduceScatter)
 		if op.Fn != Sum && op.Fn != Mean {

@@ -42,7 +42,7 @@ func Operands(c *rewrite.Context, to graph.DType, least int) error {
 		case routing[n]:
 			reason = "it decides which experts a token goes to"
 		case cached[n]:
-			reason = "its keys are state, which would be cast again in each run"
+			reason = "its keys are state, which each run would cast"
 		case gradientOfWide(n):
 			reason = "the attention that it is the gradient of does"
 		case !slices.ContainsFunc(contracted(n), func(x *graph.Node) bool { return x.Type.Shape.Elems() >= least }):

@@ -236,7 +236,7 @@ func TestPrecisionNotes(t *testing.T) {
 			b.Output("dq", b.Add(graph.AttentionGrad{Attention: graph.Attention{Scale: 1}}, q, k, v, y, b.Add(graph.Result{Index: 1}, y),
 				dy))
 		}},
-		{"state", "precision", "attention stays in f32: its keys are state, which would be cast again in each run", precision.F16, cached},
+		{"state", "precision", "attention stays in f32: its keys are state, which each run would cast", precision.F16, cached},
 		{"router", "precision", "matmul stays in f32: it decides which experts a token goes to", precision.BF16,
 			product(func(b *graph.Builder, y *graph.Node) { b.Output("y", b.Add(graph.TopK{K: 2}, b.Unary(graph.Tanh, y))) })},
 		{"output", "narrow", "the result f32[64,64] stays in f32: it is handed out, or updates are made of it", precision.BF16,
