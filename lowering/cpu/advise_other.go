@@ -3,4 +3,4 @@
 package cpu
 
 // adviseLarge does nothing: see advise_linux.go.
-func adviseLarge([]uint64) {}
+func adviseLarge([]byte) {}

@@ -352,7 +352,7 @@ func (e *executable) keep() {
 	}
 	if e.store == nil || e.lent {
 		e.store = make([]uint64, e.p.PreparedBytes/8+cacheLine/8)
-		adviseLarge(e.store)
+		adviseLarge(aligned(e.store, e.p.PreparedBytes))
 	}
 	bytes := aligned(e.store, e.p.PreparedBytes)
 	for i, b := range e.p.Buffers {
@@ -393,6 +393,9 @@ func (e *executable) Bind(buffer int, t *graph.Tensor) error {
 	}
 	if e.tensors[buffer] != t {
 		e.set(buffer, t)
+		if e.p.Buffers[buffer].Role == lowering.State { // such as a cache of keys
+			adviseLarge(e.memory[buffer])
+		}
 	}
 	e.thaw(buffer)
 	if e.from[buffer] {

@@ -104,11 +104,16 @@ func (k *Plan[T]) cutKeys(rows int) {
 	k.chunk = max(tiling.CeilDiv(d.Keys, k.chunks), 1)
 	k.chunks = max(tiling.CeilDiv(d.Keys, k.chunk), 1)
 	k.partials = make([]T, groups*k.chunks*rows*(d.Width+partialHead))
+	k.together = k.alike()
+	scores := 1 // rows of
+	if len(k.together) > 0 {
+		scores = k.together[0].Vectors
+	}
 
 	r := &k.room
 	r.q = take[T](r, rows*d.Depth)
 	r.k = take[T](r, k.keys*d.Depth)
 	r.v = take[T](r, k.keys*d.Width)
-	r.s, r.mask = take[T](r, k.keys), take[T](r, k.keys)
+	r.s, r.mask = take[T](r, scores*k.keys), take[T](r, k.keys)
 	r.drawn = take[T](r, k.dropRoom(1))
 }

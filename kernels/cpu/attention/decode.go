@@ -56,6 +56,10 @@ func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
 	values := stretch[T]{x: k.args.V, l: &k.V, pages: k.VPages, head: first, key: key, width: d.Width}
 	k.open(&keys, n, mem[k.room.k:])
 	k.open(&values, n, mem[k.room.v:])
+	if len(k.together) > 0 {
+		k.streamTogether(mem, group, chunk, &keys, &values, key, n)
+		return
+	}
 	for r := range d.Group * d.Queries {
 		head, query := k.place(group, r)
 		lo, hi := k.Op.Range(d, query, k.valid(head))
@@ -78,6 +82,55 @@ func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
 		if d.Width > 0 {
 			k.gather(p[partialHead:], s, &values, lo)
 		}
+	}
+}
+
+// alike returns the routines for several rows of a group at once, where all of them attend to the same keys, with the same weights
+// but for their scores.
+func (k *Plan[T]) alike() (list []gemm.Few[T]) {
+	d := k.Dims
+	if d.Queries != 1 || k.Op.HasMask || k.Op.Dropout > 0 {
+		return nil
+	}
+	for _, f := range k.micro.Few {
+		if min(d.Depth, d.Width) > 0 && d.Depth%f.Lanes == 0 && d.Width%f.Lanes == 0 {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// streamTogether is stream for rows that are alike: each key and value is read once for several.
+func (k *Plan[T]) streamTogether(mem []T, group, chunk int, keys, values *stretch[T], key, n int) {
+	d := k.Dims
+	head, _ := k.place(group, 0)
+	lo, hi := k.Op.Range(d, 0, k.valid(head))
+	lo, hi = max(lo-key, 0), min(hi-key, n)
+	if lo >= hi {
+		return
+	}
+	s := mem[k.room.s:]
+	for r, left := 0, k.together; r < d.Group; {
+		f := left[0]
+		if d.Group-r < f.Vectors {
+			left = left[1:]
+			continue
+		}
+		for i := lo; i < hi; {
+			rows, ld, run := k.read(keys, i, hi-i)
+			f.Dots(run, d.Depth, &mem[k.room.q+r*d.Depth], d.Depth, &rows[0], ld, &s[i-lo], k.keys)
+			i += run
+		}
+		for v := range f.Vectors {
+			k.weigh(k.partial(group, chunk, r+v), s[v*k.keys:][:hi-lo])
+		}
+		p := k.partial(group, chunk, r) // and those of the rows after it behind it
+		for i := lo; i < hi; {
+			rows, ld, run := k.read(values, i, hi-i)
+			f.Sums(run, d.Width, &s[i-lo], k.keys, &rows[0], ld, &p[partialHead], len(p))
+			i += run
+		}
+		r += f.Vectors
 	}
 }
 

@@ -62,10 +62,11 @@ type Plan[T Float] struct {
 	blocks        int // of queries in a head
 	room          room
 
-	few      bool // few queries: see decode.go
-	chunk    int  // keys
-	chunks   int  // in a head
-	partials []T  // [group][chunk][row] of partial results
+	few      bool          // few queries: see decode.go
+	together []gemm.Few[T] // for several rows at once, the last for one; nil if rows are computed one by one
+	chunk    int           // keys
+	chunks   int           // in a head
+	partials []T           // [group][chunk][row] of partial results
 
 	// The run in progress.
 	args    Args[T]

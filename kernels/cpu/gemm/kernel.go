@@ -41,6 +41,8 @@ type kernel[T Float] struct {
 	axpy4 func(n int, alpha, x *T, stride int, y *T)
 	// axpy4Ahead is axpy4, and asks for the four rows that follow; nil if there is no such routine.
 	axpy4Ahead func(n int, alpha, x *T, stride int, y *T)
+	// fewVectors are the routines for a few vectors and many rows.
+	fewVectors []Few[T]
 }
 
 // fit returns k, or its kernel for few rows if blocks of it cover the rows with less to spare.

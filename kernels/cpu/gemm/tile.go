@@ -21,11 +21,24 @@ type Micro[T Float] struct {
 	TileRows, TileColumns func(tiles, kc, lda int, a, b, c *T, ldc int, accumulate bool)
 	ColumnsMR             int
 
+	// Few are routines for a few vectors and many rows, those for the most vectors first. There may be none.
+	Few []Few[T]
+
 	gather []gatherPanel[T] // see Gather
 	spread []spreadTile[T]  // see Spread
 
 	narrowRows int
 	narrow     func(tiles, kc int, a, b, c *T, ldc int, accumulate bool)
+}
+
+// Few is products of so many vectors with many rows, each of which is read once. Elements of a vector and of a row are side by
+// side, and as many as a multiple of Lanes.
+type Few[T Float] struct {
+	Vectors, Lanes int
+	// Dots sets s[r·lds+j] to the dot product of row r of q, of Vectors, and row j of x, of n. Rows have depth elements, not 0.
+	Dots func(n, depth int, q *T, ldq int, x *T, ldx int, s *T, lds int)
+	// Sums adds p[r·ldp+j] times row j of x, for all n of them, not 0, to row r of y, of Vectors.
+	Sums func(n, width int, p *T, ldp int, x *T, ldx int, y *T, ldy int)
 }
 
 // Fit returns m with the panels of A in which a product of so many rows computes the fewest that it does not need.
@@ -42,7 +55,7 @@ func MicroOf[T Float]() Micro[T] { return kernels[T]()[0].micro() }
 func (k *kernel[T]) micro() Micro[T] {
 	return Micro[T]{MR: k.mr, NR: k.nr, Tile: k.tile, Dot: k.dot, Axpy4: k.axpy4,
 		TileRows: k.tileRows, TileColumns: k.tileColumns, ColumnsMR: k.narrowRows, gather: k.gather, spread: k.spread,
-		narrowRows: k.narrowRows, narrow: k.narrow}
+		narrowRows: k.narrowRows, narrow: k.narrow, Few: k.fewVectors}
 }
 
 // Micros returns the routines of every instruction set that this processor runs, the fastest first, for tests.

@@ -10,7 +10,8 @@
 //
 // A work item is some panels times at most 64 rows. Its rows are computed in blocks of 8, 4, 2 and 1 with AVX-512 and NEON, of 2
 // and 1 with AVX2, whose sums stay in registers for a block of weights that share a scale. So each weight is unpacked once for 8
-// rows, and scales cost little. The order of the sums depends on the number of rows alone.
+// rows, and scales cost little. One row reads scales of binary16 as they are; for more, those of a panel are converted first. The
+// order of the sums depends on the number of rows alone.
 //
 // NEON has registers for the sums of 4 and 8 rows in a half and in a quarter of a panel's columns. It goes over a piece of the
 // panel once for each, so weights without blocks are cut into pieces that stay in the cache.

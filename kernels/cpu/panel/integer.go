@@ -17,13 +17,17 @@ type rounded struct {
 
 // integerKernel is the routines of an instruction set for products of integers.
 type integerKernel struct {
-	tiles  map[graph.DType][]integerTile // for blocks of 1, 2, 4, … rows
-	offset map[graph.DType]int           // what the tiles add to the weights, so that they are not negative
+	tiles  map[graph.DType][]integerTile   // for blocks of 1, 2, 4, … rows
+	halves map[graph.DType]integerHalfTile // for one row and scales of binary16
+	offset map[graph.DType]int             // what the tiles add to the weights, so that they are not negative
 	round  func(octets, block int, x *float32, q *byte, stride int, scales *float32, gap int, offset int, order *byte)
 }
 
 // An integerTile is a tile of products of integers; see the generated functions.
 type integerTile = func(octets, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// An integerHalfTile is an integerTile with scales of binary16.
+type integerHalfTile = func(octets, block int, x *byte, xs *float32, q *byte, scale *uint16, lds int, y *float32)
 
 // orders are those in which tiles read the 8 numbers of an octet: weights of four bits are the even ones, and then the odd ones,
 // of a word.
@@ -63,12 +67,12 @@ func (p *Plan) round(worker, row, rows int) {
 }
 
 // portableIntegers computes one row at a time.
-var portableIntegers = integerKernel{map[graph.DType][]integerTile{
+var portableIntegers = integerKernel{tiles: map[graph.DType][]integerTile{
 	graph.I4: {portableIntegerTile(func(q []byte, i, j int) int32 {
 		return int32(graph.Nibble(q, j*steps+int(orders[graph.I4][i])))
 	}, columns*steps/2)},
 	graph.I8: {portableIntegerTile(func(q []byte, i, j int) int32 { return int32(int8(q[(i/4*columns+j)*4+i%4])) }, columns*steps)},
-}, nil, roundRow}
+}, round: roundRow}
 
 // portableIntegerTile is a tile of one row, given what number i of an octet of x, of so many bytes, is multiplied by in column j.
 func portableIntegerTile(weight func(q []byte, i, j int) int32, bytes int) integerTile {

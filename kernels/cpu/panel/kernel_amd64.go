@@ -16,6 +16,14 @@ func i4x1AVX2(octets int, block int, x *float32, q *byte, scale *float32, lds in
 //go:noescape
 func i4x2AVX2(octets int, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
 
+// i4Halvesx1AVX2 adds the product of 1 rows and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][1][8].
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// The scales are of binary16.
+//
+//go:noescape
+func i4Halvesx1AVX2(octets int, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
+
 // i4x1AVX512 adds the product of 1 rows and a panel of weights to y [1][32].
 // The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][1][8].
 // Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
@@ -44,6 +52,14 @@ func i4x4AVX512(octets int, block int, x *float32, q *byte, scale *float32, lds 
 //go:noescape
 func i4x8AVX512(octets int, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
 
+// i4Halvesx1AVX512 adds the product of 1 rows and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][1][8].
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// The scales are of binary16.
+//
+//go:noescape
+func i4Halvesx1AVX512(octets int, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
+
 // i8x1AVX2 adds the product of 1 rows and a panel of weights to y [1][32].
 // The weights, octets of 8 rows, are stored in eight bits. x is [octets][1][8].
 // Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
@@ -57,6 +73,14 @@ func i8x1AVX2(octets int, block int, x *float32, q *byte, scale *float32, lds in
 //
 //go:noescape
 func i8x2AVX2(octets int, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Halvesx1AVX2 adds the product of 1 rows and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in eight bits. x is [octets][1][8].
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// The scales are of binary16.
+//
+//go:noescape
+func i8Halvesx1AVX2(octets int, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
 
 // i8x1AVX512 adds the product of 1 rows and a panel of weights to y [1][32].
 // The weights, octets of 8 rows, are stored in eight bits. x is [octets][1][8].
@@ -85,6 +109,14 @@ func i8x4AVX512(octets int, block int, x *float32, q *byte, scale *float32, lds 
 //
 //go:noescape
 func i8x8AVX512(octets int, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i8Halvesx1AVX512 adds the product of 1 rows and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in eight bits. x is [octets][1][8].
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// The scales are of binary16.
+//
+//go:noescape
+func i8Halvesx1AVX512(octets int, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
 
 // bf16x1AVX2 adds the product of 1 rows and a panel of weights to y [1][32].
 // The weights, octets of 8 rows, are stored in bfloat16. x is [octets][1][8].
@@ -186,6 +218,15 @@ func i8Integersx1AVX2(octets int, block int, x *byte, xs *float32, q *byte, scal
 //go:noescape
 func i8Integersx2AVX2(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
 
+// i8IntegersHalvesx1AVX2 adds the product of 1 rows of integers and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][1][8],
+// and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// The scales are of binary16.
+//
+//go:noescape
+func i8IntegersHalvesx1AVX2(octets int, block int, x *byte, xs *float32, q *byte, scale *uint16, lds int, y *float32)
+
 // i8Integersx1AVX512 adds the product of 1 rows of integers and a panel of weights to y [1][32].
 // The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][1][8],
 // and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
@@ -218,6 +259,15 @@ func i8Integersx4AVX512(octets int, block int, x *byte, xs *float32, q *byte, sc
 //go:noescape
 func i8Integersx8AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
 
+// i8IntegersHalvesx1AVX512 adds the product of 1 rows of integers and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. x is [octets][1][8],
+// and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// The scales are of binary16.
+//
+//go:noescape
+func i8IntegersHalvesx1AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *uint16, lds int, y *float32)
+
 // i4Integersx1AVX2 adds the product of 1 rows of integers and a panel of weights to y [1][32].
 // The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][1][8],
 // and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
@@ -233,6 +283,15 @@ func i4Integersx1AVX2(octets int, block int, x *byte, xs *float32, q *byte, scal
 //
 //go:noescape
 func i4Integersx2AVX2(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4IntegersHalvesx1AVX2 adds the product of 1 rows of integers and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][1][8],
+// and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// The scales are of binary16.
+//
+//go:noescape
+func i4IntegersHalvesx1AVX2(octets int, block int, x *byte, xs *float32, q *byte, scale *uint16, lds int, y *float32)
 
 // i4Integersx1AVX512 adds the product of 1 rows of integers and a panel of weights to y [1][32].
 // The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][1][8],
@@ -265,6 +324,15 @@ func i4Integersx4AVX512(octets int, block int, x *byte, xs *float32, q *byte, sc
 //
 //go:noescape
 func i4Integersx8AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
+
+// i4IntegersHalvesx1AVX512 adds the product of 1 rows of integers and a panel of weights to y [1][32].
+// The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][1][8],
+// and of each block of octets xs has [2][1]: the rows' scales, and what their sums begin with, integers.
+// Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
+// The scales are of binary16.
+//
+//go:noescape
+func i4IntegersHalvesx1AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *uint16, lds int, y *float32)
 
 // roundRowAVX2 rounds a row of octets to eight bits, with a scale for each block of them: the largest size divided by 127.
 // The integers of an octet, in an order, are stored stride bytes after those of the octet before it. The scale of a block

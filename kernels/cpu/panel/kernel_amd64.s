@@ -484,6 +484,225 @@ octet:
 	VZEROUPPER
 	RET
 
+// func i4Halvesx1AVX2(octets int, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·i4Halvesx1AVX2(SB), NOSPLIT, $0-56
+	MOVQ octets+0(FP), AX
+	MOVQ block+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ q+24(FP), BX
+	MOVQ scale+32(FP), SI
+	MOVQ lds+40(FP), DI
+	MOVQ y+48(FP), R8
+	SHLQ $0x01, DI
+
+block:
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	MOVQ    CX, R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+
+octet:
+	PREFETCHT0   2048(BX)
+	PREFETCHT0   2112(BX)
+	VBROADCASTSS (DX), Y9
+	VMOVDQU      (BX), Y8
+	VPSLLD       $0x1c, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y0
+	VMOVDQU      32(BX), Y8
+	VPSLLD       $0x1c, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y1
+	VMOVDQU      64(BX), Y8
+	VPSLLD       $0x1c, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y2
+	VMOVDQU      96(BX), Y8
+	VPSLLD       $0x1c, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 4(DX), Y9
+	VMOVDQU      (BX), Y8
+	VPSLLD       $0x18, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y4
+	VMOVDQU      32(BX), Y8
+	VPSLLD       $0x18, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	VMOVDQU      64(BX), Y8
+	VPSLLD       $0x18, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y6
+	VMOVDQU      96(BX), Y8
+	VPSLLD       $0x18, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y7
+	VBROADCASTSS 8(DX), Y9
+	VMOVDQU      (BX), Y8
+	VPSLLD       $0x14, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y0
+	VMOVDQU      32(BX), Y8
+	VPSLLD       $0x14, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y1
+	VMOVDQU      64(BX), Y8
+	VPSLLD       $0x14, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y2
+	VMOVDQU      96(BX), Y8
+	VPSLLD       $0x14, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 12(DX), Y9
+	VMOVDQU      (BX), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y4
+	VMOVDQU      32(BX), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	VMOVDQU      64(BX), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y6
+	VMOVDQU      96(BX), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y7
+	VBROADCASTSS 16(DX), Y9
+	VMOVDQU      (BX), Y8
+	VPSLLD       $0x0c, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y0
+	VMOVDQU      32(BX), Y8
+	VPSLLD       $0x0c, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y1
+	VMOVDQU      64(BX), Y8
+	VPSLLD       $0x0c, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y2
+	VMOVDQU      96(BX), Y8
+	VPSLLD       $0x0c, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 20(DX), Y9
+	VMOVDQU      (BX), Y8
+	VPSLLD       $0x08, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y4
+	VMOVDQU      32(BX), Y8
+	VPSLLD       $0x08, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	VMOVDQU      64(BX), Y8
+	VPSLLD       $0x08, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y6
+	VMOVDQU      96(BX), Y8
+	VPSLLD       $0x08, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y7
+	VBROADCASTSS 24(DX), Y9
+	VMOVDQU      (BX), Y8
+	VPSLLD       $0x04, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y0
+	VMOVDQU      32(BX), Y8
+	VPSLLD       $0x04, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y1
+	VMOVDQU      64(BX), Y8
+	VPSLLD       $0x04, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y2
+	VMOVDQU      96(BX), Y8
+	VPSLLD       $0x04, Y8, Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 28(DX), Y9
+	VMOVDQU      (BX), Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y4
+	VMOVDQU      32(BX), Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	VMOVDQU      64(BX), Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y6
+	VMOVDQU      96(BX), Y8
+	VPSRAD       $0x1c, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y7
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000080, BX
+	DECQ         R9
+	JNE          octet
+	VCVTPH2PS    (SI), Y8
+	VADDPS       Y4, Y0, Y0
+	VFMADD213PS  (R8), Y8, Y0
+	VMOVUPS      Y0, (R8)
+	VCVTPH2PS    16(SI), Y8
+	VADDPS       Y5, Y1, Y1
+	VFMADD213PS  32(R8), Y8, Y1
+	VMOVUPS      Y1, 32(R8)
+	VCVTPH2PS    32(SI), Y8
+	VADDPS       Y6, Y2, Y2
+	VFMADD213PS  64(R8), Y8, Y2
+	VMOVUPS      Y2, 64(R8)
+	VCVTPH2PS    48(SI), Y8
+	VADDPS       Y7, Y3, Y3
+	VFMADD213PS  96(R8), Y8, Y3
+	VMOVUPS      Y3, 96(R8)
+	ADDQ         DI, SI
+	TESTQ        AX, AX
+	JNE          block
+	VZEROUPPER
+	RET
+
 // func i4x1AVX512(octets int, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
 // Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·i4x1AVX512(SB), NOSPLIT, $0-56
@@ -1100,6 +1319,98 @@ octet:
 	VZEROUPPER
 	RET
 
+// func i4Halvesx1AVX512(octets int, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·i4Halvesx1AVX512(SB), NOSPLIT, $0-56
+	MOVQ    octets+0(FP), AX
+	MOVQ    block+8(FP), CX
+	MOVQ    x+16(FP), DX
+	MOVQ    q+24(FP), BX
+	MOVQ    scale+32(FP), SI
+	MOVQ    lds+40(FP), DI
+	MOVQ    y+48(FP), R8
+	SHLQ    $0x01, DI
+	VMOVUPS nibbles<>+0(SB), Z4
+
+block:
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	MOVQ    CX, R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+
+octet:
+	PREFETCHT0       2048(BX)
+	PREFETCHT0       2112(BX)
+	VMOVDQU32        (BX), Z5
+	VPERMPS          Z4, Z5, Z7
+	VFMADD231PS.BCST (DX), Z7, Z0
+	VMOVDQU32        64(BX), Z6
+	VPERMPS          Z4, Z6, Z7
+	VFMADD231PS.BCST (DX), Z7, Z1
+	VPSRLD           $0x04, Z5, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 4(DX), Z7, Z2
+	VPSRLD           $0x04, Z6, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 4(DX), Z7, Z3
+	VPSRLD           $0x08, Z5, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 8(DX), Z7, Z0
+	VPSRLD           $0x08, Z6, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 8(DX), Z7, Z1
+	VPSRLD           $0x0c, Z5, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 12(DX), Z7, Z2
+	VPSRLD           $0x0c, Z6, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 12(DX), Z7, Z3
+	VPSRLD           $0x10, Z5, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 16(DX), Z7, Z0
+	VPSRLD           $0x10, Z6, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 16(DX), Z7, Z1
+	VPSRLD           $0x14, Z5, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 20(DX), Z7, Z2
+	VPSRLD           $0x14, Z6, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 20(DX), Z7, Z3
+	VPSRLD           $0x18, Z5, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 24(DX), Z7, Z0
+	VPSRLD           $0x18, Z6, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 24(DX), Z7, Z1
+	VPSRLD           $0x1c, Z5, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 28(DX), Z7, Z2
+	VPSRLD           $0x1c, Z6, Z7
+	VPERMPS          Z4, Z7, Z7
+	VFMADD231PS.BCST 28(DX), Z7, Z3
+	ADDQ             $0x00000020, DX
+	ADDQ             $0x00000080, BX
+	DECQ             R9
+	JNE              octet
+	VCVTPH2PS        (SI), Z7
+	VADDPS           Z2, Z0, Z0
+	VFMADD213PS      (R8), Z7, Z0
+	VMOVUPS          Z0, (R8)
+	VCVTPH2PS        32(SI), Z7
+	VADDPS           Z3, Z1, Z1
+	VFMADD213PS      64(R8), Z7, Z1
+	VMOVUPS          Z1, 64(R8)
+	ADDQ             DI, SI
+	TESTQ            AX, AX
+	JNE              block
+	VZEROUPPER
+	RET
+
 // func i8x1AVX2(octets int, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·i8x1AVX2(SB), NOSPLIT, $0-56
@@ -1460,6 +1771,167 @@ octet:
 	VMOVUPS      Y3, 96(R8)
 	VFMADD213PS  224(R8), Y8, Y7
 	VMOVUPS      Y7, 224(R8)
+	ADDQ         DI, SI
+	TESTQ        AX, AX
+	JNE          block
+	VZEROUPPER
+	RET
+
+// func i8Halvesx1AVX2(octets int, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·i8Halvesx1AVX2(SB), NOSPLIT, $0-56
+	MOVQ octets+0(FP), AX
+	MOVQ block+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ q+24(FP), BX
+	MOVQ scale+32(FP), SI
+	MOVQ lds+40(FP), DI
+	MOVQ y+48(FP), R8
+	SHLQ $0x01, DI
+
+block:
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	MOVQ    CX, R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+
+octet:
+	PREFETCHT0   2048(BX)
+	PREFETCHT0   2112(BX)
+	PREFETCHT0   2176(BX)
+	PREFETCHT0   2240(BX)
+	VBROADCASTSS (DX), Y9
+	VPMOVSXBD    (BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y0
+	VPMOVSXBD    8(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y1
+	VPMOVSXBD    16(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y2
+	VPMOVSXBD    24(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 4(DX), Y9
+	VPMOVSXBD    32(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y4
+	VPMOVSXBD    40(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	VPMOVSXBD    48(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y6
+	VPMOVSXBD    56(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y7
+	VBROADCASTSS 8(DX), Y9
+	VPMOVSXBD    64(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y0
+	VPMOVSXBD    72(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y1
+	VPMOVSXBD    80(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y2
+	VPMOVSXBD    88(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 12(DX), Y9
+	VPMOVSXBD    96(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y4
+	VPMOVSXBD    104(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	VPMOVSXBD    112(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y6
+	VPMOVSXBD    120(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y7
+	VBROADCASTSS 16(DX), Y9
+	VPMOVSXBD    128(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y0
+	VPMOVSXBD    136(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y1
+	VPMOVSXBD    144(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y2
+	VPMOVSXBD    152(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 20(DX), Y9
+	VPMOVSXBD    160(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y4
+	VPMOVSXBD    168(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	VPMOVSXBD    176(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y6
+	VPMOVSXBD    184(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y7
+	VBROADCASTSS 24(DX), Y9
+	VPMOVSXBD    192(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y0
+	VPMOVSXBD    200(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y1
+	VPMOVSXBD    208(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y2
+	VPMOVSXBD    216(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 28(DX), Y9
+	VPMOVSXBD    224(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y4
+	VPMOVSXBD    232(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	VPMOVSXBD    240(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y6
+	VPMOVSXBD    248(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y9, Y8, Y7
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000100, BX
+	DECQ         R9
+	JNE          octet
+	VCVTPH2PS    (SI), Y8
+	VADDPS       Y4, Y0, Y0
+	VFMADD213PS  (R8), Y8, Y0
+	VMOVUPS      Y0, (R8)
+	VCVTPH2PS    16(SI), Y8
+	VADDPS       Y5, Y1, Y1
+	VFMADD213PS  32(R8), Y8, Y1
+	VMOVUPS      Y1, 32(R8)
+	VCVTPH2PS    32(SI), Y8
+	VADDPS       Y6, Y2, Y2
+	VFMADD213PS  64(R8), Y8, Y2
+	VMOVUPS      Y2, 64(R8)
+	VCVTPH2PS    48(SI), Y8
+	VADDPS       Y7, Y3, Y3
+	VFMADD213PS  96(R8), Y8, Y3
+	VMOVUPS      Y3, 96(R8)
 	ADDQ         DI, SI
 	TESTQ        AX, AX
 	JNE          block
@@ -2062,6 +2534,99 @@ octet:
 	VMOVUPS          Z13, 832(R8)
 	VFMADD213PS      960(R8), Z16, Z15
 	VMOVUPS          Z15, 960(R8)
+	ADDQ             DI, SI
+	TESTQ            AX, AX
+	JNE              block
+	VZEROUPPER
+	RET
+
+// func i8Halvesx1AVX512(octets int, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·i8Halvesx1AVX512(SB), NOSPLIT, $0-56
+	MOVQ octets+0(FP), AX
+	MOVQ block+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ q+24(FP), BX
+	MOVQ scale+32(FP), SI
+	MOVQ lds+40(FP), DI
+	MOVQ y+48(FP), R8
+	SHLQ $0x01, DI
+
+block:
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	MOVQ    CX, R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+
+octet:
+	PREFETCHT0       2048(BX)
+	PREFETCHT0       2112(BX)
+	PREFETCHT0       2176(BX)
+	PREFETCHT0       2240(BX)
+	VPMOVSXBD        (BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST (DX), Z4, Z0
+	VPMOVSXBD        16(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST (DX), Z4, Z1
+	VPMOVSXBD        32(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 4(DX), Z4, Z2
+	VPMOVSXBD        48(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 4(DX), Z4, Z3
+	VPMOVSXBD        64(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 8(DX), Z4, Z0
+	VPMOVSXBD        80(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 8(DX), Z4, Z1
+	VPMOVSXBD        96(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 12(DX), Z4, Z2
+	VPMOVSXBD        112(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 12(DX), Z4, Z3
+	VPMOVSXBD        128(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z0
+	VPMOVSXBD        144(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z1
+	VPMOVSXBD        160(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 20(DX), Z4, Z2
+	VPMOVSXBD        176(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 20(DX), Z4, Z3
+	VPMOVSXBD        192(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 24(DX), Z4, Z0
+	VPMOVSXBD        208(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 24(DX), Z4, Z1
+	VPMOVSXBD        224(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 28(DX), Z4, Z2
+	VPMOVSXBD        240(BX), Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS.BCST 28(DX), Z4, Z3
+	ADDQ             $0x00000020, DX
+	ADDQ             $0x00000100, BX
+	DECQ             R9
+	JNE              octet
+	VCVTPH2PS        (SI), Z4
+	VADDPS           Z2, Z0, Z0
+	VFMADD213PS      (R8), Z4, Z0
+	VMOVUPS          Z0, (R8)
+	VCVTPH2PS        32(SI), Z4
+	VADDPS           Z3, Z1, Z1
+	VFMADD213PS      64(R8), Z4, Z1
+	VMOVUPS          Z1, 64(R8)
 	ADDQ             DI, SI
 	TESTQ            AX, AX
 	JNE              block
@@ -4236,6 +4801,125 @@ octet:
 	VZEROUPPER
 	RET
 
+// func i8IntegersHalvesx1AVX2(octets int, block int, x *byte, xs *float32, q *byte, scale *uint16, lds int, y *float32)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·i8IntegersHalvesx1AVX2(SB), NOSPLIT, $0-64
+	MOVQ octets+0(FP), AX
+	MOVQ block+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ xs+24(FP), BX
+	MOVQ q+32(FP), SI
+	MOVQ scale+40(FP), DI
+	MOVQ lds+48(FP), R8
+	MOVQ y+56(FP), R9
+	SHLQ $0x01, R8
+
+block:
+	VPBROADCASTD 4(BX), Y0
+	VPBROADCASTD 4(BX), Y1
+	VPBROADCASTD 4(BX), Y2
+	VPBROADCASTD 4(BX), Y3
+	MOVQ         CX, R10
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
+	SUBQ         R10, AX
+
+octet:
+	PREFETCHT0   2048(SI)
+	PREFETCHT0   2112(SI)
+	PREFETCHT0   2176(SI)
+	PREFETCHT0   2240(SI)
+	VMOVDQU      (SI), Y5
+	VPABSB       Y5, Y6
+	VPBROADCASTD (DX), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPMADDUBSW   Y4, Y6, Y4
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPADDD       Y4, Y0, Y0
+	VMOVDQU      32(SI), Y5
+	VPABSB       Y5, Y6
+	VPBROADCASTD (DX), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPMADDUBSW   Y4, Y6, Y4
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	VMOVDQU      64(SI), Y5
+	VPABSB       Y5, Y6
+	VPBROADCASTD (DX), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPMADDUBSW   Y4, Y6, Y4
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPADDD       Y4, Y2, Y2
+	VMOVDQU      96(SI), Y5
+	VPABSB       Y5, Y6
+	VPBROADCASTD (DX), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPMADDUBSW   Y4, Y6, Y4
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VMOVDQU      128(SI), Y5
+	VPABSB       Y5, Y6
+	VPBROADCASTD 4(DX), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPMADDUBSW   Y4, Y6, Y4
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPADDD       Y4, Y0, Y0
+	VMOVDQU      160(SI), Y5
+	VPABSB       Y5, Y6
+	VPBROADCASTD 4(DX), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPMADDUBSW   Y4, Y6, Y4
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	VMOVDQU      192(SI), Y5
+	VPABSB       Y5, Y6
+	VPBROADCASTD 4(DX), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPMADDUBSW   Y4, Y6, Y4
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPADDD       Y4, Y2, Y2
+	VMOVDQU      224(SI), Y5
+	VPABSB       Y5, Y6
+	VPBROADCASTD 4(DX), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPMADDUBSW   Y4, Y6, Y4
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	ADDQ         $0x00000008, DX
+	ADDQ         $0x00000100, SI
+	DECQ         R10
+	JNE          octet
+	VCVTPH2PS    (DI), Y4
+	VCVTDQ2PS    Y0, Y0
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y5
+	VFMADD213PS  (R9), Y5, Y0
+	VMOVUPS      Y0, (R9)
+	VCVTPH2PS    16(DI), Y4
+	VCVTDQ2PS    Y1, Y1
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y5
+	VFMADD213PS  32(R9), Y5, Y1
+	VMOVUPS      Y1, 32(R9)
+	VCVTPH2PS    32(DI), Y4
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y5
+	VFMADD213PS  64(R9), Y5, Y2
+	VMOVUPS      Y2, 64(R9)
+	VCVTPH2PS    48(DI), Y4
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y5
+	VFMADD213PS  96(R9), Y5, Y3
+	VMOVUPS      Y3, 96(R9)
+	ADDQ         R8, DI
+	ADDQ         $0x00000008, BX
+	TESTQ        AX, AX
+	JNE          block
+	VZEROUPPER
+	RET
+
 // func i8Integersx1AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
 // Requires: AVX, AVX512F, AVX512VNNI, CMOV, MMX+
 TEXT ·i8Integersx1AVX512(SB), NOSPLIT, $0-64
@@ -4624,6 +5308,62 @@ octet:
 	VZEROUPPER
 	RET
 
+// func i8IntegersHalvesx1AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *uint16, lds int, y *float32)
+// Requires: AVX, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·i8IntegersHalvesx1AVX512(SB), NOSPLIT, $0-64
+	MOVQ         octets+0(FP), AX
+	MOVQ         block+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         xs+24(FP), BX
+	MOVQ         q+32(FP), SI
+	MOVQ         scale+40(FP), DI
+	MOVQ         lds+48(FP), R8
+	MOVQ         y+56(FP), R9
+	SHLQ         $0x01, R8
+	VPBROADCASTD flip8<>+0(SB), Z2
+
+block:
+	VPBROADCASTD 4(BX), Z0
+	VPBROADCASTD 4(BX), Z1
+	MOVQ         CX, R10
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
+	SUBQ         R10, AX
+
+octet:
+	PREFETCHT0    2048(SI)
+	PREFETCHT0    2112(SI)
+	PREFETCHT0    2176(SI)
+	PREFETCHT0    2240(SI)
+	VPXORD        (SI), Z2, Z3
+	VPDPBUSD.BCST (DX), Z3, Z0
+	VPXORD        64(SI), Z2, Z3
+	VPDPBUSD.BCST (DX), Z3, Z1
+	VPXORD        128(SI), Z2, Z3
+	VPDPBUSD.BCST 4(DX), Z3, Z0
+	VPXORD        192(SI), Z2, Z3
+	VPDPBUSD.BCST 4(DX), Z3, Z1
+	ADDQ          $0x00000008, DX
+	ADDQ          $0x00000100, SI
+	DECQ          R10
+	JNE           octet
+	VCVTPH2PS     (DI), Z3
+	VCVTDQ2PS     Z0, Z0
+	VMULPS.BCST   (BX), Z3, Z3
+	VFMADD213PS   (R9), Z3, Z0
+	VMOVUPS       Z0, (R9)
+	VCVTPH2PS     32(DI), Z3
+	VCVTDQ2PS     Z1, Z1
+	VMULPS.BCST   (BX), Z3, Z3
+	VFMADD213PS   64(R9), Z3, Z1
+	VMOVUPS       Z1, 64(R9)
+	ADDQ          R8, DI
+	ADDQ          $0x00000008, BX
+	TESTQ         AX, AX
+	JNE           block
+	VZEROUPPER
+	RET
+
 // func i4Integersx1AVX2(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·i4Integersx1AVX2(SB), NOSPLIT, $0-64
@@ -4909,6 +5649,115 @@ octet:
 	VMOVUPS      Y7, 224(R9)
 	ADDQ         R8, DI
 	ADDQ         $0x00000010, BX
+	TESTQ        AX, AX
+	JNE          block
+	VZEROUPPER
+	RET
+
+// func i4IntegersHalvesx1AVX2(octets int, block int, x *byte, xs *float32, q *byte, scale *uint16, lds int, y *float32)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·i4IntegersHalvesx1AVX2(SB), NOSPLIT, $0-64
+	MOVQ octets+0(FP), AX
+	MOVQ block+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ xs+24(FP), BX
+	MOVQ q+32(FP), SI
+	MOVQ scale+40(FP), DI
+	MOVQ lds+48(FP), R8
+	MOVQ y+56(FP), R9
+	SHLQ $0x01, R8
+
+block:
+	VPBROADCASTD 4(BX), Y0
+	VPBROADCASTD 4(BX), Y1
+	VPBROADCASTD 4(BX), Y2
+	VPBROADCASTD 4(BX), Y3
+	MOVQ         CX, R10
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
+	SUBQ         R10, AX
+
+octet:
+	PREFETCHT0   2048(SI)
+	PREFETCHT0   2112(SI)
+	VMOVDQU      (SI), Y6
+	VPXOR        flip4<>+0(SB), Y6, Y6
+	VPSRLD       $0x04, Y6, Y7
+	VPAND        low4<>+0(SB), Y6, Y6
+	VPAND        low4<>+0(SB), Y7, Y7
+	VPBROADCASTD (DX), Y4
+	VPBROADCASTD 4(DX), Y5
+	VPMADDUBSW   Y4, Y6, Y4
+	VPMADDUBSW   Y5, Y7, Y5
+	VPADDW       Y5, Y4, Y4
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPADDD       Y4, Y0, Y0
+	VMOVDQU      32(SI), Y6
+	VPXOR        flip4<>+0(SB), Y6, Y6
+	VPSRLD       $0x04, Y6, Y7
+	VPAND        low4<>+0(SB), Y6, Y6
+	VPAND        low4<>+0(SB), Y7, Y7
+	VPBROADCASTD (DX), Y4
+	VPBROADCASTD 4(DX), Y5
+	VPMADDUBSW   Y4, Y6, Y4
+	VPMADDUBSW   Y5, Y7, Y5
+	VPADDW       Y5, Y4, Y4
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	VMOVDQU      64(SI), Y6
+	VPXOR        flip4<>+0(SB), Y6, Y6
+	VPSRLD       $0x04, Y6, Y7
+	VPAND        low4<>+0(SB), Y6, Y6
+	VPAND        low4<>+0(SB), Y7, Y7
+	VPBROADCASTD (DX), Y4
+	VPBROADCASTD 4(DX), Y5
+	VPMADDUBSW   Y4, Y6, Y4
+	VPMADDUBSW   Y5, Y7, Y5
+	VPADDW       Y5, Y4, Y4
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPADDD       Y4, Y2, Y2
+	VMOVDQU      96(SI), Y6
+	VPXOR        flip4<>+0(SB), Y6, Y6
+	VPSRLD       $0x04, Y6, Y7
+	VPAND        low4<>+0(SB), Y6, Y6
+	VPAND        low4<>+0(SB), Y7, Y7
+	VPBROADCASTD (DX), Y4
+	VPBROADCASTD 4(DX), Y5
+	VPMADDUBSW   Y4, Y6, Y4
+	VPMADDUBSW   Y5, Y7, Y5
+	VPADDW       Y5, Y4, Y4
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	ADDQ         $0x00000008, DX
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          octet
+	VCVTPH2PS    (DI), Y4
+	VCVTDQ2PS    Y0, Y0
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y5
+	VFMADD213PS  (R9), Y5, Y0
+	VMOVUPS      Y0, (R9)
+	VCVTPH2PS    16(DI), Y4
+	VCVTDQ2PS    Y1, Y1
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y5
+	VFMADD213PS  32(R9), Y5, Y1
+	VMOVUPS      Y1, 32(R9)
+	VCVTPH2PS    32(DI), Y4
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y5
+	VFMADD213PS  64(R9), Y5, Y2
+	VMOVUPS      Y2, 64(R9)
+	VCVTPH2PS    48(DI), Y4
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y5
+	VFMADD213PS  96(R9), Y5, Y3
+	VMOVUPS      Y3, 96(R9)
+	ADDQ         R8, DI
+	ADDQ         $0x00000008, BX
 	TESTQ        AX, AX
 	JNE          block
 	VZEROUPPER
@@ -5299,6 +6148,65 @@ octet:
 	VMOVUPS       Z15, 960(R9)
 	ADDQ          R8, DI
 	ADDQ          $0x00000040, BX
+	TESTQ         AX, AX
+	JNE           block
+	VZEROUPPER
+	RET
+
+// func i4IntegersHalvesx1AVX512(octets int, block int, x *byte, xs *float32, q *byte, scale *uint16, lds int, y *float32)
+// Requires: AVX, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·i4IntegersHalvesx1AVX512(SB), NOSPLIT, $0-64
+	MOVQ         octets+0(FP), AX
+	MOVQ         block+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         xs+24(FP), BX
+	MOVQ         q+32(FP), SI
+	MOVQ         scale+40(FP), DI
+	MOVQ         lds+48(FP), R8
+	MOVQ         y+56(FP), R9
+	SHLQ         $0x01, R8
+	VPBROADCASTD flip4<>+0(SB), Z2
+	VPBROADCASTD low4<>+0(SB), Z3
+
+block:
+	VPBROADCASTD 4(BX), Z0
+	VPBROADCASTD 4(BX), Z1
+	MOVQ         CX, R10
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
+	SUBQ         R10, AX
+
+octet:
+	PREFETCHT0    2048(SI)
+	PREFETCHT0    2112(SI)
+	VPXORD        (SI), Z2, Z4
+	VPSRLD        $0x04, Z4, Z5
+	VPANDD        Z3, Z4, Z4
+	VPANDD        Z3, Z5, Z5
+	VPDPBUSD.BCST (DX), Z4, Z0
+	VPDPBUSD.BCST 4(DX), Z5, Z0
+	VPXORD        64(SI), Z2, Z4
+	VPSRLD        $0x04, Z4, Z5
+	VPANDD        Z3, Z4, Z4
+	VPANDD        Z3, Z5, Z5
+	VPDPBUSD.BCST (DX), Z4, Z1
+	VPDPBUSD.BCST 4(DX), Z5, Z1
+	ADDQ          $0x00000008, DX
+	ADDQ          $0x00000080, SI
+	DECQ          R10
+	JNE           octet
+	VCVTPH2PS     (DI), Z4
+	VCVTDQ2PS     Z0, Z0
+	VMULPS.BCST   (BX), Z4, Z4
+	VFMADD213PS   (R9), Z4, Z0
+	VMOVUPS       Z0, (R9)
+	VCVTPH2PS     32(DI), Z4
+	VCVTDQ2PS     Z1, Z1
+	VMULPS.BCST   (BX), Z4, Z4
+	VFMADD213PS   64(R9), Z4, Z1
+	VMOVUPS       Z1, 64(R9)
+	ADDQ          R8, DI
+	ADDQ          $0x00000008, BX
 	TESTQ         AX, AX
 	JNE           block
 	VZEROUPPER

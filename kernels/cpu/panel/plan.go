@@ -41,16 +41,21 @@ type Config struct {
 
 // A Plan computes the products of one Config. Make it with New.
 type Plan struct {
-	cfg    Config
-	pool   *pool.Pool
-	kern   *kernel
-	by     *integerKernel // of products of integers
-	octets int
-	panels int
-	bytes  int // of a panel
-	group  int // panels of an item
-	blocks int // of weights with a scale
-	piece  int // octets that a kernel multiplies before it adds to the sums
+	cfg  Config
+	pool *pool.Pool
+	kern *kernel
+	by   *integerKernel // of products of integers
+	// The routines for the type, of numbers or of integers.
+	tiles        []tile
+	integerTiles []integerTile
+	half         halfTile
+	integerHalf  integerHalfTile
+	octets       int
+	panels       int
+	bytes        int // of a panel
+	group        int // panels of an item
+	blocks       int // of weights with a scale
+	piece        int // octets that a kernel multiplies before it adds to the sums
 
 	x       []float32 // packed: blocks of rows, each [octets][rows][8]
 	rounded rounded   // the same as integers
@@ -63,10 +68,12 @@ type Plan struct {
 	}
 }
 
-// A kernel is the routines of an instruction set. Those of a type are for blocks of 1, 2, 4, … rows.
+// A kernel is the routines of an instruction set. Those of a type are for blocks of 1, 2, 4, … rows; halves are those for one row
+// where scales are of binary16, of types that have them.
 type kernel struct {
-	name  string
-	tiles map[graph.DType][]tile
+	name   string
+	tiles  map[graph.DType][]tile
+	halves map[graph.DType]halfTile
 	// piece is the number of octets that stay in the cache, where a tile reads them several times; 0 where it does not.
 	piece    int
 	integers *integerKernel // that of products of integers; nil for the portable one
@@ -74,6 +81,9 @@ type kernel struct {
 
 // A tile adds the product of a block of rows and a panel to y; see the generated functions.
 type tile = func(octets, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
+
+// A halfTile is a tile with scales of binary16.
+type halfTile = func(octets, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
 
 // kernels are those that this processor can run, the preferred one first.
 var kernels = append(native(), &portable)
@@ -98,6 +108,11 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 		return nil, fmt.Errorf("panel: rows of X %d and of C %d apart", cfg.LDX, cfg.LDC)
 	}
 	l := &Plan{cfg: cfg, pool: p, kern: kern, by: cmp.Or(kern.integers, &portableIntegers)}
+	if cfg.Integers {
+		l.integerTiles, l.integerHalf = l.by.tiles[cfg.Type], l.by.halves[cfg.Type]
+	} else {
+		l.tiles, l.half = kern.tiles[cfg.Type], kern.halves[cfg.Type]
+	}
 	l.octets = (cfg.K + steps - 1) / steps
 	l.panels = (cfg.N + columns - 1) / columns
 	l.bytes = int(cfg.Type.Span(int64(l.octets * steps * columns)))
@@ -186,10 +201,7 @@ func (p *Plan) multiply(x []float32, q []byte, scale []float32, halves []uint16,
 
 // height is the number of rows of the next block, of so many that are left, and the number of its kernel.
 func (p *Plan) height(left int) (rows, number int) {
-	number = len(p.kern.tiles[p.cfg.Type]) - 1
-	if p.cfg.Integers {
-		number = len(p.by.tiles[p.cfg.Type]) - 1
-	}
+	number = max(len(p.tiles), len(p.integerTiles)) - 1
 	for 1<<number > left {
 		number--
 	}
@@ -252,7 +264,10 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 	cols := min(columns, p.cfg.N-col)
 	y, edge := mem[:8*columns], mem[8*columns:]
 	scale, lds := &ones[0], 0
+	var half *uint16 // the same in binary16
 	switch {
+	case p.run.halves != nil && end-row == 1 && (p.half != nil || p.integerHalf != nil):
+		half, lds = &p.run.halves[panel*p.halves()], columns
 	case p.run.halves != nil:
 		vec.FromHalf(edge[:p.blocks*columns], p.run.halves[panel*p.halves():][:p.blocks*columns], graph.F16)
 		scale, lds = &edge[0], columns
@@ -268,17 +283,21 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 	if p.blocks == 1 {
 		lds = 0 // all pieces have the same
 	}
-	tiles := p.kern.tiles[p.cfg.Type]
 	for row < end {
 		rows, number := p.height(end - row)
 		clear(y[:rows*columns])
 		switch {
 		case p.octets == 0:
+		case p.cfg.Integers && half != nil:
+			p.integerHalf(p.octets, p.cfg.Block/steps, &p.rounded.x[row*p.octets*steps], &p.rounded.scales[2*row*p.blocks],
+				&p.run.q[panel*p.bytes], half, lds, &y[0])
 		case p.cfg.Integers:
-			p.by.tiles[p.cfg.Type][number](p.octets, p.cfg.Block/steps, &p.rounded.x[row*p.octets*steps],
+			p.integerTiles[number](p.octets, p.cfg.Block/steps, &p.rounded.x[row*p.octets*steps],
 				&p.rounded.scales[2*row*p.blocks], &p.run.q[panel*p.bytes], scale, lds, &y[0])
+		case half != nil:
+			p.half(p.octets, p.piece, &p.run.x[row*p.octets*steps], &p.run.q[panel*p.bytes], half, lds, &y[0])
 		default:
-			tiles[number](p.octets, p.piece, &p.run.x[row*p.octets*steps], &p.run.q[panel*p.bytes], scale, lds, &y[0])
+			p.tiles[number](p.octets, p.piece, &p.run.x[row*p.octets*steps], &p.run.q[panel*p.bytes], scale, lds, &y[0])
 		}
 		for r := range rows {
 			copy(p.run.c[(row+r)*p.cfg.LDC+col:][:cols], y[r*columns:])

@@ -41,5 +41,9 @@ func main() {
 		axpy4(e, false)
 		axpy4(e, true)
 	}
+	for _, f := range fews {
+		f.dots()
+		f.sums()
+	}
 	Generate()
 }

@@ -66,9 +66,9 @@ func describeRound(name string) []string {
 	}
 }
 
-func (f integers) generate(w width, rows int) {
-	name := fmt.Sprintf("%sIntegersx%d%s", f.name, rows, w.name)
-	start(name, integerSignature, f.describe(name, rows)...)
+func (f integers) generate(w width, rows int, by scales) {
+	name := fmt.Sprintf("%sIntegers%sx%d%s", f.name, by.infix, rows, w.name)
+	start(name, by.signed(integerSignature), by.described(f.describe(name, rows))...)
 	octets := param("octets")
 	block := param("block")
 	x := param("x")
@@ -77,7 +77,7 @@ func (f integers) generate(w width, rows int) {
 	scale := param("scale")
 	lds := param("lds")
 	y := param("y")
-	SHLQ(U8(2), lds)
+	SHLQ(U8(by.shift), lds)
 
 	acc := w.sums(rows)
 	octet := f.wide(w, x, q, acc)
@@ -98,7 +98,7 @@ func (f integers) generate(w width, rows int) {
 
 	weights, factor := w.register(), w.register()
 	for v := range w.vectors() {
-		VMOVUPS(Mem{Base: scale, Disp: v * w.bytes}, weights)
+		by.load(w, scale, v, weights)
 		for r := range rows {
 			sum, of := acc[r][v], Mem{Base: xs, Disp: 4 * r}
 			VCVTDQ2PS(sum, sum)
@@ -301,8 +301,9 @@ func generateIntegers() {
 	for _, f := range integerFormats {
 		for _, w := range []width{avx2, avx512} {
 			for _, rows := range w.rows {
-				f.generate(w, rows)
+				f.generate(w, rows, wholeScales)
 			}
+			f.generate(w, 1, halfScales)
 		}
 	}
 	roundRow()

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -143,6 +144,36 @@ func start(name, signature string, doc ...string) {
 // param loads a parameter of the function.
 func param(name string) GPVirtual { return Load(Param(name), GP64()).(GPVirtual) }
 
+// scales are how a kernel reads the scales of a block.
+type scales struct {
+	infix, goType string
+	shift         uint64 // log2 of their bytes
+}
+
+var wholeScales, halfScales = scales{"", "float32", 2}, scales{"Halves", "uint16", 1}
+
+// signed is a signature with scales of that type.
+func (s scales) signed(signature string) string {
+	return strings.Replace(signature, "scale *float32", "scale *"+s.goType, 1)
+}
+
+// described adds to the documentation of a kernel of what type the scales are.
+func (s scales) described(doc []string) []string {
+	if s == halfScales {
+		doc = append(doc, "The scales are of binary16.")
+	}
+	return doc
+}
+
+// load loads vector v of scales.
+func (s scales) load(w width, scale GPVirtual, v int, to VecVirtual) {
+	if s == halfScales {
+		VCVTPH2PS(Mem{Base: scale, Disp: v * w.bytes / 2}, to)
+		return
+	}
+	VMOVUPS(Mem{Base: scale, Disp: v * w.bytes}, to)
+}
+
 // sums are registers for rows of sums of the columns of a panel.
 func (w width) sums(rows int) [][]VecVirtual {
 	acc := make([][]VecVirtual, rows)
@@ -186,9 +217,9 @@ func endBlocks(octets GPVirtual) {
 }
 
 // generate makes the kernel for a block of rows. One row has two sums for each column, to cover the latency of a multiply-add.
-func (f format) generate(w width, rows int) {
-	name := fmt.Sprintf("%sx%d%s", f.name, rows, w.name)
-	start(name, tileSignature, f.describe(name, rows)...)
+func (f format) generate(w width, rows int, by scales) {
+	name := fmt.Sprintf("%s%sx%d%s", f.name, by.infix, rows, w.name)
+	start(name, by.signed(tileSignature), by.described(f.describe(name, rows))...)
 	octets := param("octets")
 	block := param("block")
 	x := param("x")
@@ -196,7 +227,7 @@ func (f format) generate(w width, rows int) {
 	scale := param("scale")
 	lds := param("lds")
 	y := param("y")
-	SHLQ(U8(2), lds)
+	SHLQ(U8(by.shift), lds)
 
 	sets := 1
 	if rows == 1 {
@@ -240,7 +271,7 @@ func (f format) generate(w width, rows int) {
 	endOctets(x, q, left, 4*rows*steps, f.octet)
 
 	for v := range w.vectors() {
-		VMOVUPS(Mem{Base: scale, Disp: v * w.bytes}, weights)
+		by.load(w, scale, v, weights)
 		for r := range rows {
 			sum := acc[r*sets][v]
 			if sets == 2 {
@@ -268,7 +299,10 @@ func main() {
 	for _, f := range formats {
 		for _, w := range []width{avx2, avx512} {
 			for _, rows := range w.rows {
-				f.generate(w, rows)
+				f.generate(w, rows, wholeScales)
+			}
+			if f.octet < 16*columns { // numbers of 16 bits have no scales
+				f.generate(w, 1, halfScales)
 			}
 		}
 	}
