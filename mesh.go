@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"runtime"
 	"slices"
+	"strings"
 
 	"fusec/graph"
 	"fusec/kernels/group"
@@ -308,7 +309,14 @@ func (p *Program) abort(err error) {
 func (c *config) groupTarget(t lowering.Target, run bool) error {
 	switch {
 	case c.participants() > 0 && !t.Groups:
-		return fmt.Errorf("target %q runs programs alone: WithGroup and WithDevices are for targets cpu and cuda", t.Name)
+		var grouped []string
+		for _, t := range targets {
+			if t.Groups {
+				grouped = append(grouped, t.Name)
+			}
+		}
+		return fmt.Errorf("target %q runs programs alone: WithGroup and WithDevices are for targets %s", t.Name,
+			strings.Join(grouped, " and "))
 	case c.group != nil && len(c.devices) > 0:
 		return errors.New("WithGroup and WithDevices are both given: each participant of a group has one device")
 	case len(c.devices) > 0 && (c.compare || c.shadow > 0):

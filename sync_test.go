@@ -245,10 +245,10 @@ func TestValue(t *testing.T) {
 func TestPrecisionOption(t *testing.T) {
 	n := newMLP(tensor.Float32)
 	for want, opts := range map[string][]gorgonia.VMOpt{
-		`target "cpu" rounds frozen weights only; without WithFrozenParams precision bf16 requires target cuda`: {
+		`target "cpu" rounds frozen weights only: precision bf16 requires WithFrozenParams or another target`: {
 			fusec.WithPrecision(fusec.BF16)},
-		`target "cpu" computes in f32; precision tf32 requires target cuda`: {fusec.WithPrecision(fusec.TF32)},
-		"WithPrecision: precision 9 is not known":                           {fusec.WithPrecision(9)},
+		`target "cpu" computes in f32: precision tf32 requires another target`: {fusec.WithPrecision(fusec.TF32)},
+		"WithPrecision: precision 9 is not known":                              {fusec.WithPrecision(9)},
 	} {
 		wantError(t, fusec.NewMachine(n.g, opts...).Err(), want)
 	}

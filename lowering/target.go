@@ -2,6 +2,7 @@ package lowering
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"fusec/graph"
 	"fusec/graph/precision"
@@ -36,6 +37,11 @@ type Setup struct {
 	Precision precision.Precision
 	Group     *group.Group   // with which programs run, or nil
 	Options   []TargetOption // all belong to the target
+}
+
+// Refuses is the error of a target that computes in the given numbers only, and not in the setup's precision.
+func (s Setup) Refuses(computes string) error {
+	return fmt.Errorf("target %q computes in %s: precision %v requires another target", s.Name, computes, s.Precision)
 }
 
 // A TargetOption is an option of one target. Its package makes it.

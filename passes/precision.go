@@ -17,7 +17,7 @@ func precisionPass(c *Context) error {
 	}
 	if _, packs := c.Target.(panels.Packer); packs {
 		if c.cfg.Precision.Half() != graph.Invalid && !c.Frozen {
-			return fmt.Errorf("target %q rounds frozen weights only; without WithFrozenParams precision %v requires target cuda",
+			return fmt.Errorf("target %q rounds frozen weights only: precision %v requires WithFrozenParams or another target",
 				c.Target.Name(), c.cfg.Precision)
 		}
 		return panels.Halve(c.Context, c.cfg.Precision.Half(), c.cfg.leastHalf)

@@ -18,7 +18,7 @@ func (Option) Of() string { return Target.Name }
 
 func open(s lowering.Setup) (lowering.Device, error) {
 	if s.Precision == precision.TF32 {
-		return nil, fmt.Errorf("target %q computes in f32; precision %v requires target cuda", s.Name, s.Precision)
+		return nil, s.Refuses("f32")
 	}
 	d := ForSetup(s, lowering.OptionsOf[Option](s)...)
 	if n := d.attention.Queries; n < 0 {

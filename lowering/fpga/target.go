@@ -48,7 +48,7 @@ func LinkLog(ctx context.Context, log func(line string)) Option {
 
 func open(s lowering.Setup) (lowering.Device, error) {
 	if s.Precision != precision.F32 {
-		return nil, fmt.Errorf("target %q computes in integers of 8 bits; precision %v requires target cuda", s.Name, s.Precision)
+		return nil, s.Refuses("integers of 8 bits")
 	}
 	opts := []Option{Processor(cpu.ForSetup(s))}
 	d := New(append(opts, lowering.OptionsOf[Option](s)...)...)

@@ -1,8 +1,6 @@
 package ref
 
 import (
-	"fmt"
-
 	"fusec/graph/precision"
 	"fusec/lowering"
 )
@@ -10,7 +8,7 @@ import (
 // Target is the reference. It has no options.
 var Target = lowering.Target{Name: "ref", Open: func(s lowering.Setup) (lowering.Device, error) {
 	if s.Precision != precision.F32 {
-		return nil, fmt.Errorf("target %q computes in float64; precision %v requires target cuda", s.Name, s.Precision)
+		return nil, s.Refuses("float64")
 	}
 	return Device{}, nil
 }}
