@@ -83,6 +83,21 @@ func TestQuantised(t *testing.T) {
 	}
 }
 
+// TestReshaped has work after a reshape of a product with packed weights: the reshape moves below it, and all is one launch.
+func TestReshaped(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		w := b.Add(graph.Dequantize{}, b.Param("w", graph.TypeOf(graph.I8, 48, 40)), b.Param("scale", graph.TypeOf(graph.F32)))
+		y := b.Reshape(b.MatMul(b.Input("x", graph.TypeOf(graph.F32, 6, 48)), w, false, false), 2, 3, 40)
+		y = b.Binary(graph.Add, y, b.Broadcast(b.Param("bias", graph.TypeOf(graph.F32, 40)), y.Type.Shape))
+		b.Output("y", b.Unary(graph.Tanh, y))
+	})
+	out, tr := passtest.Run(t, g, passes.Config{Frozen: true, Target: device(t)})
+	if n := len(passtest.Stage(t, tr, "sink-reshapes").Matches); n != 2 || !graph.Has[graph.Fusion](out) || graph.Has[graph.Unary](out) {
+		t.Errorf("%d operations are above the reshape:\n%s", n, graph.Print(out))
+	}
+	passtest.SameNumbers(t, g, out, graphtest.Values(rand.New(rand.NewPCG(1, 2)), g))
+}
+
 // TestSquare multiplies what a launch computes by as many columns as it has: it is finished before the product reads it.
 func TestSquare(t *testing.T) {
 	g := graphtest.Built(t, func(b *graph.Builder) {
