@@ -2,66 +2,78 @@ package fusec_test
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
 
 // TestArrows holds the direction in which packages may import each other: graph knows nobody, passes and kernels know graph,
-// lowering knows graph and kernels, the root package ties them, and nothing but drawings knows Graphviz. Of what
-// stands under graph, nn and onnx alone know the reference: operations of nn run it on Gorgonia's machines, and onnx computes
-// what is known while it reads a model. Only commands know onnx.
+// lowering knows graph and kernels, the root package ties them, and nothing but drawings knows Graphviz. Of the packages below
+// graph, nn and onnx alone know the reference: operations of nn run it on Gorgonia's machines, and onnx computes what is known
+// while it reads a model. Only commands know onnx. Passes do not know each other, and targets only the processor's.
 func TestArrows(t *testing.T) {
 	const (
 		gorgonia = "gorgonia.org/gorgonia"
 		graphviz = "github.com/goccy/go-graphviz"
 		dotted   = "github.com/emicklei/dot"
 	)
-	forbidden := map[string][]string{
-		"fusec/graph":                 {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/graph/trace":           {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/graph/trace/tracejson": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/graph/report":          {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, "net/http"},
-		"fusec/graph/report/live":     {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia},
-		"fusec/graph/gorgonia":        {"fusec/passes", "fusec/kernels", "fusec/lowering", graphviz, dotted},
-		"fusec/graph/onnx":            {"fusec/passes", "fusec/lowering", "fusec/kernels/cpu", gorgonia, graphviz, dotted},
-		"fusec/graph/nn":              {"fusec/passes", "fusec/lowering", "fusec/kernels/cpu", graphviz, dotted},
-		"fusec/graph/dot":             {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia},
-		"fusec/passes":                {"fusec/passes/passtest", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/kernels/...":           {"fusec/passes", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/lowering/...":          {"fusec/passes", gorgonia, graphviz, dotted},
-		"fusec/fpga/...":              {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec":                       {graphviz, dotted, "gonum.org/v1/plot", "fusec/graph/onnx", "fusec/cmd", "fusec/examples"},
-
-		"fusec/graph/body":       {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/graph/arena":      {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/graph/atomicfile": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/graph/fuselock":   {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/graph/filemap":    {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/graph/gguf":       {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/graph/fusectest":  {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/graph/checkpoint": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/graph/loader":     {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Deps " "}}`, "./...").CombinedOutput()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, out)
 	}
-	// which do not know each other
-	passes := []string{"attention", "fuse", "moe", "narrow", "raise", "recompute", "simplify", "weights"}
-	for _, p := range passes {
-		for _, q := range passes {
-			if p != q {
-				forbidden["fusec/passes/"+p] = append(forbidden["fusec/passes/"+p], "fusec/passes/"+q)
+	deps := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		deps[words[0]] = words[1:]
+	}
+	within := func(p, folder string) bool { return p == folder || strings.HasPrefix(p, folder+"/") }
+	// forbid refuses that packages in a folder, but for those in other folders, depend on packages in the given ones.
+	forbid := func(folder string, except, not []string) {
+		t.Helper()
+		found := false
+		for p := range deps {
+			if !within(p, folder) || slices.ContainsFunc(except, func(e string) bool { return within(p, e) }) {
+				continue
 			}
-		}
-	}
-	for packages, not := range forbidden {
-		out, err := exec.Command("go", "list", "-deps", packages).CombinedOutput()
-		if err != nil {
-			t.Fatalf("go list -deps %s: %v\n%s", packages, err, out)
-		}
-		for _, dep := range strings.Fields(string(out)) {
+			found = true
 			for _, n := range not {
-				if dep == n || strings.HasPrefix(dep, n+"/") {
-					t.Errorf("%s depends on %s", packages, dep)
+				if i := slices.IndexFunc(deps[p], func(d string) bool { return within(d, n) && !within(p, n) }); i >= 0 {
+					t.Errorf("%s depends on %s", p, deps[p][i])
 				}
 			}
 		}
+		if !found {
+			t.Errorf("there is no package in %s", folder)
+		}
+	}
+	const passes, kernels, lowering, fpga = "fusec/passes", "fusec/kernels", "fusec/lowering", "fusec/fpga"
+	outer := []string{"fusec/cmd", "fusec/examples"}
+	computes := []string{"fusec/graph/nn", "fusec/graph/onnx"}
+	draws := []string{"fusec/graph/dot", "fusec/graph/report"}
+	forbid("fusec/graph", computes, append(outer, passes, kernels, lowering, fpga))
+	forbid("fusec/graph", []string{"fusec/graph/nn", "fusec/graph/gorgonia"}, []string{gorgonia})
+	forbid("fusec/graph", draws, []string{graphviz, dotted})
+	forbid("fusec/graph/report", []string{"fusec/graph/report/live"}, []string{"net/http"})
+	for _, p := range computes {
+		forbid(p, nil, append(outer, passes, lowering, fpga, "fusec/kernels/cpu", "fusec/kernels/cuda"))
+	}
+	forbid(passes, []string{"fusec/passes/passtest"}, append(outer, kernels, lowering, fpga, gorgonia, graphviz, dotted))
+	forbid(kernels, nil, append(outer, passes, lowering, fpga, gorgonia, graphviz, dotted))
+	forbid(lowering, nil, append(outer, passes, gorgonia, graphviz, dotted))
+	forbid(fpga, nil, append(outer, passes, kernels, lowering, gorgonia, graphviz, dotted))
+	forbid("fusec", append(outer, draws...), []string{graphviz, dotted})
+	forbid("fusec", outer, []string{"gonum.org/v1/plot", "fusec/graph/onnx"})
+	helpers := []string{"fusec/passes/constant", "fusec/passes/pattern", "fusec/passes/rewrite"}
+	for p := range deps {
+		if strings.HasPrefix(p, passes+"/") && !slices.Contains(helpers, p) {
+			for q := range deps {
+				if strings.HasPrefix(q, passes+"/") && q != "fusec/passes/passtest" && slices.Contains(deps[q], p) {
+					t.Errorf("%s depends on the pass %s", q, p)
+				}
+			}
+		}
+	}
+	for _, target := range []string{"cuda", "fpga", "ref"} { // what they refuse runs on the processor, which all may know
+		forbid(lowering, []string{lowering + "/" + target}, []string{lowering + "/" + target})
 	}
 }
