@@ -92,7 +92,8 @@ func TestReshaped(t *testing.T) {
 		b.Output("y", b.Unary(graph.Tanh, y))
 	})
 	out, tr := passtest.Run(t, g, passes.Config{Frozen: true, Target: device(t)})
-	if n := len(passtest.Stage(t, tr, "sink-reshapes").Matches); n != 2 || !graph.Has[graph.Fusion](out) || graph.Has[graph.Unary](out) {
+	n := len(passtest.Stage(t, tr, "sink-reshapes").Matches)
+	if n != 2 || !graph.Has[graph.Fusion](out) || graph.Has[graph.Unary](out) {
 		t.Errorf("%d operations are above the reshape:\n%s", n, graph.Print(out))
 	}
 	passtest.SameNumbers(t, g, out, graphtest.Values(rand.New(rand.NewPCG(1, 2)), g))
