@@ -363,10 +363,14 @@ func (p *plan) explain() {
 		case p.why[n] != nil:
 			p.notes.add(n, "kept NCHW: %v", p.why[n])
 		case image && k != nil && !k.nhwc:
-			p.notes.add(n, "kept NCHW: it takes about %v, in NHWC %v and conversions", k.time[0], k.time[1]+k.own)
+			p.notes.add(n, "kept NCHW: it takes about %v, in NHWC %v and conversions", rounded(k.time[0]),
+				rounded(k.time[1]+k.own))
 		}
 	}
 }
+
+// rounded is an estimate for people.
+func rounded(d time.Duration) time.Duration { return d.Round(100 * time.Nanosecond) }
 
 // conversion is the time of a conversion of the images n.
 func (p *plan) conversion(n *graph.Node) time.Duration {
@@ -508,9 +512,9 @@ func (w *writer) converted(n *graph.Node, to graph.ImageLayout) {
 	if w.frozen.Get(n) || inOrder(n.Type.Shape, toNHWC(n.Type.Shape.Rank())) {
 		return
 	}
-	cost := fmt.Sprintf("%.3g KiB", float64(n.Type.Bytes())/1024)
+	cost := fmt.Sprintf("%.1f KiB", float64(n.Type.Bytes())/1024)
 	if d := w.conversion(n); d > 0 {
-		cost += fmt.Sprintf(", about %v", d)
+		cost += fmt.Sprintf(", about %v", rounded(d))
 	}
 	w.notes.add(n, "converted to %s: %s", strings.ToUpper(to.String()), cost)
 }

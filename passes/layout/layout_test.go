@@ -368,9 +368,9 @@ func TestConversions(t *testing.T) {
 		channels    int
 		want, notes string
 	}{
-		{3, "transpose[0,2,3,1] transpose[2,3,1,0] conv2d transpose[0,3,1,2]", "converted to NCHW: 64 KiB, about"},
+		{3, "transpose[0,2,3,1] transpose[2,3,1,0] conv2d transpose[0,3,1,2]", "converted to NCHW: 64.0 KiB, about"},
 		{64, "transpose[0,2,3,1] copy transpose[2,3,1,0] conv2d transpose[0,3,1,2]",
-			"converted to NHWC: 256 KiB, about, converted to NCHW: 64 KiB, about"},
+			"converted to NHWC: 256.0 KiB, about, converted to NCHW: 64.0 KiB, about"},
 	} {
 		g := graphtest.Built(t, func(b *graph.Builder) {
 			x := b.Input("x", graph.TypeOf(graph.F32, 1, c.channels, 32, 32))

@@ -25,10 +25,20 @@ import (
 //	x ─ im2col ─ reshape[n·h·w, c, kh·kw] ─ ⊙ ─ Σ[2] ─►      x ─ conv2d(groups=c) ─ transpose[0,2,3,1] ─ reshape[n·h·w, c] ─►
 //	f[c, kh·kw] ─ broadcast ────────────────┘
 //
-// Fourth, group by group:
+// Fourth, group by group, each perhaps with its activation:
 //
 //	x ─┬ slice[c] ─ conv2d ─ concat[c] ─►      x ─ conv2d(groups) ─►
 //	   └ slice[c] ─ conv2d ─┘
+//
+// Fifth, as a product of the pixels of images as rows, perhaps with a bias and an activation:
+//
+//	x ─ transpose[0,2,3,1] ─ reshape[n·h·w, c] ─ matmul ─ reshape[n,h,w,o] ─ transpose[0,3,1,2] ─►      x ─ conv2d ─►
+//	f[c,o] ──────────────────────────────────────┘
+//
+// Sixth, as a sum of shifted images, each times a number for each channel:
+//
+//	x ─┬ slice[h] ─ slice[w] ─ ⊙ v ─ + ─►      x ─ conv2d(groups=c) ─►
+//	   └ slice[h] ─ slice[w] ─ ⊙ w ──┘
 //
 // And a mean, a sum or a maximum over the pixels of an image in a row is one over its height and width, as in a global
 // pool:
@@ -56,9 +66,17 @@ var convPatterns = []raising{
 			pat.Capture("filters", pat.Any())))),
 		kind: "conv2d", make: makeChannels},
 	{name: "conv2d-groups", doc: "convolutions of parts of the channels, joined", numeric: trace.Reassociated,
-		expr: pat.Where("convolutions of successive channels", func(_ *pat.Match, n *graph.Node) bool { return groupsOf(n) != nil },
+		expr: pat.Where("convolutions of successive channels", func(_ *pat.Match, n *graph.Node) bool { return groupsOf(n).convs != nil },
 			pat.Is("channels joined", func(op graph.Concat) bool { return op.Axis == 1 })),
 		kind: "conv2d", make: makeGroups},
+	{name: "conv2d-pixels", doc: "rows of the pixels of images times filters, as images", numeric: trace.Reassociated,
+		expr: pat.Where("a product of an image's pixels", func(_ *pat.Match, n *graph.Node) bool { return pixelsOf(n) != nil },
+			pat.Is("a transpose from n,h,w,c to n,c,h,w", func(op graph.Transpose) bool { return op.Perm == graph.IntsOf(0, 3, 1, 2) })),
+		kind: "conv2d", make: makePixels},
+	{name: "conv2d-shifts", doc: "a sum of shifted images, each times a number for each channel", numeric: trace.Reassociated,
+		expr: pat.Where("shifts that fill a window", func(_ *pat.Match, n *graph.Node) bool { return shiftsOf(n) != nil },
+			pat.Is("a sum", func(op graph.Binary) bool { return op.Fn == graph.Add })),
+		kind: "conv2d", make: makeShifts},
 	{name: "global-pool", doc: "a reduction over the pixels of images in a row", numeric: trace.Reassociated,
 		expr: pat.Capture("reduction", pat.Is("a reduction over the last axis",
 			func(op graph.Reduce) bool { return op.Axes == graph.IntsOf(2) },
@@ -205,33 +223,50 @@ func makeChannels(b *graph.Builder, m *pat.Match) *graph.Node {
 	return b.Reshape(b.Transpose(y, 0, 2, 3, 1), m.Root.Type.Shape.Slice()...)
 }
 
-// groupsOf lists the convolutions that n joins if they are those of successive parts of one image's channels, with filters
-// and options alike; else it is nil.
-func groupsOf(n *graph.Node) []*graph.Node {
+// A grouping is convolutions of successive parts of one image's channels.
+type grouping struct {
+	convs   []*graph.Node
+	covered []*graph.Node // the convolutions, and what follows each
+	then    []graph.Op    // what follows each, the last first
+}
+
+// groupsOf finds the convolutions that n joins if they are those of successive parts of one image's channels, with filters,
+// options and activations alike; else there are none.
+func groupsOf(n *graph.Node) (g grouping) {
 	if len(n.Args) < 2 {
-		return nil
-	}
-	first := n.Args[0]
-	op, ok := first.Op.(graph.Conv2D)
-	if !ok || op.Layout != graph.NCHW {
-		return nil
+		return g
 	}
 	at := 0
 	var x *graph.Node
-	for _, y := range n.Args {
-		if y.Op != first.Op || y.Args[1].Type != first.Args[1].Type {
-			return nil
+	for i, y := range n.Args {
+		var then []graph.Op
+		for {
+			g.covered = append(g.covered, y)
+			if _, ok := y.Op.(graph.Unary); !ok {
+				break
+			}
+			then, y = append(then, y.Op), y.Args[0]
+		}
+		op, ok := y.Op.(graph.Conv2D)
+		if !ok || op.Layout != graph.NCHW {
+			return grouping{}
+		}
+		if i == 0 {
+			g.then = then
+		} else if first := g.convs[0]; y.Op != first.Op || y.Args[1].Type != first.Args[1].Type || !slices.Equal(then, g.then) {
+			return grouping{}
 		}
 		from, start, ok := part(y.Args[0], 1)
 		if !ok || start != at || x != nil && from != x {
-			return nil
+			return grouping{}
 		}
 		x, at = from, at+y.Args[0].Type.Shape.At(1)
+		g.convs = append(g.convs, y)
 	}
 	if at != x.Type.Shape.At(1) {
-		return nil
+		return grouping{}
 	}
-	return n.Args
+	return g
 }
 
 // part is the node of which n is a slice along an axis of successive elements, and where the slice starts.
@@ -245,7 +280,9 @@ func part(n *graph.Node, axis int) (of *graph.Node, start int, ok bool) {
 }
 
 func makeGroups(b *graph.Builder, m *pat.Match) *graph.Node {
-	convs := groupsOf(m.Root)
+	g := groupsOf(m.Root)
+	convs := g.convs
+	m.Covered = append(m.Covered, g.covered...)
 	op := convs[0].Op.(graph.Conv2D)
 	op.Groups *= len(convs)
 	x, _, _ := part(convs[0].Args[0], 1)
@@ -253,7 +290,6 @@ func makeGroups(b *graph.Builder, m *pat.Match) *graph.Node {
 	at := 0
 	whole, _, _ := part(convs[0].Args[1], 0)
 	for i, y := range convs {
-		m.Covered = append(m.Covered, y)
 		filters[i] = y.Args[1]
 		if of, start, ok := part(y.Args[1], 0); !ok || of != whole || start != at {
 			whole = nil
@@ -264,7 +300,266 @@ func makeGroups(b *graph.Builder, m *pat.Match) *graph.Node {
 	if w == nil || w.Type.Shape.At(0) != at {
 		w = b.Add(graph.Concat{Axis: 0}, filters...)
 	}
-	return b.From(m.Covered...).Add(op, x, w)
+	y := b.From(m.Covered...).Add(op, x, w)
+	for _, op := range slices.Backward(g.then) {
+		y = b.Add(op, y)
+	}
+	return y
+}
+
+// A pixelProduct is a product of the pixels of images x with filters, and what follows it.
+type pixelProduct struct {
+	x, filters *graph.Node
+	columns    bool          // the filters are columns
+	then       []*graph.Node // elementwise work on the rows, the last first
+	covered    []*graph.Node // all between x and the root
+}
+
+// pixelsOf finds the product whose rows a Transpose makes images; nil if there is none.
+func pixelsOf(root *graph.Node) *pixelProduct {
+	r := root.Args[0]
+	if _, ok := r.Op.(graph.Reshape); !ok || r.Type.Shape.Rank() != 4 || !r.Type.DType.IsFloat() {
+		return nil
+	}
+	p, s := &pixelProduct{covered: []*graph.Node{r}}, r.Type.Shape
+	pixels, filters := s.At(0)*s.At(1)*s.At(2), s.At(3)
+	for y := r.Args[0]; y.Type.Shape == graph.ShapeOf(pixels, filters) && y.Type.DType == r.Type.DType; {
+		p.covered = append(p.covered, y)
+		switch op := y.Op.(type) {
+		case graph.MatMul:
+			rows := y.Args[0]
+			if _, ok := rows.Op.(graph.Reshape); !ok || op.TransA {
+				return nil
+			}
+			t, ok := rows.Args[0].Op.(graph.Transpose)
+			if !ok || t.Perm != graph.IntsOf(0, 2, 3, 1) {
+				return nil
+			}
+			p.x, p.filters, p.columns = rows.Args[0].Args[0], y.Args[1], !op.TransB
+			if is := p.x.Type.Shape; is != graph.ShapeOf(s.At(0), is.At(1), s.At(1), s.At(2)) || rows.Type.Shape !=
+				graph.ShapeOf(pixels, is.At(1)) || is.Elems() == 0 || filters == 0 {
+				return nil
+			}
+			return p
+		case graph.Unary:
+			p.then, y = append(p.then, y), y.Args[0]
+		case graph.Binary:
+			p.then = append(p.then, y)
+			switch {
+			case perColumn(y.Args[1], filters) != nil:
+				y = y.Args[0]
+			case perColumn(y.Args[0], filters) != nil:
+				y = y.Args[1]
+			default:
+				return nil
+			}
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// perColumn is the vector, or the number, that n repeats in each of its rows of so many elements; or nil.
+func perColumn(n *graph.Node, columns int) *graph.Node {
+	if n.Type.Shape.Rank() == 0 {
+		return n
+	}
+	if _, ok := n.Op.(graph.Broadcast); !ok {
+		return nil
+	}
+	v := n.Args[0]
+	if s := v.Type.Shape; s.Elems() == 1 || s.Elems() == columns && s.At(s.Rank()-1) == columns {
+		return v
+	}
+	return nil
+}
+
+func makePixels(b *graph.Builder, m *pat.Match) *graph.Node {
+	p := pixelsOf(m.Root)
+	f := p.filters
+	if p.columns {
+		f = b.Transpose(f, 1, 0)
+	}
+	channels, filters := p.x.Type.Shape.At(1), f.Type.Shape.At(0)
+	one := graph.IntsOf(1, 1)
+	y := b.Add(graph.Conv2D{Stride: one, Dilation: one, Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1}, p.x,
+		b.Reshape(f, filters, channels, 1, 1))
+	m.Covered = append(m.Covered, p.covered...)
+	for _, n := range slices.Backward(p.then) {
+		args := []*graph.Node{y}
+		if _, ok := n.Op.(graph.Binary); ok {
+			v, at := perColumn(n.Args[1], filters), 1
+			if v == nil {
+				v, at = perColumn(n.Args[0], filters), 0
+			}
+			if v.Type.Shape.Rank() > 0 {
+				v = b.Broadcast(b.Reshape(v, 1, v.Type.Shape.Elems(), 1, 1), y.Type.Shape)
+			}
+			args = slices.Insert(args, at, v)
+		}
+		y = b.Add(n.Op, args...)
+	}
+	return y
+}
+
+// leavesPixels reports whether others read what is between the pixels and the images.
+func leavesPixels(u *graph.Uses, m *pat.Match) bool {
+	return slices.ContainsFunc(pixelsOf(m.Root).covered, func(n *graph.Node) bool { return !u.One(n) })
+}
+
+// A shiftedSum is the terms of a sum that are parts of images x [n,c,h,w], each times a number for each channel, and that are
+// together a depthwise convolution.
+type shiftedSum struct {
+	x              *graph.Node
+	kernel, stride [2]int
+	dilation       [2]int
+	first          [2]int        // where the part for the first tap begins
+	filters        []*graph.Node // of c elements, one for each tap
+	rest, covered  []*graph.Node // other terms, and what the convolution stands for
+}
+
+// A shift is a part of images, and the numbers that it is multiplied by.
+type shift struct {
+	x, w  *graph.Node
+	start [2]int
+	step  [2]int
+}
+
+// fewestShifts is the number of such terms from which on a sum is a convolution, mostShifts how many are looked at, and
+// restOfShifts how many others may be among them.
+const fewestShifts, mostShifts, restOfShifts = 3, 256, 2
+
+// shiftsOf finds such a sum in the terms of n; nil if there is none.
+func shiftsOf(n *graph.Node) *shiftedSum {
+	s, shifts := &shiftedSum{}, []shift{}
+	var visit func(n *graph.Node)
+	visit = func(n *graph.Node) {
+		if len(s.rest) > restOfShifts || len(s.covered) > 2*mostShifts {
+			return
+		}
+		if op, ok := n.Op.(graph.Binary); ok && op.Fn == graph.Add {
+			s.covered = append(s.covered, n)
+			visit(n.Args[0])
+			visit(n.Args[1])
+		} else if t, ok := shiftOf(n); ok && (len(shifts) == 0 || t.x == shifts[0].x && t.step == shifts[0].step) {
+			s.covered = append(s.covered, n)
+			shifts = append(shifts, t)
+		} else {
+			s.rest = append(s.rest, n)
+		}
+	}
+	if n.Type.Shape.Rank() != 4 || !n.Type.DType.IsFloat() {
+		return nil
+	}
+	if visit(n); len(shifts) < fewestShifts || len(shifts) > mostShifts || len(s.rest) > restOfShifts {
+		return nil
+	}
+	s.x, s.stride = shifts[0].x, shifts[0].step
+	for i := range 2 {
+		var starts []int
+		for _, t := range shifts {
+			starts = append(starts, t.start[i])
+		}
+		slices.Sort(starts)
+		starts = slices.Compact(starts)
+		s.first[i], s.kernel[i], s.dilation[i] = starts[0], len(starts), 1
+		if len(starts) > 1 {
+			s.dilation[i] = starts[1] - starts[0]
+		}
+		for j, at := range starts {
+			if at != starts[0]+j*s.dilation[i] {
+				return nil
+			}
+		}
+	}
+	s.filters = make([]*graph.Node, s.kernel[0]*s.kernel[1])
+	if len(shifts) != len(s.filters) {
+		return nil
+	}
+	for _, t := range shifts {
+		tap := (t.start[0]-s.first[0])/s.dilation[0]*s.kernel[1] + (t.start[1]-s.first[1])/s.dilation[1]
+		if s.filters[tap] != nil {
+			return nil
+		}
+		s.filters[tap] = t.w
+	}
+	return s
+}
+
+// shiftOf reads a product of a part of images with a number for each channel.
+func shiftOf(n *graph.Node) (s shift, ok bool) {
+	if op, isBinary := n.Op.(graph.Binary); !isBinary || op.Fn != graph.Mul || n.Type.Shape.Elems() == 0 {
+		return s, false
+	}
+	for i, w := range n.Args {
+		if s.w = perChannel(w); s.w == nil {
+			continue
+		}
+		s.x, s.step = n.Args[1-i], [2]int{1, 1}
+		for seen := [2]bool{}; ; {
+			op, isSlice := s.x.Op.(graph.Slice)
+			at := op.Axis - 2
+			if !isSlice || at < 0 || seen[at] {
+				break
+			}
+			start, isConst := s.x.Args[1].ConstScalar()
+			if !isConst {
+				return s, false
+			}
+			s.start[at], s.x, seen[at] = int(start), s.x.Args[0], true
+			if op.Size > 1 {
+				s.step[at] = op.Step
+			}
+		}
+		return s, s.x.Type.Shape.Rank() == 4
+	}
+	return s, false
+}
+
+// perChannel is the value of which n [n,c,h,w] repeats a number for each channel, or nil.
+func perChannel(n *graph.Node) *graph.Node {
+	if _, ok := n.Op.(graph.Broadcast); !ok {
+		return nil
+	}
+	v, channels := n.Args[0], n.Type.Shape.At(1)
+	s := v.Type.Shape
+	if s.Rank() < 3 || s.Elems() != channels || s.At(s.Rank()-3) != channels {
+		return nil
+	}
+	return v
+}
+
+func makeShifts(b *graph.Builder, m *pat.Match) *graph.Node {
+	s := shiftsOf(m.Root)
+	m.Covered = append(m.Covered, s.covered...)
+	x, out, c := s.x, m.Root.Type.Shape, s.x.Type.Shape.At(1)
+	for i := range 2 {
+		if need := (out.At(2+i)-1)*s.stride[i] + (s.kernel[i]-1)*s.dilation[i] + 1; s.first[i] != 0 || x.Type.Shape.At(2+i) != need {
+			x = b.Slice(x, 2+i, s.first[i], need, 1)
+		}
+	}
+	var taps []*graph.Node
+	for _, f := range s.filters {
+		taps = append(taps, b.Reshape(f, c, 1))
+	}
+	w := b.Reshape(b.Add(graph.Concat{Axis: 1}, taps...), c, 1, s.kernel[0], s.kernel[1])
+	y := b.From(m.Covered...).Add(graph.Conv2D{Stride: graph.IntsOf(s.stride[:]...), Dilation: graph.IntsOf(s.dilation[:]...),
+		Pad: graph.IntsOf(0, 0, 0, 0), Groups: c}, x, w)
+	for _, r := range s.rest {
+		y = b.Binary(graph.Add, y, r)
+	}
+	return y
+}
+
+// leavesShifts reports whether a sum is a part of another one, or others read terms of it.
+func leavesShifts(u *graph.Uses, m *pat.Match) bool {
+	for _, r := range u.Readers(m.Root) {
+		if op, ok := r.Op.(graph.Binary); ok && op.Fn == graph.Add {
+			return true
+		}
+	}
+	return slices.ContainsFunc(shiftsOf(m.Root).covered, func(n *graph.Node) bool { return n != m.Root && !u.One(n) })
 }
 
 func makeGlobalPool(b *graph.Builder, m *pat.Match) *graph.Node {

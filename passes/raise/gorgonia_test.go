@@ -53,6 +53,24 @@ func TestConvolutionsOfGorgonia(t *testing.T) {
 			}
 			must(gorgonia.Concat(1, ys...))
 		}, "tanh concat conv2d"},
+		{"rows of pixels and Mul", func(g *gorgonia.ExprGraph) {
+			rows := reshape(must(gorgonia.Transpose(must(gorgonia.Tanh(in(g, "x", 2, 3, 4, 5))), 0, 2, 3, 1)), 40, 3)
+			y := must(gorgonia.Mul(rows, in(g, "w", 3, 6)))
+			must(gorgonia.Transpose(reshape(y, 2, 4, 5, 6), 0, 3, 1, 2))
+		}, "tanh transpose[1,0] reshape[6,3,1,1] conv2d"},
+		{"shifts", func(g *gorgonia.ExprGraph) {
+			x := must(gorgonia.Tanh(in(g, "x", 2, 3, 6, 5)))
+			var sum *gorgonia.Node
+			for i := range 3 {
+				part := must(gorgonia.Slice(x, nil, nil, gorgonia.S(i, i+4)))
+				part = must(gorgonia.BroadcastHadamardProd(part, in(g, string(rune('a'+i)), 1, 3, 1, 1), nil, []byte{0, 2, 3}))
+				if sum == nil {
+					sum = part
+				} else {
+					sum = must(gorgonia.Add(sum, part))
+				}
+			}
+		}, "tanh reshape[3,1] reshape[3,1] reshape[3,1] concat reshape[3,1,3,1] conv2d"},
 		{"Mean of rows of pixels", func(g *gorgonia.ExprGraph) {
 			x := must(gorgonia.Tanh(in(g, "x", 2, 3, 4, 5)))
 			must(gorgonia.Mean(reshape(x, 2, 3, 20), 2))

@@ -260,7 +260,7 @@ func TestFusionsPage(t *testing.T) {
 	if old, err := os.ReadFile(page); err != nil || string(old) != text {
 		t.Errorf("docs/fusions.md differs (%v); go test -update rewrites it", err)
 	}
-	if size > 500<<10 {
+	if size > 600<<10 {
 		t.Errorf("the pictures take %d bytes", size)
 	}
 }

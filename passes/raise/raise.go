@@ -41,7 +41,8 @@ type raising struct {
 }
 
 // leftTo tells of patterns whether a match is left to another pattern, by what reads its nodes.
-var leftTo = map[string]func(u *graph.Uses, m *pattern.Match) bool{"conv2d-rows": becomesImage}
+var leftTo = map[string]func(u *graph.Uses, m *pattern.Match) bool{"conv2d-rows": becomesImage,
+	"conv2d-pixels": leavesPixels, "conv2d-shifts": leavesShifts}
 
 // raisings is the table, in the order in which patterns of one root are tried.
 var raisings = slices.Concat(activationPatterns, geluPatterns, statisticPatterns, softmaxPatterns, normPatterns, convPatterns)

@@ -426,6 +426,21 @@ var spellings = map[string][]spelling{
 			f := b.Param("f", passtest.F64(6, 1, 2, 2))
 			return groups(b, channels(b, x), []int{0, 1}, func(i int) *graph.Node { return b.Slice(f, 0, 3*i, 3, 1) })
 		}, "broadcast[1,2,5,5] concat conv2d"},
+		{"each with its activation", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := groups(b, channels(b, x), []int{0, 1}, func(i int) *graph.Node {
+				return b.Param(fmt.Sprint("f", i), passtest.F64(3, 1, 2, 2))
+			})
+			for i, a := range y.Args {
+				y.Args[i] = b.Unary(graph.Tanh, b.Unary(graph.Exp, a))
+			}
+			return b.Add(graph.Concat{Axis: 1}, y.Args...)
+		}, "broadcast[1,2,5,5] concat concat conv2d exp tanh"},
+		{"different activations", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := groups(b, channels(b, x), []int{0, 1}, func(i int) *graph.Node {
+				return b.Param(fmt.Sprint("f", i), passtest.F64(3, 1, 2, 2))
+			})
+			return b.Add(graph.Concat{Axis: 1}, b.Unary(graph.Tanh, y.Args[0]), b.Unary(graph.Exp, y.Args[1]))
+		}, ""},
 		{"channels in another order", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return groups(b, channels(b, x), []int{1, 0}, func(i int) *graph.Node {
 				return b.Param(fmt.Sprint("f", i), passtest.F64(3, 1, 2, 2))
@@ -439,6 +454,80 @@ var spellings = map[string][]spelling{
 		{"images of their own", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			y := groups(b, channels(b, x), []int{0}, func(i int) *graph.Node { return b.Param("f", passtest.F64(3, 1, 2, 2)) })
 			return b.Add(graph.Concat{Axis: 1}, y, b.Unary(graph.Exp, y))
+		}, ""},
+	},
+	"conv2d-pixels": {
+		{"rows of pixels", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return imagesOf(b, b.MatMul(pixelRows(b, x), b.Param("f", passtest.F64(2, 3)), false, false))
+		}, "broadcast[1,2,5,5] concat transpose[1,0] reshape[3,2,1,1] conv2d"},
+		{"with a bias and an activation", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(pixelRows(b, x), b.Param("f", passtest.F64(3, 2)), false, true)
+			y = b.Binary(graph.Sub, b.Broadcast(b.Param("v", passtest.F64(3)), y.Type.Shape), y)
+			return imagesOf(b, b.Unary(graph.Tanh, passtest.Scale(b, y, 0.5)))
+		}, "broadcast[1,2,5,5] concat reshape[3,2,1,1] conv2d reshape[1,3,1,1] broadcast[2,3,5,5] sub mul tanh"},
+		{"others read the rows", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(pixelRows(b, x), b.Param("f", passtest.F64(2, 3)), false, false)
+			b.Output("rows", b.Unary(graph.Exp, y))
+			return imagesOf(b, y)
+		}, ""},
+		{"a number for each row", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(pixelRows(b, x), b.Param("f", passtest.F64(2, 3)), false, false)
+			return imagesOf(b, passtest.Plus(b, y, b.Broadcast(b.Param("v", passtest.F64(50, 1)), y.Type.Shape)))
+		}, ""},
+		{"rows of other pixels", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return imagesOf(b, b.MatMul(b.Reshape(channels(b, x), 50, 2), b.Param("f", passtest.F64(2, 3)), false, false))
+		}, ""},
+		{"rows of channels", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			r := b.Reshape(b.Transpose(channels(b, x), 0, 3, 2, 1), 50, 2)
+			return imagesOf(b, b.MatMul(r, b.Param("f", passtest.F64(2, 3)), false, false))
+		}, ""},
+		{"no product", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return imagesOf(b, b.Param("p", passtest.F64(50, 3)))
+		}, ""},
+		{"columns", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			r := b.Reshape(b.Transpose(channels(b, x), 1, 0, 2, 3), 2, 50)
+			return imagesOf(b, b.MatMul(r, b.Param("f", passtest.F64(2, 3)), true, false))
+		}, ""},
+	},
+	"conv2d-shifts": {
+		{"windows of 1×3", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return shifts(b, b.Slice(channels(b, x), 3, 0, 4, 1), 1, 3, 1, nil)
+		}, "broadcast[1,2,5,5] concat slice[2,2,5,4] reshape[2,1] reshape[2,1] reshape[2,1] concat reshape[2,1,1,3] conv2d"},
+		{"windows of 2×2", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return shifts(b, channels(b, x), 2, 2, 1, nil)
+		}, "broadcast[1,2,5,5] concat slice[2,2,5,3] reshape[2,1] reshape[2,1] reshape[2,1] reshape[2,1] concat reshape[2,1,2,2] conv2d"},
+		{"a bias, and every other pixel", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := shifts(b, channels(b, x), 1, 3, 2, nil)
+			return passtest.Plus(b, b.Broadcast(b.Param("bias", passtest.F64(2, 1, 1)), y.Type.Shape), y)
+		}, "broadcast[1,2,5,5] concat broadcast[2,2,3,2] reshape[2,1] reshape[2,1] reshape[2,1] concat reshape[2,1,1,3] conv2d add"},
+		{"two shifts", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return shifts(b, channels(b, x), 2, 1, 1, nil)
+		}, ""},
+		{"one is missing", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return shifts(b, channels(b, x), 2, 2, 1, func(i, j int) (int, int) { return i, j * (1 - i) })
+		}, ""},
+		{"uneven shifts", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return shifts(b, channels(b, x), 1, 3, 1, func(i, j int) (int, int) { return i, j * (j + 1) / 2 })
+		}, ""},
+		{"others read a term", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := shifts(b, channels(b, x), 2, 2, 1, nil)
+			b.Output("term", b.Unary(graph.Exp, y.Args[1]))
+			return y
+		}, ""},
+		{"numbers for each place", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := channels(b, x)
+			part := func(i int) *graph.Node {
+				p := b.Slice(y, 3, i, 3, 1)
+				return b.Binary(graph.Mul, p, b.Broadcast(b.Param(fmt.Sprint("f", i), passtest.F64(5, 3)), p.Type.Shape))
+			}
+			return passtest.Plus(b, passtest.Plus(b, part(0), part(1)), part(2))
+		}, ""},
+		{"many other terms", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := shifts(b, channels(b, x), 2, 2, 1, nil)
+			for i := range 3 {
+				y = passtest.Plus(b, y, b.Param(fmt.Sprint("r", i), y.Type))
+			}
+			return y
 		}, ""},
 	},
 	"global-pool": {
@@ -471,6 +560,38 @@ func patches(b *graph.Builder, x *graph.Node) *graph.Node {
 func channels(b *graph.Builder, x *graph.Node) *graph.Node {
 	return b.Add(graph.Concat{Axis: 0}, b.Broadcast(b.Reshape(x, 1, 1, 5, 5), graph.ShapeOf(1, 2, 5, 5)),
 		b.Param("more", passtest.F64(1, 2, 5, 5)))
+}
+
+// pixelRows are the pixels of images of 2 channels and 5×5 pixels as rows, imagesOf 3 channels of such rows as images.
+func pixelRows(b *graph.Builder, x *graph.Node) *graph.Node {
+	return b.Reshape(b.Transpose(channels(b, x), 0, 2, 3, 1), 50, 2)
+}
+
+func imagesOf(b *graph.Builder, rows *graph.Node) *graph.Node {
+	return b.Transpose(b.Reshape(rows, 2, 5, 5, 3), 0, 3, 1, 2)
+}
+
+// shifts sums parts of images x of kh·kw shifts, or other ones, each times a number for each channel, of every step-th pixel.
+func shifts(b *graph.Builder, x *graph.Node, kh, kw, step int, other func(i, j int) (int, int)) (sum *graph.Node) {
+	for i := range kh {
+		for j := range kw {
+			y, z := i, j
+			if other != nil {
+				y, z = other(i, j)
+			}
+			part := b.Slice(x, 2, y, (5-kh)/step+1, step)
+			if part = b.Slice(part, 3, z, 2, step); (i+j)%2 == 0 { // the axes in either order
+				part = b.Slice(b.Slice(x, 3, z, 2, step), 2, y, (5-kh)/step+1, step)
+			}
+			term := b.Binary(graph.Mul, part, b.Broadcast(b.Param(fmt.Sprint("f", i, j), passtest.F64(1, 2, 1, 1)), part.Type.Shape))
+			if sum == nil {
+				sum = term
+			} else {
+				sum = passtest.Plus(b, sum, term)
+			}
+		}
+	}
+	return sum
 }
 
 // pixels are those of n images of 5 channels and 2×2 pixels, an image a matrix.
