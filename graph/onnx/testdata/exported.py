@@ -4,13 +4,16 @@
     exported.py compare DIR [NAME...]    runs each in both, compares the answers, and times both in turn
 
 Exporting needs the packages torch, torchvision, transformers, onnx, onnxscript and onnxruntime; comparing needs onnxruntime and
-fusec. Without names, all models are taken. An answer of fusec that differs by more than 1e-3, of a number's size where that is more
+fusec. What `fusec quantise` makes of a model, by the command that --fusec names, is compared with what ONNX Runtime makes of it.
+Without names, all models are taken. An answer of fusec that differs by more than 1e-3, of a number's size where that is more
 than 1, is an error. Those of models with quantised values, where a number halfway between two may be rounded to the other one, may
-differ by as much, in the root of the mean of squares, as quantising changes."""
+differ by as much, in the root of the mean of squares, as quantising changes. Those of `fusec quantise` may be a quarter farther from
+the model in f32 than ONNX Runtime's."""
 import argparse
 import functools
 import os
 import statistics
+import subprocess
 import sys
 import time
 
@@ -18,6 +21,8 @@ import numpy as np
 
 MODELS = {}
 QUANTISED = {}
+# What fusec quantises: by which model of QUANTISED it is compared, and the flags.
+OWN = {"block-i8": ("block-dynamic", ["--weights", "i8", "--activations", "i8"])}
 
 
 def model(f):
@@ -48,6 +53,28 @@ def module(f):
 def pick(inner, field, more={}, **args):
     """A model of transformers that gives one field of its results, and its operands."""
     return module(lambda m, *values: m(**dict(zip(args, values)), **more)[field])(inner), args
+
+
+@model
+def block():
+    """The transformer block of cmd/peers."""
+    import torch
+    width, heads, hidden = 256, 8, 1024
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+            self.up, self.down = torch.nn.Linear(width, hidden), torch.nn.Linear(hidden, width)
+            self.norm1, self.norm2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+
+        def forward(self, x):
+            batch, steps, _ = x.shape
+            q, k, v = self.qkv(x).reshape(batch, steps, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+            y = torch.nn.functional.scaled_dot_product_attention(q, k, v).permute(0, 2, 1, 3).reshape(batch, steps, width)
+            x = self.norm1(x + self.out(y))
+            return self.norm2(x + self.down(torch.nn.functional.gelu(self.up(x), approximate="tanh")))
+    return Block(), {"x": torch.randn(4, 128, width)}
 
 
 @model
@@ -272,6 +299,11 @@ def bert_dynamic(source, to, reader):
     q.quantize_dynamic(source, to, weight_type=q.QuantType.QInt8, per_channel=True)
 
 
+@quantised("block")
+def block_dynamic(source, to, reader):
+    bert_dynamic(source, to, reader)
+
+
 @quantised("vit")
 def vit_qdq(source, to, reader):
     from onnxruntime import quantization as q
@@ -299,6 +331,16 @@ def llama_4_bits(source, to, reader):
     m.model.save_model_to_file(to)
 
 
+def quantise_own(dir, name, fusec):
+    """Has fusec quantise a model; what it is compared with is exported first."""
+    other, flags = OWN[name]
+    if not os.path.exists(os.path.join(dir, other) + ".onnx"):
+        quantise(dir, other)
+    source = os.path.join(dir, QUANTISED[other][0])
+    subprocess.run([fusec, "quantise", source + ".onnx", *flags, "-o", os.path.join(dir, name) + ".graph"], check=True)
+    np.savez(os.path.join(dir, name) + ".npz", **np.load(source + ".npz"))
+
+
 def quantise(dir, name):
     """Quantises a model that is exported, or is exported first, by its example and others like it."""
     from onnxruntime import quantization as q
@@ -320,7 +362,9 @@ def quantise(dir, name):
     np.savez(to + ".npz", **args)
 
 
-def export(dir, name, old):
+def export(dir, name, old, fusec=None):
+    if name in OWN:
+        return quantise_own(dir, name, fusec)
     if name in QUANTISED:
         return quantise(dir, name)
     import torch
@@ -340,20 +384,25 @@ def compare(dir, name, seconds, rounds, threads):
     import onnxruntime as ort
     path = os.path.join(dir, name)
     args = dict(np.load(path + ".npz"))
+    rival = OWN[name][0] if name in OWN else name
     o = ort.SessionOptions()
     o.intra_op_num_threads, o.log_severity_level = threads, 3
-    session = ort.InferenceSession(path + ".onnx", o, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(os.path.join(dir, rival) + ".onnx", o, providers=["CPUExecutionProvider"])
     args = {i.name: args[i.name] for i in session.get_inputs()}
     names = [x.name for x in session.get_outputs()]
     want = dict(zip(names, session.run(None, args)))
-    mine = fusec.load(path + ".onnx", threads=threads)
+    mine = fusec.load(path + (".graph" if name in OWN else ".onnx"), threads=threads)
     for k, v in args.items():
         mine.set(k, v)
     mine.run()
     off = max(np.max(np.abs(mine.get(k) - want[k]) / np.maximum(1, np.abs(want[k]))) for k in names)
     bound = 1e-3
-    if name in QUANTISED:
-        wide = ort.InferenceSession(os.path.join(dir, QUANTISED[name][0]) + ".onnx", o, providers=["CPUExecutionProvider"]).run(names, args)
+    if rival in QUANTISED:
+        wide = ort.InferenceSession(os.path.join(dir, QUANTISED[rival][0]) + ".onnx", o, providers=["CPUExecutionProvider"]).run(names, args)
+    if name in OWN:
+        errors = [(np.mean(np.square(mine.get(k) - x)) / np.mean(np.square(want[k] - x))) ** 0.5 for k, x in zip(names, wide)]
+        off, bound = max(errors), 1.25
+    elif name in QUANTISED:
         apart = [(np.mean(np.square(mine.get(k) - want[k])) / np.mean(np.square(x - want[k]))) ** 0.5 for k, x in zip(names, wide)]
         if off > bound:
             off, bound = max(apart), 1
@@ -385,16 +434,17 @@ def main():
     p.add_argument("--seconds", type=float, default=0.3, help="of each in one round")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--fusec", default="fusec", help="the command")
     p.add_argument("--old", action="store_true", help="export by TorchScript, as PyTorch did before 2.9")
     a = p.parse_args()
     wrong = []
-    for name in a.names or [*MODELS, *QUANTISED]:
+    for name in a.names or [*MODELS, *QUANTISED, *OWN]:
         if a.what == "list":
             print(name)
         elif a.what == "export":
             print(name, flush=True)
             os.makedirs(a.dir, exist_ok=True)
-            export(a.dir, name, a.old)
+            export(a.dir, name, a.old, a.fusec)
         else:
             try:
                 (mine, other), off, bound, launches = compare(a.dir, name, a.seconds, a.rounds, a.threads)
