@@ -263,6 +263,66 @@ func TestSequence(t *testing.T) {
 	}
 }
 
+// TestExperts trains a mixture of experts, whose tokens cross to the experts of other participants and back, as one participant
+// does.
+func TestExperts(t *testing.T) {
+	const tokens, width, hidden, experts = 128, 6, 32, 8
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		f := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
+		x := b.Input("x", f(tokens, width))
+		x = b.Unary(graph.Tanh, b.MatMul(x, b.Param("in", f(width, width)), false, false))
+		scores := b.Add(graph.Softmax{Axis: 1}, b.MatMul(x, b.Param("router", f(width, experts)), false, false))
+		gates := b.Add(graph.Select{}, b.Add(graph.Route{K: 2}, scores), scores, b.Scalar(graph.F32, 0))
+		y := b.Add(graph.MoE{Experts: experts, Activation: graph.GeluErf, Stacked: true, TopK: 2}, x, gates,
+			b.Param("up", f(experts, width, hidden)), b.Param("down", f(experts, hidden, width)))
+		b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, b.Binary(graph.Sub, b.Binary(graph.Add, x, y), b.Broadcast(
+			b.Scalar(graph.F32, 0.5), y.Type.Shape))), false, 0, 1))
+	})
+	sources := g.SourcesByName()
+	train := func(opts ...fusec.CompileOption) (costs []float64, p *fusec.Program) {
+		opts = append(opts, fusec.CompileOption(fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(1e-2)})))
+		p, err := fusec.Compile(g, append(opts, fusec.CompileOption(fusec.WithVerify()))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		r := rand.New(rand.NewPCG(3, 1))
+		for _, name := range []string{"in", "router", "up", "down"} {
+			if err := p.Set(name, graphtest.Tensor(r, sources[name].Type)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			out, err := p.Run(map[string]*graph.Tensor{"x": graphtest.Tensor(r, sources["x"].Type)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			costs = append(costs, out["cost"].Float(0))
+		}
+		return costs, p
+	}
+	want, _ := train()
+	for _, c := range []struct {
+		mesh, tokens string
+		gpus         bool
+	}{{"expert=2", "expert", false}, {"data=2,expert=2", "data+expert", false}, {"expert=2", "expert", true}} {
+		mesh, err := graph.ParseMesh(c.mesh)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts := []fusec.CompileOption{fusec.WithMesh(c.mesh), fusec.WithSplit("x", c.tokens, ""), fusec.WithSplit("up", "expert", "", ""),
+			fusec.WithSplit("down", "expert", "", "")}
+		if c.gpus {
+			opts = append(opts, emulated(t))
+		}
+		got, p := train(append(opts, devices(mesh.Size(), c.gpus))...)
+		sameFloats(t, c.mesh, got, want, 1e-4)
+		if text := p.Lowered().String(); !strings.Contains(text, "permute") {
+			t.Errorf("%s: no tokens cross:\n%s", c.mesh, text)
+		}
+	}
+}
+
 // TestGroupFails ends the run of all with the error of one.
 func TestGroupFails(t *testing.T) {
 	g := graphtest.Built(t, func(b *graph.Builder) {

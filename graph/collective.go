@@ -64,7 +64,7 @@ type AllToAll struct {
 }
 
 // Part is the participant's own part of x, which all participants of a group have whole: the i-th of Parts equal parts along
-// Axis. Nothing is sent.
+// Axis. Nothing is sent. Operands behind x are not read: what reads the part runs after those that make them.
 type Part struct {
 	Axis int
 	Group
@@ -78,9 +78,10 @@ type Permute struct {
 	Group
 }
 
-// Reads is how many of n operands, the first ones, an operation reads: a Permute waits for the others.
+// Reads is how many of n operands, the first ones, an operation reads: a Permute or Part waits for the others.
 func Reads(op Op, n int) int {
-	if _, ok := op.(Permute); ok {
+	switch op.(type) {
+	case Permute, Part:
 		return 1
 	}
 	return n
@@ -147,8 +148,9 @@ var allToAllRow = OpInfo{
 }
 
 var partRow = OpInfo{
-	Name: "part", Doc: "the participant's own part of x", Operands: "x", Proto: Part{}, Class: ClassCollective, MinArgs: 1,
-	MaxArgs: 1, Infer: inferPart, FLOPs: free, Grad: gradPart, Sent: func(_, _ int64) int64 { return 0 },
+	Name: "part", Doc: "the participant's own part of x; it waits for its further operands", Operands: "x, after...",
+	Proto: Part{}, Class: ClassCollective, MinArgs: 1, MaxArgs: -1, Infer: inferPart, FLOPs: free, Grad: gradPart,
+	Sent: func(_, _ int64) int64 { return 0 },
 }
 
 var permuteRow = OpInfo{
@@ -171,8 +173,9 @@ var broadcastFromRow = OpInfo{
 func gradPart(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	op := n.Op.(Part)
 	size := n.Args[0].Type.Shape.At(op.Axis)
-	own := b.Add(Part{0, op.Group}, b.Const(indices(I64, size, size)))
-	return []*Node{b.Add(ScatterAdd{op.Axis, size}, own, dys[0])}, nil
+	own, grads := b.Add(Part{0, op.Group}, b.Const(indices(I64, size, size))), make([]*Node, len(n.Args))
+	grads[0] = b.Add(ScatterAdd{op.Axis, size}, own, dys[0])
+	return grads, nil
 }
 
 // gradBroadcastFrom is the sum of all gradients for participant Root, and 0 for the others.

@@ -85,9 +85,17 @@ func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
 		}
 		return s
 	}
+	crossed := p.crosses(n, r, over) // the axis along which tokens cross to experts, and back
+	var crossAxes graph.MeshAxes
+	if crossed != none {
+		crossAxes = over[r.results[1][0]]
+	}
 	args := make([]*graph.Node, len(n.Args))
 	for i, a := range n.Args {
 		s := shardings(r.args[i])
+		if i == 0 && crossed != none {
+			s.Split[crossed] |= crossAxes
+		}
 		if pending != 0 && slices.Contains(r.linear, i) {
 			s.Partial = pending
 		}
@@ -106,6 +114,9 @@ func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
 			lse = r.args[n.Op.(graph.AttentionGrad).LSEArg()]
 		}
 		parts = p.attentionRing(n, args, over[r.ring], shardings(lse))
+		y = parts[0]
+	} else if crossed != none {
+		parts = p.cross(n, args, crossed, crossAxes)
 		y = parts[0]
 	} else if r.local != nil {
 		l := local{args: args, shape: result.Local(p.mesh, n.Type.Shape), place: func(f, times int) *graph.Node {
@@ -136,6 +147,10 @@ func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
 				s.Partial |= a
 			}
 		}
+		if i == 0 && crossed != none {
+			s.Split[crossed] |= crossAxes
+			s.Partial &^= crossAxes
+		}
 		if fn := r.fn(i); fn != graph.Sum && s.Partial != 0 {
 			part = p.collective(graph.AllReduce{Fn: fn, Group: p.group(s.Partial)}, part, s.Partial)
 			s.Partial = 0
@@ -155,13 +170,14 @@ func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
 	}
 }
 
-// place is a number that depends on the participant's place along axes: f of it, as a scalar.
-func (p *pass) place(axes graph.MeshAxes, d graph.DType, f func(i int) int) *graph.Node {
+// place is a number that depends on the participant's place along axes: f of it, as a scalar. What reads it runs after what makes
+// the last operands.
+func (p *pass) place(axes graph.MeshAxes, d graph.DType, f func(i int) int, after ...*graph.Node) *graph.Node {
 	t := graph.NewTensor(graph.TypeOf(d, p.mesh.Parts(axes)))
 	for i := range t.Type.Shape.Elems() {
 		t.SetFloat(i, float64(f(i)))
 	}
-	return p.b.Reshape(p.b.Add(graph.Part{Group: p.group(axes)}, p.b.Const(t)))
+	return p.b.Reshape(p.b.Add(graph.Part{Group: p.group(axes)}, append([]*graph.Node{p.b.Const(t)}, after...)...))
 }
 
 // defers reports whether the only reader of a value may take it as a partial sum.

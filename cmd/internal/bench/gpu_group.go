@@ -56,9 +56,11 @@ type groupLine struct {
 func groupWorks(n int, small bool) []*groupWork {
 	cases := []trainingCase{{12, 768, 12, 8, 1024}, {24, 1024, 16, 8, 1024}}
 	layer := layerCase{tokens: 8192, heads: 32, kvHeads: 8, head: 128, width: 4096, hidden: 14336}
+	mixture := mixtureCase{16384, 2048, 1408, 64, 6}
 	if small {
 		cases = []trainingCase{{2, 16, 2, 1, 8}}
 		layer = layerCase{tokens: 16, heads: 4, kvHeads: 2, head: 8, width: 32, hidden: 48}
+		mixture = mixtureCase{64, 16, 24, 4, 2}
 	}
 	var list []*groupWork
 	for _, c := range cases {
@@ -68,7 +70,17 @@ func groupWorks(n int, small bool) []*groupWork {
 			weak: true}
 		list = append(list, w)
 	}
-	return append(list, layer.work())
+	return append(list, layer.work(), mixture.expertWork())
+}
+
+// expertWork has the experts and the tokens split. What comes out of each token is one number, for the sake of the comparison:
+// values as they are would stay split in a model.
+func (c mixtureCase) expertWork() *groupWork {
+	w := c.work()
+	w.build = func(b *graph.Builder) { b.Output("y", b.Reduce(graph.Mean, c.mix(b), false, 1)) }
+	split := []string{"expert", "", ""}
+	return &groupWork{name: "expert parallel " + w.name, alone: w, all: w, mesh: "expert",
+		splits: map[string][]string{"x": split[:2], "up": split, "down": split}}
 }
 
 // layerCase is a layer of a decoder on the tokens of one sequence.

@@ -249,29 +249,34 @@ func mixtureWorks(small bool) []*gpuWork {
 	}
 	var list []*gpuWork
 	for _, c := range cases {
-		in, mid := 1/math.Sqrt(float64(c.width)), 1/math.Sqrt(float64(c.hidden))
-		list = append(list, &gpuWork{
-			name:  fmt.Sprintf("moe bf16 T%dd%df%dE%dk%d fwd", c.tokens, c.width, c.hidden, c.experts, c.topK),
-			unit:  teraFLOPs,
-			work:  4 * float64(c.tokens) * float64(c.topK) * float64(c.width) * float64(c.hidden),
-			scale: map[string]float64{"router": in, "up": in, "down": mid}, build: c.build, check: c.check,
-			precision: fusec.BF16,
-		})
+		list = append(list, c.work())
 	}
 	return list
 }
 
-// build routes the tokens by the softmax of their scores; the gates are the probabilities of the experts chosen.
-func (c mixtureCase) build(b *graph.Builder) {
+func (c mixtureCase) work() *gpuWork {
+	in, mid := 1/math.Sqrt(float64(c.width)), 1/math.Sqrt(float64(c.hidden))
+	return &gpuWork{
+		name:  fmt.Sprintf("moe bf16 T%dd%df%dE%dk%d fwd", c.tokens, c.width, c.hidden, c.experts, c.topK),
+		unit:  teraFLOPs,
+		work:  4 * float64(c.tokens) * float64(c.topK) * float64(c.width) * float64(c.hidden),
+		scale: map[string]float64{"router": in, "up": in, "down": mid}, build: c.build, check: c.check,
+		precision: fusec.BF16,
+	}
+}
+
+func (c mixtureCase) build(b *graph.Builder) { b.Output("y", b.CastTo(graph.BF16, c.mix(b))) }
+
+// mix routes the tokens by the softmax of their scores; the gates are the probabilities of the experts chosen.
+func (c mixtureCase) mix(b *graph.Builder) *graph.Node {
 	const d = graph.BF16
 	x := b.Input("x", graph.TypeOf(d, c.tokens, c.width))
 	router := b.Param("router", graph.TypeOf(d, c.width, c.experts))
 	scores := b.Add(graph.Softmax{Axis: 1}, b.MatMul(x, router, false, false))
 	gates := b.Add(graph.Select{}, b.Add(graph.Route{K: c.topK}, scores), scores, b.Scalar(graph.F32, 0))
-	y := b.Add(graph.MoE{Experts: c.experts, Activation: graph.GeluErf, Stacked: true, TopK: c.topK}, x, gates,
+	return b.Add(graph.MoE{Experts: c.experts, Activation: graph.GeluErf, Stacked: true, TopK: c.topK}, x, gates,
 		b.Param("up", graph.TypeOf(d, c.experts, c.width, c.hidden)),
 		b.Param("down", graph.TypeOf(d, c.experts, c.hidden, c.width)))
-	b.Output("y", b.CastTo(d, y))
 }
 
 // trainingCase is a transformer of layers blocks: LayerNorm, causal attention, LayerNorm, two products with GELU.

@@ -249,6 +249,7 @@ func (m *maker) movement() {
 	m.add("one_bool", graph.AllGather{Axis: 0, Group: one}, boolean(3, 5))
 	m.add("one", graph.AllToAll{Split: 0, Join: 1, Group: one}, m.real(3, 5))
 	m.add("one", graph.Part{Axis: 1, Group: one}, m.real(3, 5, 2))
+	m.add("after another", graph.Part{Axis: 1, Group: one}, m.real(3, 5), m.real(2))
 	m.add("one", graph.Permute{Shift: -1, Group: one}, m.real(3, 5))
 	m.add("after another", graph.Permute{Shift: -1, Group: one}, m.real(3, 5), m.real(2))
 	m.add("one", graph.BroadcastFrom{Group: one}, m.real(3, 5))

@@ -1,0 +1,141 @@
+package shard
+
+import "fusec/graph"
+
+// Expert parallel mixtures (D. Lepikhin et al., "GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding",
+// arXiv 2006.16668): where tokens and experts are split along the same axes, tokens cross to the experts, and what these make of
+// them crosses back. Sizes of values are known before a run, and every token of a participant may be for the experts of one other,
+// so that a block of all its tokens goes to each. A token crosses once to a participant, however many of its experts are there.
+//
+// Each participant computes its own tokens while others come, and sends back what it has made of a block while it computes the
+// next:
+//
+//	x_1 ← permute x by 1                              beside the own tokens, the first half
+//	for block s = 1 … p−1, that of participant r − s (modulo p):
+//	    x_s+1 ← permute x by s+1                      beside block s
+//	    z_s ← the own experts on x_s
+//	    y_s ← permute z_s by −s                       beside block s+1, and at last the own tokens' second half
+//	y ← own tokens + y_1 + … + y_p−1
+//
+// The gates of all tokens for the own experts come before, by an all_to_all: they are a few bytes for each token.
+
+// overLink is how many times faster weights are read from a device's memory than values cross to another one.
+const overLink = 8
+
+// A crossing is a mixture of experts whose tokens and experts are split along the same axes.
+type crossing struct {
+	p       *pass
+	op      graph.MoE
+	axes    graph.MeshAxes
+	axis    int // of the tokens
+	parts   int
+	x       *graph.Node // the own tokens
+	gates   *graph.Node // of all tokens for the own experts
+	weights []*graph.Node
+}
+
+// crosses is the axis of the tokens of a mixture that is split along all axes of the mesh along which its experts are, or none. The
+// experts' weights are read once for each block: few tokens are gathered instead.
+func (p *pass) crosses(n *graph.Node, r *rule, over []graph.MeshAxes) int {
+	op, ok := n.Op.(graph.MoE)
+	if !ok || !op.Stacked {
+		return none
+	}
+	axes := over[r.results[1][0]]
+	parts := p.mesh.Parts(axes)
+	if parts < 2 {
+		return none
+	}
+	x, y := n.Args[0].Type, n.Type
+	have := p.values[n.Args[0]].want
+	for d := range x.Shape.Rank() - 1 {
+		s := have.Split[d]
+		if s&axes != axes || s&^axes != over[r.args[0][d]] || first(axes) <= last(s&^axes) {
+			continue
+		}
+		block := have.Local(p.mesh, x.Shape).Elems()
+		sent := int64(block) * int64(x.DType.Size())
+		sent += int64(block/max(x.Shape.At(x.Shape.Rank()-1), 1)*y.Shape.At(y.Shape.Rank()-1)) * int64(y.DType.Size())
+		read := int64(0)
+		for _, w := range n.Args[2:] {
+			read += w.Type.Bytes() / int64(parts)
+		}
+		if overLink*sent*int64(parts-1) < read*int64(parts) {
+			p.c.Note(n, "its tokens are gathered: to read the experts' weights for each of %d blocks of tokens takes longer", parts)
+			return none
+		}
+		return d
+	}
+	return none
+}
+
+// cross makes the results of a mixture. Args are the own tokens, the gates of all tokens, and the weights of the own experts.
+func (p *pass) cross(n *graph.Node, args []*graph.Node, axis int, axes graph.MeshAxes) []*graph.Node {
+	c := &crossing{p: p, op: n.Op.(graph.MoE), axes: axes, axis: axis, parts: p.mesh.Parts(axes), x: args[0], gates: args[1],
+		weights: args[2:]}
+	c.op.Experts /= c.parts
+	c.op.TopK = min(c.op.TopK, c.op.Experts)
+	p.c.Note(n, "expert parallel over %s: each participant has %d experts, and a block of %d tokens of each other crosses to them "+
+		"and back", p.mesh.Names(axes), c.op.Experts, c.x.Type.Shape.Elems()/max(c.x.Type.Shape.At(c.x.Type.Shape.Rank()-1), 1))
+	y, loads := c.all()
+	return []*graph.Node{y, loads}
+}
+
+// permute is the x of the participant shift places before.
+func (c *crossing) permute(x *graph.Node, shift int, after ...*graph.Node) *graph.Node {
+	return c.p.collective(graph.Permute{Shift: shift, Group: c.p.group(c.axes)}, x, c.axes, after...)
+}
+
+// all makes the mixture of the own tokens.
+func (c *crossing) all() (y, loads *graph.Node) {
+	b, size := c.p.b, c.x.Type.Shape.At(c.axis)
+	var made []*graph.Node // in order: the own tokens' first half, the others' blocks, and the second half
+	next := c.permute(c.x, 1)
+	if size > 1 {
+		made = append(made, c.experts(0, 0, c.own(0, size/2)))
+	}
+	var back []*graph.Node
+	for s := 1; s < c.parts; s++ {
+		x := next
+		if s+1 < c.parts { // after the block before this one, so that no more than two are there at a time
+			next = c.permute(c.x, s+1, made[max(len(made)-1, 0):]...)
+		}
+		made = append(made, c.experts(s, 0, x, made...))
+		back = append(back, c.permute(made[len(made)-1], -s))
+	}
+	made = append(made, c.experts(0, size/2, c.own(size/2, size-size/2), made...))
+	if b.Err() != nil {
+		return c.x, c.x
+	}
+	y = made[len(made)-1]
+	if size > 1 {
+		y = b.Add(graph.Concat{Axis: c.axis}, made[0], y)
+	}
+	for _, z := range back {
+		y = b.Binary(graph.Add, y, z)
+	}
+	for _, z := range made {
+		if load := b.Add(graph.Result{Index: 1}, z); loads == nil {
+			loads = load
+		} else {
+			loads = b.Binary(graph.Add, loads, load)
+		}
+	}
+	return y, loads
+}
+
+// own is some of the own tokens.
+func (c *crossing) own(from, size int) *graph.Node {
+	b := c.p.b
+	return b.Add(graph.Slice{Axis: c.axis, Size: size, Step: 1}, c.x, b.Scalar(graph.I64, float64(from)))
+}
+
+// experts are the own experts on tokens of the participant that stands back places before, from one of its tokens on. They run
+// after the last of what was made before, so that exchanges have work beside them.
+func (c *crossing) experts(back, from int, x *graph.Node, before ...*graph.Node) *graph.Node {
+	block, size := c.x.Type.Shape.At(c.axis), x.Type.Shape.At(c.axis)
+	start := c.p.place(c.axes, graph.I64, func(place int) int { return (place-back+c.parts)%c.parts*block + from },
+		before[max(len(before)-1, 0):]...)
+	gates := c.p.b.Add(graph.Slice{Axis: c.axis, Size: size, Step: 1}, c.gates, start)
+	return c.p.b.Add(c.op, append([]*graph.Node{x, gates}, c.weights...)...)
+}
