@@ -35,6 +35,7 @@ type Program struct {
 	parts   map[int]*graph.Tensor                                                    // of inputs that a group has split
 	stepper *stepper                                                                 // of a program with an optimiser
 	synced  [1]int                                                                   // the buffer that sync asks for
+	queued  lowering.QueuedRun                                                       // what Queue asks for
 	watcher *watch.Watcher                                                           // or nil
 	watch   func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error // its Check
 }
@@ -145,7 +146,10 @@ func (p *Program) SetOutput(name string, t *graph.Tensor) (bool, error) {
 // output is Output for a tensor that nobody has after the program.
 func (p *Program) output(name string) (*graph.Tensor, error) {
 	if buffer, ok := p.outputs[name]; ok {
-		return p.exe.Output(buffer), nil
+		if t := p.exe.Output(buffer); t != nil {
+			return t, nil
+		}
+		return nil, fmt.Errorf("output %q: %w", name, lowering.ErrQueued)
 	}
 	return nil, fmt.Errorf("the program has no output %q", name)
 }

@@ -76,6 +76,7 @@ FUSEC_API const char *fusec_error(void);
  *     target=cpu            cpu, cuda, cuda:1, fpga or ref
  *     threads=2             cores that a program for the CPU takes; all if it is not given
  *     precision=bf16        f32, tf32, bf16 or f16
+ *     memory=caller         of target cuda: runs take the caller's memory and stream, by fusec_queue
  *     memory_budget=BYTES   for temporary values
  *     seed=1                of random operations
  *     dim.batch=4           a size that an ONNX model leaves open
@@ -135,6 +136,20 @@ FUSEC_API int fusec_wait(fusec_program *);
  * not used after the call: fusec_run needs the inputs to be set again.
  */
 FUSEC_API int fusec_call(fusec_program *, const void *const *values, void *const *results);
+
+/*
+ * Queues a run of a program with the options target=cuda and memory=caller, and returns before it has ended. Values and results
+ * are lists as those of fusec_call, of addresses on the GPU in its primary context, which CUDA's runtime library uses: multiples
+ * of 64, of elements that lie contiguously in row-major order. Results overlap with nothing. Scratch is where
+ * fusec_queue_bytes bytes begin, the run's until it has ended. Stream is a CUstream, which cudaStream_t is too; NULL is the default
+ * stream. It lives until the program is closed.
+ *
+ * Runs of a program must not overlap: who queues them in several streams has one wait for another. What goes wrong in a run, such
+ * as an index that is out of range, is the error of a later call of fusec_queue, or of fusec_wait, which waits for all runs.
+ * Parameters are set by fusec_set. A program whose addresses come again is recorded once as a CUDA graph.
+ */
+FUSEC_API int fusec_queue(fusec_program *, const void *const *values, void *const *results, void *scratch, void *stream);
+FUSEC_API int64_t fusec_queue_bytes(fusec_program *);
 
 /* Writes the model and its present weights as path, a .graph file, and a .safetensors file beside it. */
 FUSEC_API int fusec_save(fusec_program *, const char *path);

@@ -75,6 +75,12 @@ int fusec_call(fusec_program *p, const void *const *values, void *const *results
 	return CALL(-1, goCall((uintptr_t)p, (void *)values, (void *)results));
 }
 
+int64_t fusec_queue_bytes(fusec_program *p) { return CALL(-1, goQueueBytes((uintptr_t)p)); }
+
+int fusec_queue(fusec_program *p, const void *const *values, void *const *results, void *scratch, void *stream) {
+	return CALL(-1, goQueue((uintptr_t)p, (void *)values, (void *)results, (uintptr_t)scratch, (uintptr_t)stream));
+}
+
 int fusec_save(fusec_program *p, const char *path) { return CALL(-1, goSave((uintptr_t)p, (char *)path)); }
 char *fusec_report(fusec_program *p, const char *form) { return CALL(NULL, goReport((uintptr_t)p, (char *)form)); }
 void fusec_free(void *p) { free(p); }

@@ -272,6 +272,33 @@ func goCall(h C.uintptr_t, values, results unsafe.Pointer) C.int {
 	})
 }
 
+//export goQueueBytes
+func goQueueBytes(h C.uintptr_t) (bytes C.int64_t) {
+	if with(h, func(p *open) error {
+		n, err := p.QueueBytes()
+		bytes = C.int64_t(n)
+		return err
+	}) != 0 {
+		return -1
+	}
+	return bytes
+}
+
+//export goQueue
+func goQueue(h C.uintptr_t, values, results unsafe.Pointer, scratch, stream C.uintptr_t) C.int {
+	return with(h, func(p *open) error {
+		in, err := p.Pointers(values, capi.KindInput)
+		if err != nil {
+			return err
+		}
+		out, err := p.Pointers(results, capi.KindOutput)
+		if err != nil {
+			return err
+		}
+		return p.Queue(in, out, uintptr(scratch), uintptr(stream))
+	})
+}
+
 //export goSave
 func goSave(h C.uintptr_t, path *C.char) C.int {
 	return with(h, func(p *open) error {

@@ -38,6 +38,9 @@ func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error)
 	if err := e.build(d, d.compiler); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
+	if d.queued {
+		return queued{e}, nil
+	}
 	return e, nil
 }
 
@@ -55,7 +58,14 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		return err
 	}
 	take := e.takeBlock
-	if d.apart {
+	if d.queued {
+		if d.group != nil {
+			return errors.New("a program in a group does not run in the caller's memory")
+		}
+		if err := e.newLent(list); err != nil {
+			return err
+		}
+	} else if d.apart {
 		take = e.takeApart
 	}
 	if err := take(list); err != nil {
@@ -74,7 +84,7 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		if err = e.launches[i].resolve(k, modules[i]); err != nil {
 			return e.inLaunch(i, err)
 		}
-		if i >= e.p.Prepared { // the others are placed when they run
+		if i >= e.p.Prepared && e.lent == nil { // the others are placed when they run
 			if err := e.place(i); err != nil {
 				return err
 			}
@@ -230,36 +240,41 @@ func compileAll(sources []string, compiler driver.Compiler, chip kernels.Chip, p
 
 // takeBlock allocates one block on the GPU, and gives each buffer its address.
 func (e *executable) takeBlock(list []*kernels.Kernel) error {
-	up := func(n int64) int64 { return (n + align - 1) / align * align }
-	at := up(e.p.RunningBytes)
+	at := roundUp(e.p.RunningBytes)
+	if e.lent != nil {
+		at = 0
+	}
 	offsets := make([]int64, len(e.p.Buffers))
 	for i, b := range e.p.Buffers {
 		if b.Role == lowering.Temp {
 			offsets[i] = b.Offset
 			continue
 		}
-		if e.passing(i) {
+		if e.passing(i) || e.isLent(i) {
 			continue
 		}
 		offsets[i] = at
-		at += up(b.Type.Bytes())
+		at += roundUp(b.Type.Bytes())
 	}
 	var own, exchanging int64 // launches that exchange something run beside others
 	for _, k := range list {
 		if k != nil && k.Exchanges() {
-			exchanging = max(exchanging, up(k.Scratch))
+			exchanging = max(exchanging, roundUp(k.Scratch))
 		} else if k != nil {
-			own = max(own, up(k.Scratch))
+			own = max(own, roundUp(k.Scratch))
 		}
 	}
-	e.scratchN = own + exchanging
+	status := at
+	if e.lent == nil {
+		e.scratchN = own + exchanging
+		status += e.scratchN
+	}
 	e.takeZeroed(list)
-	status := at + e.scratchN
-	end := status + up(e.zeroed)
+	end := status + roundUp(e.zeroed)
 	for i, k := range list {
 		if k != nil {
 			e.launches[i].kept = driver.Ptr(end)
-			end += up(k.Kept)
+			end += roundUp(k.Kept)
 		}
 	}
 	block, err := e.take(end)
@@ -267,7 +282,7 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 		return err
 	}
 	for i := range offsets {
-		if e.passing(i) {
+		if e.passing(i) || e.isLent(i) {
 			continue
 		}
 		e.buffers[i] = block + driver.Ptr(offsets[i])
@@ -373,6 +388,9 @@ func (e *executable) fillMemory() error {
 
 // takeHostMemory allocates the pinned memory from and to which each run copies.
 func (e *executable) takeHostMemory() error {
+	if e.lent != nil {
+		return e.takeReportMemory()
+	}
 	var places []int64
 	var buffers []int
 	n := (statusBytes + align - 1) / align * align

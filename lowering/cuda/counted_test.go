@@ -107,6 +107,15 @@ func (c *counted) NewStream() (driver.Stream, error) {
 	return countedStream{s, c}, err
 }
 
+func (c *counted) StreamAt(handle uintptr) (driver.Stream, error) {
+	if err := c.next(); err != nil {
+		return nil, err
+	}
+	s, err := c.GPU.StreamAt(handle)
+	c.count("streams", 1, err)
+	return countedStream{s, c}, err
+}
+
 func (c *counted) NewUrgentStream() (driver.Stream, error) {
 	if err := c.next(); err != nil {
 		return nil, err
@@ -230,6 +239,13 @@ func (s countedStream) Sync() error {
 		return err
 	}
 	return s.Stream.Sync()
+}
+
+func (s countedStream) Recording() (bool, error) {
+	if err := s.of.next(); err != nil {
+		return false, err
+	}
+	return s.Stream.Recording()
 }
 
 func (s countedStream) BeginCapture() error {

@@ -28,10 +28,11 @@ import (
 // Device is a GPU, or the plan of one.
 type Device struct {
 	lowering.Defaults
-	cfg   kernels.Config
-	each  bool // wait for each launch
-	apart bool // each buffer has a separate allocation
-	host  *cpu.Device
+	cfg    kernels.Config
+	each   bool // wait for each launch
+	apart  bool // each buffer has a separate allocation
+	queued bool // runs take the caller's memory
+	host   *cpu.Device
 
 	// group is the participants with which programs run, or nil; see exchanges for the rest.
 	group          *group.Group

@@ -71,6 +71,7 @@ type executable struct {
 	closed    bool
 	lost      error
 	exchanges *exchanges // nil for a program that runs alone
+	lent      *lent      // nil unless runs take the caller's memory
 }
 
 // A launch is a loaded kernel; without steps it runs on the processor.
@@ -282,6 +283,9 @@ func (e *executable) upload() error {
 		switch b.Role {
 		case lowering.Input, lowering.Param, lowering.State:
 		default:
+			continue
+		}
+		if e.isLent(i) {
 			continue
 		}
 		t := e.tensors[i]

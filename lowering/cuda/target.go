@@ -68,20 +68,20 @@ func open(s lowering.Setup) (lowering.Device, error) {
 // gpus are the GPUs of this process.
 var gpus = pool.NewShared(gpu.Open)
 
-// grouped are those that programs in groups use.
-var grouped = pool.NewShared(gpu.OpenPrimary)
+// primary are those of programs that share the GPU's primary context with others: those in groups, and [Queued] ones.
+var primary = pool.NewShared(gpu.OpenPrimary)
 
 // Release frees what closed programs have left for later ones: the GPU's context, and the memory on the GPU and on the
 // host. If programs are open, only the memory is freed.
-func Release() error { return errors.Join(gpus.Release(), grouped.Release()) }
+func Release() error { return errors.Join(gpus.Release(), primary.Release()) }
 
 // openGPU opens a GPU and its source of images: those compiled ahead of time, or the compiler.
 func (d *Device) openGPU(index int) error {
 	open := d.driver
 	if open == nil {
 		open = func(index int) (driver.GPU, driver.Compiler, error) {
-			if d.group != nil {
-				g, err := grouped.Open(index)
+			if d.group != nil || d.queued {
+				g, err := primary.Open(index)
 				return g, nil, err
 			}
 			g, err := gpus.Open(index)

@@ -150,3 +150,37 @@ func (c *Program) Pointers(list unsafe.Pointer, k Kind) ([]unsafe.Pointer, error
 	}
 	return unsafe.Slice((*unsafe.Pointer)(list), n), nil
 }
+
+// Queue queues a run of a program with the option memory=caller in a stream of the caller's on the program's device: values has
+// the address of each input there, results that of each output, as [Program.Call] has pointers of the host, and scratch is where
+// [Program.QueueBytes] bytes begin.
+func (c *Program) Queue(values, results []unsafe.Pointer, scratch, stream uintptr) error {
+	return c.use(func() error {
+		inputs, outputs := c.values[KindInput], c.values[KindOutput]
+		if len(values) != len(inputs) || len(results) != len(outputs) {
+			return fmt.Errorf("the program has %d inputs and %d outputs; the call has %d and %d", len(inputs), len(outputs),
+				len(values), len(results))
+		}
+		run := &c.queued
+		if run.Inputs == nil {
+			run.Inputs, run.Outputs = map[string]uintptr{}, map[string]uintptr{}
+		}
+		run.Stream, run.Scratch = stream, scratch
+		for i, v := range inputs {
+			run.Inputs[v.Name] = uintptr(values[i])
+		}
+		for i, v := range outputs {
+			run.Outputs[v.Name] = uintptr(results[i])
+		}
+		return c.program.Queue(run)
+	})
+}
+
+// QueueBytes is the size of the memory that a run of [Program.Queue] needs for temporary values, in bytes.
+func (c *Program) QueueBytes() (n int64, err error) {
+	err = c.use(func() (err error) {
+		n, err = c.program.QueueBytes()
+		return err
+	})
+	return n, err
+}

@@ -232,6 +232,8 @@ func TestRefused(t *testing.T) {
 		{[]string{"optimizer.rate=1"}, "without"},
 		{[]string{"optimizer=sgd", "optimizer.speed=1"}, "speed"},
 		{[]string{"memory_budget=-1"}, "bytes"},
+		{[]string{"target=cuda", "memory=mine"}, "want memory=caller"},
+		{[]string{"memory=caller"}, "cuda"},
 		{[]string{"dim.batch=-1"}, "size"},
 	} {
 		if _, err := Parse([]byte(model), c.options); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -10,7 +10,12 @@ import (
 	"fusec"
 	"fusec/cmd/internal/cli"
 	"fusec/graph"
+	"fusec/lowering/cuda"
+	"fusec/lowering/cuda/driver"
 )
+
+// OpenCUDA opens the GPUs of target cuda in place of NVIDIA's driver if it is not nil, so that programs are tested without one.
+var OpenCUDA func(index int) (driver.GPU, driver.Compiler, error)
 
 // settings are the options of a program, "name=value" each.
 type settings struct {
@@ -22,7 +27,7 @@ type settings struct {
 }
 
 // optionNames are the names that an option can have, but for those of the optimiser's settings.
-var optionNames = []string{"target", "threads", "precision", "memory_budget", "seed", "gradient", "optimizer"}
+var optionNames = []string{"target", "threads", "precision", "memory", "memory_budget", "seed", "gradient", "optimizer"}
 
 // How the names of options begin that have a name of their own behind it.
 const (
@@ -59,6 +64,14 @@ func (s *settings) set(name, value string) error {
 	switch name {
 	case "target":
 		add(fusec.WithTarget(value))
+		if OpenCUDA != nil && strings.HasPrefix(value, cuda.Target.Name) {
+			add(fusec.WithTarget("", cuda.Driver(OpenCUDA)))
+		}
+	case "memory":
+		if value != "caller" {
+			return errors.New("want memory=caller")
+		}
+		add(fusec.WithTarget("", cuda.Queued()))
 	case "threads":
 		n, err := number()
 		if err != nil || n < 1 || n > fusec.MaxWorkers {

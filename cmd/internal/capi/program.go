@@ -51,6 +51,7 @@ type Program struct {
 	values  [kinds][]Value
 	given   map[string]*graph.Tensor // parameters that were set
 	calls   calls
+	queued  fusec.QueuedRun // the one that Queue asks for
 
 	pinned runtime.Pinner
 	views  map[string]*view

@@ -17,6 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+try:  # the wheel of `make wheel`, if it is installed: fusec from PyTorch, against the same in Go
+    import fusec.torch
+except ImportError:
+    fusec = None
+
 GPU = "cuda"
 only = ""  # what the names of the workloads that are measured have in them
 rival = ""  # and those of the rivals
@@ -103,6 +108,11 @@ def linear():
                 c = torch.compile(layer)
                 return lambda: c(x, w, b)
 
+            if fusec:
+                wt = w.t()
+                figure(name, "fusec.torch", lambda: lambda: fusec.torch.linear(x, wt), flops)
+                figure(name + " +bias+gelu", "fusec.torch",
+                       lambda: lambda: fusec.torch.linear(x, wt, b, activation="gelu_tanh"), flops)
             figure(name, "cuBLAS", lambda: lambda: x @ w, flops)
             figure(name + " +bias+gelu", "torch eager", lambda: lambda: layer(x, w, b), flops)
 
@@ -225,6 +235,21 @@ def attention():
         dout = normal(batch, heads, seq, dim, dtype=torch.bfloat16)
         flops = 4.0 * batch * heads * seq * seq * dim / (2 if causal else 1)
         name = f"b{batch}h{heads}s{seq}d{dim}" + (" causal" if causal else "")
+        if fusec:
+
+            def ours():
+                return fusec.torch.attention(q, k, v, causal=causal)
+
+            def ours_forward():
+                with torch.no_grad():
+                    ours()
+
+            def ours_backward():
+                out = ours()
+                return lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
+
+            figure(f"attention bf16 {name} fwd", "fusec.torch", lambda: ours_forward, flops)
+            figure(f"attention bf16 {name} bwd", "fusec.torch", ours_backward, 2.5 * flops)
         for peer, backend in backends:
             if backend == SDPBackend.MATH and seq > 8192:
                 continue  # the scores alone are more than there is memory for
@@ -281,6 +306,13 @@ def moe():
             y = torch._grouped_mm(h, down, offs=ends) * gates.flatten()[order, None].to(dtype)
             return torch.zeros_like(x).index_add_(0, rows, y)
 
+        def ours():
+            gates, picks = chosen()
+            sparse = torch.zeros(tokens, experts, dtype=dtype, device=GPU).scatter_(1, picks, gates.to(dtype))
+            return fusec.torch.moe(x, sparse, up, down, activation="gelu")
+
+        if fusec:
+            figure(name, "fusec.torch", lambda: ours, flops)
         figure(name, "loop over experts", lambda: loop, flops)
         figure(name, "grouped_mm", lambda: grouped, flops)
         figure(name, "grouped_mm compiled", lambda: torch.compile(grouped), flops)
@@ -607,13 +639,15 @@ def training():
 
             name = f"training step {mode} L{layers}d{width}b{batch}s{seq}"
             figure(name, "torch eager", lambda: step(lambda m: m), flops, warm=3)
+            if fusec:
+                figure(name, "fusec.torch", lambda: step(lambda m: torch.compile(m, backend=fusec.torch.backend)), flops, warm=6)
             figure(name, "torch.compile", lambda: step(torch.compile), flops, warm=3)
+
+            def replayed(m):
+                return torch.compile(m, mode="reduce-overhead")
+
+            figure(name, "torch.compile reduce-overhead", lambda: step(replayed), flops, warm=6)
             if layers < 12:
-
-                def replayed(m):
-                    return torch.compile(m, mode="reduce-overhead")
-
-                figure(name, "torch.compile reduce-overhead", lambda: step(replayed), flops, warm=6)
                 figure(name, "torch whole-step CUDA graph", lambda: captured(step(torch.compile)), flops, warm=6)
 
 

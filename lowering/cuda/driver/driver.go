@@ -34,6 +34,9 @@ type GPU interface {
 	NewStream() (Stream, error)
 	// NewUrgentStream makes a stream whose work is begun before that of others, where the GPU has room for one of them.
 	NewUrgentStream() (Stream, error)
+	// StreamAt is a stream that others have made on the GPU, in the context that the GPU has; its Close leaves it open. The
+	// handle is the driver's; 0 is the default stream.
+	StreamAt(handle uintptr) (Stream, error)
 	NewEvent() (Event, error)
 	// EncodeMap fills 128 bytes with the tensor map of a tensor at base.
 	EncodeMap(m *kernels.TensorMap, base Ptr, to *[128]byte) error
@@ -42,6 +45,20 @@ type GPU interface {
 	Join(t *group.Team, most int) (Comm, error)
 	// Close frees the context with everything in it.
 	Close() error
+}
+
+// A Borrower is a GPU that must be told of memory that others have allocated before its kernels use it. Other GPUs find out by
+// themselves.
+type Borrower interface {
+	// Borrow tells of memory until the function that it returns is called.
+	Borrow(list []Borrowed) (giveBack func(), err error)
+}
+
+// Borrowed is a part of others' memory. Parts may overlap.
+type Borrowed struct {
+	At      Ptr
+	Bytes   int64
+	Written bool // it has values
 }
 
 // Comm is participants whose GPUs exchange values. All come to the same exchanges in the same order.
@@ -104,6 +121,8 @@ type Stream interface {
 	Sync() error
 	// Done reports whether all queued work is done. It waits for nothing.
 	Done() (bool, error)
+	// Recording reports whether work is recorded, by BeginCapture or by others.
+	Recording() (bool, error)
 	Close() error
 }
 

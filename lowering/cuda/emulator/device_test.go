@@ -213,3 +213,46 @@ func TestMapsRefused(t *testing.T) {
 		refused(t, r.gpu.EncodeMap(&m, at, &to), want)
 	}
 }
+
+var borrowed [300]int32 // which stays where it is
+
+// TestBorrow runs a kernel on memory of the process, parts of which overlap, and then without having been told of it.
+func TestBorrow(t *testing.T) {
+	r := newRig(t, emulator.Options{})
+	memory := borrowed[:]
+	at := func(i int) driver.Ptr { return driver.Ptr(uintptr(unsafe.Pointer(&memory[i]))) }
+	own := upload(r, []int32{1})
+	f := r.function("int *y, *x;", "p.y[threadIdx.x] = p.x[threadIdx.x] + 1;")
+	launch := func() error {
+		params := make([]byte, 16)
+		*(*driver.Ptr)(unsafe.Pointer(&params[0])), *(*driver.Ptr)(unsafe.Pointer(&params[8])) = at(200), at(10)
+		return r.stream.Launch(f, [3]int{1, 1, 1}, 32, 0, params)
+	}
+	for i := range memory {
+		memory[i] = int32(i)
+	}
+	b := r.gpu.(driver.Borrower)
+	giveBack, err := b.Borrow([]driver.Borrowed{{At: at(200), Bytes: 400}, {At: at(20), Bytes: 100, Written: true},
+		{At: at(10), Bytes: 60, Written: true}, {At: own, Bytes: 4}, {}})
+	r.must(err)
+	r.must(launch())
+	giveBack()
+	if memory[200] != 11 || memory[231] != 42 || memory[232] != 232 {
+		t.Errorf("the kernel wrote %v", memory[200:233])
+	}
+	if got := download[int32](r, own, 1); got[0] != 1 {
+		t.Errorf("memory of the device holds %d", got[0])
+	}
+	s, err := r.gpu.StreamAt(5)
+	r.must(err)
+	if recording, err := s.Recording(); recording || err != nil {
+		t.Errorf("a stream of others is recorded: %t, %v", recording, err)
+	}
+	r.must(s.Close())
+	giveBack, err = b.Borrow([]driver.Borrowed{{At: at(200), Bytes: 400}, {At: at(10), Bytes: 128}})
+	r.must(err)
+	refused(t, launch(), "never written")
+	giveBack()
+	_, err = b.Borrow(nil)
+	refused(t, err, "never written")
+}

@@ -83,6 +83,12 @@ func (g *gpu) Alloc(n int64) (driver.Ptr, error) {
 		return 0, fmt.Errorf("Alloc of %d bytes: %w: %w", n, driver.ErrOutOfMemory, err)
 	}
 	g.used += n
+	g.insert(a)
+	return a.ptr(), nil
+}
+
+// insert makes an allocation known to kernels.
+func (g *gpu) insert(a *allocation) {
 	i, _ := slices.BinarySearchFunc(g.memory, a.ptr(), func(b *allocation, p driver.Ptr) int {
 		if b.ptr() < p {
 			return -1
@@ -90,8 +96,13 @@ func (g *gpu) Alloc(n int64) (driver.Ptr, error) {
 		return 1
 	})
 	g.memory = slices.Insert(g.memory, i, a)
-	g.ranges = slices.Insert(g.ranges, i, rangeRecord{uint64(a.ptr()), uint64(n), unsafe.Pointer(&a.known[0])})
-	return a.ptr(), nil
+	g.ranges = slices.Insert(g.ranges, i, rangeRecord{uint64(a.ptr()), uint64(len(a.data)), unsafe.Pointer(&a.known[0])})
+}
+
+// remove is the reverse of insert; i is the allocation's place.
+func (g *gpu) remove(i int) {
+	g.memory = slices.Delete(g.memory, i, i+1)
+	g.ranges = slices.Delete(g.ranges, i, i+1)
 }
 
 func (g *gpu) Free(p driver.Ptr) error {
@@ -106,8 +117,7 @@ func (g *gpu) Free(p driver.Ptr) error {
 	}
 	a := g.memory[i]
 	g.used -= int64(len(a.data))
-	g.memory = slices.Delete(g.memory, i, i+1)
-	g.ranges = slices.Delete(g.ranges, i, i+1)
+	g.remove(i)
 	return a.free()
 }
 

@@ -52,7 +52,13 @@ func allocate(n int) (*allocation, error) {
 	return a, nil
 }
 
-func (a *allocation) free() error { return unix.MunmapPtr(a.mapped, a.whole) }
+// free unmaps the memory, unless it is borrowed.
+func (a *allocation) free() error {
+	if a.mapped == nil {
+		return nil
+	}
+	return unix.MunmapPtr(a.mapped, a.whole)
+}
 
 func fill(b []byte, x byte) {
 	if len(b) == 0 {

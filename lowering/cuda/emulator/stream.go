@@ -24,6 +24,9 @@ func (g *gpu) NewStream() (driver.Stream, error) {
 
 func (g *gpu) NewUrgentStream() (driver.Stream, error) { return g.NewStream() }
 
+// StreamAt gives a new stream: there are none of others, and work is done in the order in which it comes.
+func (g *gpu) StreamAt(uintptr) (driver.Stream, error) { return g.NewStream() }
+
 func (g *gpu) NewEvent() (driver.Event, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -222,6 +225,8 @@ func (s *stream) Sync() error {
 }
 
 func (s *stream) Done() (bool, error) { return true, s.Sync() }
+
+func (s *stream) Recording() (bool, error) { return s.capture != nil, nil }
 
 func (s *stream) Close() error { return nil }
 

@@ -48,6 +48,10 @@ CUresult fusec_stream_done(CUcontext context, CUstream stream) {
 	WITH(context, cuStreamQuery(stream));
 }
 
+CUresult fusec_recording(CUcontext context, CUstream stream, CUstreamCaptureStatus *status) {
+	WITH(context, cuStreamIsCapturing(stream, status));
+}
+
 static CUresult end_capture(CUstream stream, CUgraphExec *to) {
 	CUgraph graph = NULL;
 	CUresult result = cuStreamEndCapture(stream, &graph);

@@ -19,6 +19,7 @@ CUresult fusec_alloc_host(CUcontext context, size_t bytes, void **to);
 CUresult fusec_begin_capture(CUcontext context, CUstream stream);
 CUresult fusec_end_capture(CUcontext context, CUstream stream, CUgraphExec *to);
 CUresult fusec_stream_done(CUcontext context, CUstream stream);
+CUresult fusec_recording(CUcontext context, CUstream stream, CUstreamCaptureStatus *status);
 CUresult fusec_launch_graph(CUcontext context, CUgraphExec graph, CUstream stream);
 
 // fusec_params gives the size of a function's one parameter: 0 if it has none; -1 if it has more, or if the driver is

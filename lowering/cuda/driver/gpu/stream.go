@@ -25,6 +25,7 @@ type stream struct {
 	g         *device
 	s         cu.Stream
 	recording bool
+	others    bool // somebody else made it
 }
 
 func (g *device) NewStream() (driver.Stream, error) {
@@ -48,6 +49,12 @@ func (g *device) NewUrgentStream() (driver.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s, nil
+}
+
+func (g *device) StreamAt(handle uintptr) (driver.Stream, error) {
+	s := &stream{g: g, others: true}
+	*(*uintptr)(unsafe.Pointer(&s.s)) = handle
 	return s, nil
 }
 
@@ -173,7 +180,18 @@ func (s *stream) Done() (bool, error) {
 	return done && err == nil, err
 }
 
+func (s *stream) Recording() (bool, error) {
+	var status C.CUstreamCaptureStatus
+	err := s.g.native("cuStreamIsCapturing", func(c C.CUcontext) C.CUresult {
+		return C.fusec_recording(c, s.native(), &status)
+	})
+	return status != C.CU_STREAM_CAPTURE_STATUS_NONE, err
+}
+
 func (s *stream) Close() error {
+	if s.others {
+		return nil
+	}
 	return s.g.release("cuStreamDestroy", func() error { return s.s.Destroy() })
 }
 

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from ._grads import arguments
 from ._text import DTYPES, HALVES, Unsupported, Value, _ints, compute_type, memory_order
 
 LOWERINGS = {}
@@ -709,12 +710,12 @@ def _scatter(w, n, x, dim, indices, src):
 
 @lowers("aten.mm.default", "aten.bmm.default")
 def _mm(w, n, x, y):
-    return w.matmul(w.wide(x), w.wide(y))
+    return w.matmul(*w.factors(x, y))
 
 
 @lowers("aten.addmm.default", "aten.baddbmm.default")
 def _addmm(w, n, bias, x, y, *, beta=1, alpha=1):
-    product = w.matmul(w.wide(x), w.wide(y))
+    product = w.matmul(*w.factors(x, y))
     if alpha != 1:
         product = w.with_scalar("mul", product, alpha)
     if beta == 0:
@@ -727,7 +728,8 @@ def _addmm(w, n, bias, x, y, *, beta=1, alpha=1):
 
 @lowers("aten.mv.default")
 def _mv(w, n, x, y):
-    return w.reshape(w.matmul(w.wide(x), w.reshape(w.wide(y), (y.shape[0], 1))), (x.shape[0],))
+    x, y = w.factors(x, y)
+    return w.reshape(w.matmul(x, w.reshape(y, (y.shape[0], 1))), (x.shape[0],))
 
 
 @lowers("aten.dot.default")
@@ -751,13 +753,13 @@ def _flash_operands(w, q, k, v, dropout, causal, mask):
     _only(dropout == 0, "dropout")
     _only(len(q.shape) == 4, "another rank than 4")
     _only(not causal or q.shape[2] == k.shape[2], "a causal mask of queries and keys of different lengths")
-    return [w.wide(q), w.wide(k), w.wide(v)] + _mask(w, mask, q, k)
+    return w.factors(q, k, v) + _mask(w, mask, q, k)
 
 
 @lowers("aten._scaled_dot_product_flash_attention_for_cpu.default")
 def _attention(w, n, q, k, v, dropout=0.0, causal=False, *, attn_mask=None, scale=None):
     args = _flash_operands(w, q, k, v, dropout, causal, attn_mask)
-    y = w.op(f"attention[{_flash(q, scale, causal, attn_mask)}]", args, q.shape[:-1] + v.shape[-1:], args[0].dtype)
+    y = w.op(f"attention[{_flash(q, scale, causal, attn_mask)}]", args, q.shape[:-1] + v.shape[-1:], compute_type(args[0].dtype))
     lse = w.result(y, 1, q.shape[:-1], y.dtype) if used(n, 1) else None
     if lse is not None and meta(n)[1].shape != lse.shape:
         lse = w.transpose(lse, [0, 2, 1])
@@ -769,16 +771,38 @@ def _attention_backward(w, n, dy, q, k, v, out, lse, dropout, causal, *, attn_ma
     args = _flash_operands(w, q, k, v, dropout, causal, attn_mask)
     if lse.shape != q.shape[:-1]:
         lse = w.transpose(lse, [0, 2, 1])
-    dq = w.op(f"attention_grad[{_flash(q, scale, causal, attn_mask)}]", args + [w.wide(out), w.wide(lse), w.wide(dy)], q.shape,
-              args[0].dtype)
+    dtype = args[0].dtype
+    dq = w.op(f"attention_grad[{_flash(q, scale, causal, attn_mask)}]", args + [w.cast(out, dtype), w.wide(lse), w.cast(dy, dtype)],
+              q.shape, compute_type(dtype))
     return dq, w.result(dq, 1, k.shape, dq.dtype), w.result(dq, 2, v.shape, dq.dtype)
+
+
+@lowers("fusec._attention.default")
+def _attention_pair(w, n, q, k, v, mask, causal, scale):
+    return _attention(w, n, q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
+
+
+@lowers("fusec._attention_grad.default")
+def _attention_grad(w, n, dy, q, k, v, mask, out, lse, causal, scale):
+    return _attention_backward(w, n, dy, q, k, v, out, lse, 0.0, causal, attn_mask=mask, scale=scale)
+
+
+@lowers("aten._scaled_dot_product_flash_attention.default", "aten._scaled_dot_product_efficient_attention.default",
+        "aten._scaled_dot_product_cudnn_attention.default")
+def _attention_on_gpu(w, n, *args, **kwargs):
+    of = arguments(n.target, args, kwargs)
+    _only(not used(n, 1), "the logarithms of its sums")
+    y, _ = _attention(w, n, of["query"], of["key"], of["value"], of["dropout_p"], of["is_causal"], attn_mask=of.get("attn_bias"),
+                      scale=of["scale"])
+    return (y, *(None for _ in meta(n)[1:]))
 
 
 # Convolutions and pools. Those over one axis are over rows of height 1.
 
-def _images(w, x):
-    _only(len(x.shape) in (3, 4), f"images with {len(x.shape) - 2} axes")
-    return w.wide(w.reshape(x, x.shape[:2] + (1,) + x.shape[2:]) if len(x.shape) == 3 else x)
+def _images(w, *values):
+    """Images and filters as the operands of a contraction."""
+    _only(all(len(x.shape) in (3, 4) for x in values), f"images with {len(values[0].shape) - 2} axes")
+    return w.factors(*(w.reshape(x, x.shape[:2] + (1,) + x.shape[2:]) if len(x.shape) == 3 else x for x in values))
 
 
 def _pair(list_, first):
@@ -794,13 +818,14 @@ def _conv_attrs(stride, padding, dilation, groups):
 @lowers("aten.convolution.default")
 def _convolution(w, n, x, f, bias, stride, padding, dilation, transposed, output_padding, groups):
     shape = meta(n).shape
-    x, f = _images(w, x), _images(w, f)
+    x, f = _images(w, x, f)
+    dtype = compute_type(x.dtype)
     attrs = _conv_attrs(stride, padding, dilation, groups)
     inner = (*shape[:2], *_pair(shape[2:], 1))
     if transposed:
-        y = w.op(f"conv2d_transpose[{attrs} h={inner[2]} w={inner[3]}]", [x, f], inner, x.dtype)
+        y = w.op(f"conv2d_transpose[{attrs} h={inner[2]} w={inner[3]}]", [x, f], inner, dtype)
     else:
-        y = w.op(f"conv2d[{attrs}]", [x, f], inner, x.dtype)
+        y = w.op(f"conv2d[{attrs}]", [x, f], inner, dtype)
     if bias is not None:
         y = w.binary("add", y, w.per_channel(w.wide(bias), inner))
     return w.reshape(y, shape)
@@ -809,21 +834,22 @@ def _convolution(w, n, x, f, bias, stride, padding, dilation, transposed, output
 @lowers("aten.convolution_backward.default")
 def _convolution_backward(w, n, dy, x, f, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask):
     xs, fs = x.shape, f.shape
-    dy, x, f = _images(w, dy), _images(w, x), _images(w, f)
+    dy, x, f = _images(w, dy, x, f)
+    dtype = compute_type(x.dtype)
     attrs = _conv_attrs(stride, padding, dilation, groups)
     dx = df = db = None
     if mask[0]:
         if transposed:
-            dx = w.op(f"conv2d[{attrs}]", [dy, f], x.shape, x.dtype)
+            dx = w.op(f"conv2d[{attrs}]", [dy, f], x.shape, dtype)
         else:
-            dx = w.op(f"conv2d_transpose[{attrs} h={x.shape[2]} w={x.shape[3]}]", [dy, f], x.shape, x.dtype)
+            dx = w.op(f"conv2d_transpose[{attrs} h={x.shape[2]} w={x.shape[3]}]", [dy, f], x.shape, dtype)
         dx = w.reshape(dx, xs)
     if mask[1]:
         pair = [dy, x] if transposed else [x, dy]
-        df = w.op(f"conv2d_filter_grad[{attrs} kh={f.shape[2]} kw={f.shape[3]}]", pair, f.shape, x.dtype)
+        df = w.op(f"conv2d_filter_grad[{attrs} kh={f.shape[2]} kw={f.shape[3]}]", pair, f.shape, dtype)
         df = w.reshape(df, fs)
     if mask[2]:
-        db = w.reduce("sum", dy, [0, 2, 3], False)
+        db = w.reduce("sum", w.wide(dy), [0, 2, 3], False)
     return dx, df, db
 
 

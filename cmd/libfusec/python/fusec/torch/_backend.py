@@ -3,6 +3,7 @@
 import collections
 import ctypes
 import functools
+import glob
 import logging
 import os
 import re
@@ -25,6 +26,8 @@ from . import _grads
 log = logging.getLogger(__name__)
 
 OPTIONS = ("freeze", "threads", "memory_budget")  # of torch.compile(…, options={…})
+TARGETS = {"cpu": "cpu", "cuda": "cuda"}  # fusec's names of PyTorch's types of devices
+ALIGNMENT = 64  # of addresses on a GPU
 MAX_SHAPES = 16  # programs that are kept for the shapes of a graph whose shapes may change
 
 
@@ -83,11 +86,28 @@ def _write(writer, node, of):
     return found if isinstance(node.meta["val"], (list, tuple)) else found[0]
 
 
-def reason_against(node):
-    """Why a node of a graph with fixed shapes is left to PyTorch; None if fusec takes it."""
-    for v in (node.meta.get("val"), *(a.meta.get("val") for a in node.all_input_nodes)):
+def _used(node):
+    """The tensors that a node gives to others."""
+    v = node.meta.get("val")
+    if isinstance(v, (list, tuple)) and node.users and all(map(_getitem, node.users)):
+        v = [v[i] for i in sorted({u.args[1] for u in node.users})]
+    return _tensors(v)
+
+
+def device_of(gm):
+    """The device that a graph computes on: the first GPU among those of its tensors, else the processor."""
+    for n in gm.graph.nodes:
+        for t in _tensors(n.meta.get("val")):
+            if t.device.type == "cuda":
+                return t.device
+    return torch.device("cpu")
+
+
+def reason_against(node, device):
+    """Why a node of a graph with fixed shapes is left to PyTorch; None if fusec takes it on the device."""
+    for v in (_used(node), *(a.meta.get("val") for a in node.all_input_nodes)):
         for t in _tensors(v):
-            if t.device.type != "cpu":
+            if t.device != device:
                 return f"a tensor on {t.device}"
             if t.dtype not in DTYPES:
                 return f"elements of {t.dtype}"
@@ -102,7 +122,7 @@ def reason_against(node):
             v = a.meta["val"]
             return [_dry_value(t) for t in v] if isinstance(v, (list, tuple)) else _dry_value(v)
 
-        results = _write(Writer(), node, of)
+        results = _write(Writer(target=TARGETS[device.type]), node, of)
         if isinstance(results, list):
             for u in node.users:
                 if not _getitem(u):
@@ -146,11 +166,13 @@ def inverse(perm):
 
 
 class Runner(torch.nn.Module):
-    """Calls a program on tensors."""
+    """Calls a program on tensors of the processor."""
 
-    def __init__(self, model, takes, gives, seeds, frozen):
+    alignment = 1
+
+    def __init__(self, model, takes, gives, seeds, frozen, device):
         super().__init__()
-        self.model, self.seeds = model, seeds
+        self.model, self.seeds, self.device = model, seeds, device
         self.lock = threading.Lock()
         self.takes = takes  # shape, strides of each operand that is an input; None for a frozen one
         self.gives = gives  # shape, strides, type of each result
@@ -159,12 +181,13 @@ class Runner(torch.nn.Module):
         self._values = (ctypes.c_void_p * max(count, 1))()
         self._results = (ctypes.c_void_p * max(len(gives), 1))()
         self._handle = model._handle
-        self._seed = [torch.zeros((), dtype=torch.int64, device="cpu") for _ in seeds]
+        self._seed = [torch.zeros((), dtype=torch.int64, device=device) for _ in seeds]
         self._single = len(gives) == 1
 
     def forward(self, *args):
         values, results = self._values, self._results
-        outs = [torch.empty_strided(shape, strides, dtype=dtype, device="cpu") for shape, strides, dtype in self.gives]
+        device, alignment = self.device, self.alignment
+        outs = [torch.empty_strided(shape, strides, dtype=dtype, device=device) for shape, strides, dtype in self.gives]
         held = []
         with self.lock:
             i = 0
@@ -173,8 +196,8 @@ class Runner(torch.nn.Module):
                 if strides is None:
                     self._freeze(position, t)
                     continue
-                if t.stride() != strides and t.numel() > 0:
-                    t = torch.empty_strided(t.shape, strides, dtype=t.dtype, device="cpu").copy_(t)
+                if (t.stride() != strides or t.data_ptr() % alignment) and t.numel() > 0:
+                    t = torch.empty_strided(t.shape, strides, dtype=t.dtype, device=device).copy_(t)
                     held.append(t)
                 values[i] = t.data_ptr()
                 i += 1
@@ -184,21 +207,85 @@ class Runner(torch.nn.Module):
                 i += 1
             for i, t in enumerate(outs):
                 results[i] = t.data_ptr()
-            if library.fusec_call(self._handle, values, results):
-                check(-1)
+            self._call(values, results)
         return outs[0] if self._single else tuple(outs)
+
+    def _call(self, values, results):
+        check(library.fusec_call(self._handle, values, results))
 
     def _freeze(self, position, t):
         name, order, seen = self.frozen[position]
         now = (t.data_ptr(), None if t.is_inference() else t._version)
         if seen != now or t.is_inference():  # whose versions PyTorch does not count
-            self.model.set(name, t.detach().permute(order).contiguous())
+            self.model.set(name, t.detach().permute(order).contiguous().cpu())
             self.frozen[position] = (name, order, now)
 
 
-def build(module, name, frozen=(), options=None, names=()):
+class QueueRunner(Runner):
+    """Calls a program on tensors of a GPU: in PyTorch's current stream, with memory for temporary values from its allocator."""
+
+    alignment = ALIGNMENT
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self._bytes = library.fusec_queue_bytes(self._handle)
+        self._stream = None  # of the last run
+
+    def _call(self, values, results):
+        # What is freed here is used again in the order of the stream.
+        scratch = torch.empty(self._bytes, dtype=torch.uint8, device=self.device)
+        handle = None
+        if self.device.type == "cuda":
+            stream = torch.cuda.current_stream(self.device)
+            if self._stream is not None and self._stream != stream and not torch.cuda.is_current_stream_capturing():
+                stream.wait_stream(self._stream)
+            self._stream, handle = stream, stream.cuda_stream
+        check(library.fusec_queue(self._handle, values, results, scratch.data_ptr(), handle))
+
+
+@functools.cache
+def _load_nvrtc():
+    """Loads NVIDIA's run-time compiler of PyTorch's wheel, so that the library finds it by its name."""
+    packages = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "nvidia")
+    for pattern in ("cu*/lib/libnvrtc.so.*", "cuda_nvrtc/lib/libnvrtc.so.*"):
+        for path in sorted(glob.glob(os.path.join(packages, pattern)), reverse=True):
+            try:
+                return ctypes.CDLL(path)
+            except OSError:
+                continue
+    return None
+
+
+def _tf32():
+    """Whether PyTorch multiplies in TF32."""
+    try:
+        return torch.backends.cuda.matmul.allow_tf32
+    except RuntimeError:  # which it raises where the newer setting is used
+        return torch.backends.cuda.matmul.fp32_precision == "tf32"
+
+
+def runner(writer, takes, gives, frozen, device, options):
+    """A Runner of the program that a writer has written."""
+    target = TARGETS[device.type]
+    options = dict(options)
+    make = Runner
+    if target == "cpu":
+        options.setdefault("threads", torch.get_num_threads())
+    else:
+        make = QueueRunner
+        options.update(target=f"{target}:{device.index or 0}", memory="caller")
+        if device.type == "cuda":
+            _load_nvrtc()
+            options["precision"] = "tf32" if _tf32() else "f32"
+    model = parse(writer.text(version=2), **options)
+    for constant, tensor in writer.constants:
+        model.set(constant, tensor)
+    return make(model, takes, gives, writer.seeds, frozen, device)
+
+
+def build(module, name, device, frozen=(), options=None, names=()):
     """A Runner for a graph all of whose operations fusec takes. frozen are the positions of its operands that do not change."""
-    writer = Writer(name)
+    writer = Writer(name, TARGETS[device.type])
     values, takes, freezes = {}, [], {}
     outputs = gives = None
     for node in module.graph.nodes:
@@ -231,12 +318,7 @@ def build(module, name, frozen=(), options=None, names=()):
                 gives.append((tuple(t.shape), strides, t.dtype))
         else:
             raise Unsupported(f"a node of kind {node.op}")
-    options = dict(options or {})
-    options.setdefault("threads", torch.get_num_threads())
-    model = parse(writer.text(), **options)
-    for constant, tensor in writer.constants:
-        model.set(constant, tensor)
-    return Runner(model, takes, gives, writer.seeds, freezes)
+    return runner(writer, takes, gives, freezes, device, options or {})
 
 
 def _source_name(node, names):
@@ -305,10 +387,10 @@ def _compile_static(gm, phase, options, records, frozen, names):
         if _getitem(node) and "val" not in node.meta:
             node.meta["val"] = node.args[0].meta["val"][node.args[1]]
     _outside(gm)
-    reasons = {}
+    reasons, device = {}, device_of(gm)
     nodes = [n for n in gm.graph.nodes if n.op == "call_function" and not _getitem(n)]
     for n in nodes:
-        reasons[n.name] = "a view of a result" if "fusec_outside" in n.meta else reason_against(n)
+        reasons[n.name] = "a view of a result" if "fusec_outside" in n.meta else reason_against(n, device)
     left = [(str(n.target), *_origin(n), reasons[n.name]) for n in nodes
             if reasons[n.name] is not None and "fusec_outside" not in n.meta]
     programs = []
@@ -324,15 +406,18 @@ def _compile_static(gm, phase, options, records, frozen, names):
             part = getattr(gm, node.target)
             fixed = [i for i, a in enumerate(node.args) if positions.get(a.name) in frozen]
             try:
-                runner = build(part, f"{phase}.{node.target}", fixed, options, names if phase != "backward" else ())
+                part_runner = build(part, f"{phase}.{node.target}", device, fixed, options, names if phase != "backward" else ())
             except (FusecError, Unsupported) as e:
                 log.warning("a part of the %s graph is left to PyTorch: %s", phase, e)
                 left += [(str(n.target), *_origin(n), str(e)) for n in part.graph.nodes
                          if n.op == "call_function" and not _getitem(n)]
                 continue
-            programs.append(runner)
+            programs.append(part_runner)
             delattr(gm, node.target)
-            setattr(gm, node.target, runner)
+            setattr(gm, node.target, part_runner)
+    for node in gm.graph.nodes:
+        if str(node.target) in ("aten.view.default", "aten._unsafe_view.default"):
+            node.target = torch.ops.aten.reshape.default  # a program need not give the strides that a view is for
     gm.recompile()
     if records is not None:
         count = sum("fusec_outside" not in n.meta for n in nodes)

@@ -73,8 +73,8 @@ def number(v, dtype):
 class Writer:
     """Writes a graph line by line. constants are parameters that are set once: pairs of a name and a tensor."""
 
-    def __init__(self, name="torch"):
-        self.name, self.lines = name, []
+    def __init__(self, name="torch", target="cpu"):
+        self.name, self.target, self.lines = name, target, []
         self.count = 0
         self.origin = ""
         self.constants = []
@@ -161,6 +161,13 @@ class Writer:
     def wide(self, v):
         return self.cast(v, compute_type(v.dtype))
 
+    def factors(self, *values):
+        """The operands of a contraction, whose result is in compute_type of theirs: a GPU multiplies 16 bits as they are."""
+        types = {v.dtype for v in values}
+        if self.target == "cuda" and len(types) == 1 and types <= set(HALVES):
+            return list(values)
+        return [self.wide(v) for v in values]
+
     def unary(self, fn, v, more=""):
         return self.op(f"unary[fn={fn}{more}]", [v], v.shape, v.dtype)
 
@@ -210,7 +217,7 @@ class Writer:
         rows = x.shape[-1] if trans_a else x.shape[-2]
         columns = y.shape[-2] if trans_b else y.shape[-1]
         batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-        return self.op(f"matmul[{attrs}]" if attrs else "matmul", [x, y], (*batch, rows, columns), x.dtype)
+        return self.op(f"matmul[{attrs}]" if attrs else "matmul", [x, y], (*batch, rows, columns), compute_type(x.dtype))
 
     def slice(self, v, axis, start, size, step=1):
         if start == 0 and size == v.shape[axis] and step == 1:
