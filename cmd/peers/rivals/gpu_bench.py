@@ -110,9 +110,9 @@ def linear():
 
             if fusec:
                 wt = w.t()
-                figure(name, "fusec.torch", lambda: lambda: fusec.torch.linear(x, wt), flops)
+                figure(name, "fusec.torch", lambda: captured(lambda: fusec.torch.linear(x, wt)), flops)
                 figure(name + " +bias+gelu", "fusec.torch",
-                       lambda: lambda: fusec.torch.linear(x, wt, b, activation="gelu_tanh"), flops)
+                       lambda: captured(lambda: fusec.torch.linear(x, wt, b, activation="gelu_tanh")), flops)
             figure(name, "cuBLAS", lambda: lambda: x @ w, flops)
             figure(name + " +bias+gelu", "torch eager", lambda: lambda: layer(x, w, b), flops)
 
@@ -245,10 +245,11 @@ def attention():
                     ours()
 
             def ours_backward():
-                out = ours()
-                return lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
+                with torch.no_grad():
+                    saved = torch.ops.fusec._attend(q, k, v, None, causal, None, 0)
+                    return captured(lambda: torch.ops.fusec._attend_backward(dout, q, k, v, None, *saved, causal, None, 0))
 
-            figure(f"attention bf16 {name} fwd", "fusec.torch", lambda: ours_forward, flops)
+            figure(f"attention bf16 {name} fwd", "fusec.torch", lambda: captured(ours_forward), flops)
             figure(f"attention bf16 {name} bwd", "fusec.torch", ours_backward, 2.5 * flops)
         for peer, backend in backends:
             if backend == SDPBackend.MATH and seq > 8192:
@@ -312,7 +313,7 @@ def moe():
             return fusec.torch.moe(x, sparse, up, down, activation="gelu")
 
         if fusec:
-            figure(name, "fusec.torch", lambda: ours, flops)
+            figure(name, "fusec.torch", lambda: captured(ours), flops)
         figure(name, "loop over experts", lambda: loop, flops)
         figure(name, "grouped_mm", lambda: grouped, flops)
         figure(name, "grouped_mm compiled", lambda: torch.compile(grouped), flops)

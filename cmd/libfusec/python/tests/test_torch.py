@@ -260,6 +260,11 @@ class Compiled(unittest.TestCase):
         self.equal(lambda x: x.permute(2, 0, 1) + 1, torch.randn(3, 4, 5))
         self.equal(lambda x: x * 2, torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last))
         self.equal(lambda x: x.tanh(), torch.randn(4, 6)[:, ::2].requires_grad_())
+        self.equal(lambda x: x.tanh(), torch.randn(4, 6)[:, 2:5].requires_grad_())
+        self.equal(lambda x: x.tanh().sum(0), torch.randn(2, 3, 8)[..., 1:4].transpose(0, 1))
+        f, whole = self.compile(lambda x: x * 2), torch.randn(4, 6)
+        for part in (whole[:, 2:5], whole[:, 3:], whole[1:, :3], whole[1:, 3:], whole[:, ::2], whole.t()[1:4].t()):
+            torch.testing.assert_close(f(part), part * 2)
         self.equal(lambda x: (x.tanh(), x), torch.randn(1, 5).expand(3, 5))
         self.equal(lambda x: x.tanh().t(), torch.randn(3, 5))
 

@@ -171,7 +171,8 @@ class OnGPU(unittest.TestCase):
         """Operands that others have left in part, and that are not aligned."""
         f = compiled(lambda x, y: (x @ y).tanh())
         whole = normal(40, 40, grad=False)
-        for x, y in ((whole[1:21, :8], whole[:8, 3:9]), (whole.flatten()[1:65].view(8, 8), whole[:8, :8].t())):
+        for x, y in ((whole[1:21, :8], whole[:8, 3:9]), (whole[3:23, 8:16], whole[:8, 4:10]),
+                     (whole[:20, 16:24], whole[8:24:2, 3:9]), (whole.flatten()[1:65].view(8, 8), whole[:8, :8].t())):
             with torch.no_grad():
                 self.near(f(x, y), (x @ y).tanh(), 1e-5)
 

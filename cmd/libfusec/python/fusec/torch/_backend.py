@@ -5,9 +5,11 @@ import ctypes
 import functools
 import glob
 import logging
+import math
 import os
 import re
 import threading
+import time
 
 import torch
 from torch._decomp import core_aten_decompositions
@@ -161,8 +163,63 @@ def plain(t):
     return order, t.stride()
 
 
+# A tensor whose elements lie in rows with gaps between them, such as a part of the columns of another: outer is how many axes, in
+# the order of memory, are outside of the gaps; the elements of a row of the given length begin at first.
+Gaps = collections.namedtuple("Gaps", "strides order outer rows row first")
+
+
+def gaps(t):
+    """How a tensor with gaps lies in memory; None for one that has none, or others than of that form."""
+    order = sorted(range(t.dim()), key=lambda a: (-t.stride(a) if t.shape[a] != 1 else 0, a))
+    outer, inner = len(order), 1
+    while outer > 0 and (t.shape[order[outer - 1]] == 1 or t.stride(order[outer - 1]) == inner):
+        outer -= 1
+        inner *= t.shape[order[outer]]
+    if outer == 0 or t.numel() == 0:
+        return None
+    row, rows = t.stride(order[outer - 1]), 1
+    for a in reversed(order[:outer]):
+        if t.shape[a] != 1 and t.stride(a) != row * rows:
+            return None
+        rows *= t.shape[a]
+    first = t.storage_offset() % max(row, 1)
+    if first + inner > row:
+        return None
+    return Gaps(t.stride(), order, outer, rows, row, first)
+
+
+def _row_address(t, g, held):
+    """Where the first row of a tensor begins, which is copied if it has other gaps."""
+    start, size = t.storage_offset() - g.first, t.element_size()
+    if t.stride() != g.strides or start % g.row or start < 0 or (start + g.rows * g.row) * size > t.untyped_storage().nbytes():
+        whole = torch.empty(g.rows * g.row, dtype=t.dtype, device=t.device)
+        whole.as_strided(t.shape, g.strides, g.first).copy_(t)
+        held.append(whole)
+        return whole.data_ptr()
+    return t.data_ptr() - g.first * size
+
+
 def inverse(perm):
     return [perm.index(i) for i in range(len(perm))]
+
+
+@functools.cache
+def _openmp():
+    """The function of PyTorch's OpenMP that ends its waiting threads, or None. They wait for some milliseconds after each piece of
+    PyTorch's work, at full speed, on the cores that a program needs. OpenMP starts threads again when it needs them."""
+    libraries = glob.glob(os.path.join(os.path.dirname(torch.__file__), "lib", "lib*omp*.so*"))
+    for path in (*libraries, "libgomp.so.1", "libomp.so.5", "libiomp5.so"):
+        try:
+            pause = ctypes.CDLL(path, mode=os.RTLD_NOLOAD).omp_pause_resource_all
+        except (OSError, AttributeError):
+            continue
+        pause.restype, pause.argtypes = ctypes.c_int, [ctypes.c_int]
+        return pause
+    return None
+
+
+_SOFT = 1  # omp_pause_soft: what threads have set stays
+_WORTH = 1e-4  # seconds of a run for each of PyTorch's threads from which it is worth ending them
 
 
 class Runner(torch.nn.Module):
@@ -181,6 +238,7 @@ class Runner(torch.nn.Module):
         self._values = (ctypes.c_void_p * max(count, 1))()
         self._results = (ctypes.c_void_p * max(len(gives), 1))()
         self._handle = model._handle
+        self._least = math.inf  # seconds of the shortest run
         self._seed = [torch.zeros((), dtype=torch.int64, device=device) for _ in seeds]
         self._single = len(gives) == 1
 
@@ -195,6 +253,13 @@ class Runner(torch.nn.Module):
                 strides = self.takes[position]
                 if strides is None:
                     self._freeze(position, t)
+                    continue
+                if strides.__class__ is Gaps:
+                    at = _row_address(t, strides, held)
+                    if at % alignment:
+                        at = _row_address(t.contiguous(), strides, held)
+                    values[i] = at
+                    i += 1
                     continue
                 if (t.stride() != strides or t.data_ptr() % alignment) and t.numel() > 0:
                     t = torch.empty_strided(t.shape, strides, dtype=t.dtype, device=device).copy_(t)
@@ -211,7 +276,12 @@ class Runner(torch.nn.Module):
         return outs[0] if self._single else tuple(outs)
 
     def _call(self, values, results):
+        threads = torch.get_num_threads()
+        if threads > 1 and _WORTH * threads < self._least < math.inf and (pause := _openmp()):
+            pause(_SOFT)
+        start = time.perf_counter()
         check(library.fusec_call(self._handle, values, results))
+        self._least = min(self._least, time.perf_counter() - start)
 
     def _freeze(self, position, t):
         name, order, seen = self.frozen[position]
@@ -295,8 +365,16 @@ def build(module, name, device, frozen=(), options=None, names=()):
             position = len(takes)
             kind = "param" if position in frozen else "input"
             source = writer.unique(_source_name(node, names))
-            v = writer.source(kind, source, [t.shape[a] for a in order], t.dtype)
-            writer.at("", node.name)
+            apart = gaps(t) if kind == "input" else None
+            if apart:
+                order, strides = apart.order, apart
+                v = writer.source(kind, source, [*(t.shape[a] for a in order[:apart.outer]), apart.row], t.dtype)
+                writer.at("", node.name)
+                inner = math.prod(t.shape[a] for a in order[apart.outer:])
+                v = writer.reshape(writer.slice(v, apart.outer, apart.first, inner), [t.shape[a] for a in order])
+            else:
+                v = writer.source(kind, source, [t.shape[a] for a in order], t.dtype)
+                writer.at("", node.name)
             values[node] = writer.transpose(v, inverse(order))
             takes.append(None if kind == "param" else strides)
             if kind == "param":
