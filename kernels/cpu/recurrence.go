@@ -7,7 +7,8 @@ import (
 )
 
 // A recurrence computes the steps of a recurrent layer one after the other: the product of the state with its weights,
-// which are packed once for all steps, and then the gates, sequence by sequence.
+// which are packed once for all steps, and then the gates, sequence by sequence. Those of few sequences are computed in another
+// way; see [recurrenceParts].
 type recurrence[T float] struct {
 	env     *Env
 	op      graph.Recurrence
@@ -21,13 +22,42 @@ type recurrence[T float] struct {
 
 	// The products of the state with the weights of gates from column first on. Those of a GRU's candidate follow the others.
 	products []*stateProduct[T]
-	a        []T // [N, columns], what the products give
-	reset    []T // [N, H], the states that a GRU's candidate multiplies
+	a        []T                 // [N, columns], what the products give
+	parts    *recurrenceParts[T] // in the place of products and a; nil if there are none
+	reset    []T                 // [N, H], the states that a GRU's candidate multiplies
 	cold     bool
 
-	x, y, c, bias  []T // of the step
+	x, y, c             []T // of all steps
+	state, memory, bias []T // the first states and memories
+	step                recurrenceStep[T]
+	second              bool
+}
+
+// A recurrenceStep is the operands and results of a step.
+type recurrenceStep[T float] struct {
+	x, y, c        []T
 	before, memory []T // its states
-	second         bool
+}
+
+// at is step i, counted from the first to be computed.
+func (k *recurrence[T]) at(i int) recurrenceStep[T] {
+	order := func(i int) int {
+		if k.op.Reverse {
+			return k.steps - 1 - i
+		}
+		return i
+	}
+	of := func(v []T, i, width int) []T {
+		if v == nil {
+			return nil
+		}
+		return v[order(i)*k.n*width:][:k.n*width]
+	}
+	s := recurrenceStep[T]{of(k.x, i, k.columns), of(k.y, i, k.h), of(k.c, i, k.h), k.state, k.memory}
+	if i > 0 {
+		s.before, s.memory = of(k.y, i-1, k.h), of(k.c, i-1, k.h)
+	}
+	return s
 }
 
 // A stateProduct is a product with columns of the weights.
@@ -82,10 +112,16 @@ func newRecurrence[T float](op graph.Recurrence, args, results []Operand, env *E
 	k := &recurrence[T]{env: env, op: op, args: args, results: results, cold: true, gates: gatesOf[T]()}
 	k.steps, k.n, k.columns, k.h = recurrentSizes(args)
 	k.per = max(grain/8/k.columns, 1)
+	if op.Cell == graph.GRU {
+		k.reset = gemm.Aligned[T](k.n * k.h)
+	}
+	if k.n <= fewSequences && (args[1].Frozen || k.steps >= manySteps) {
+		k.parts = newRecurrenceParts(k)
+		return k, nil
+	}
 	k.a = gemm.Aligned[T](k.n * k.columns)
 	cuts := []int{0, k.columns}
 	if op.Cell == graph.GRU {
-		k.reset = gemm.Aligned[T](k.n * k.h)
 		cuts = []int{0, 2 * k.h, k.columns}
 	}
 	for i := range cuts[1:] {
@@ -107,6 +143,9 @@ func (k *recurrence[T]) bytes() int64 {
 	for _, p := range k.products {
 		b += p.bytes()
 	}
+	if k.parts != nil {
+		b += k.parts.bytes()
+	}
 	return b
 }
 
@@ -116,7 +155,7 @@ func (k *recurrence[T]) Run(args, results []Memory) error {
 		return nil
 	}
 	in := numbersOf[T](args, k.args)
-	x, r, state := in[0], in[1], in[2]
+	r := in[1]
 	if k.cold || !k.args[1].Frozen {
 		for _, p := range k.products {
 			if err := p.pack(r, k.env); err != nil {
@@ -124,26 +163,30 @@ func (k *recurrence[T]) Run(args, results []Memory) error {
 			}
 		}
 		k.cold = false
+	} else if k.parts != nil {
+		r = nil
 	}
-	y := numbers[T](results[0], k.results[0])
-	var c []T
+	k.x, k.state, k.y = in[0], in[2], numbers[T](results[0], k.results[0])
 	switch k.op.Cell {
 	case graph.LSTM:
-		k.memory, c = in[3], numbers[T](results[1], k.results[1])
+		k.memory, k.c = in[3], numbers[T](results[1], k.results[1])
 	case graph.GRUAfter:
 		k.bias = in[3]
 	}
-	k.before = state
+	err := k.compute(r)
+	k.x, k.y, k.c, k.state, k.memory, k.bias, k.step = nil, nil, nil, nil, nil, nil, recurrenceStep[T]{}
+	return err
+}
+
+// compute computes all steps.
+func (k *recurrence[T]) compute(r []T) error {
+	if k.parts != nil {
+		k.parts.run(r)
+		return nil
+	}
 	for i := range k.steps {
-		t := i
-		if k.op.Reverse {
-			t = k.steps - 1 - i
-		}
-		k.x, k.y = x[t*k.n*k.columns:][:k.n*k.columns], y[t*k.n*k.h:][:k.n*k.h]
-		if c != nil {
-			k.c = c[t*k.n*k.h:][:k.n*k.h]
-		}
-		operand := k.before
+		k.step = k.at(i)
+		operand := k.step.before
 		for j, p := range k.products {
 			if err := p.run(operand, r, k.a[p.first:]); err != nil {
 				return err
@@ -152,9 +195,7 @@ func (k *recurrence[T]) Run(args, results []Memory) error {
 			k.env.Pool.Run(chunks(k.n, k.per), k)
 			operand = k.reset
 		}
-		k.before, k.memory = k.y, k.c
 	}
-	k.x, k.y, k.c, k.bias, k.before, k.memory = nil, nil, nil, nil, nil, nil
 	return nil
 }
 
@@ -168,44 +209,56 @@ func numbersOf[T float](args []Memory, operands []Operand) (r [4][]T) {
 
 // Do computes the gates of one item's sequences; see pool.Task.
 func (k *recurrence[T]) Do(_, item int) {
-	h, g := k.h, &k.gates
 	for row := item * k.per; row < min((item+1)*k.per, k.n); row++ {
-		a, x := k.a[row*k.columns:][:k.columns], k.x[row*k.columns:][:k.columns]
-		y, before := k.y[row*h:][:h], k.before[row*h:][:h]
-		switch k.op.Cell {
-		case graph.TanhCell:
-			g.add(y, a, x)
-			g.tanh(y, y)
-		case graph.ReluCell:
-			g.add(y, a, x)
-			g.relu(y, y)
-		case graph.LSTM:
-			c := k.c[row*h:][:h]
-			g.add(a, a, x)
-			g.sigmoid(a[:3*h], a[:3*h])
-			g.tanh(a[3*h:], a[3*h:])
-			g.mul(c, a[2*h:3*h], k.memory[row*h:][:h])
-			g.fma(c, a[:h], a[3*h:], c)
-			g.tanh(y, c)
-			g.mul(y, y, a[h:2*h])
-		case graph.GRU:
-			if !k.second {
-				g.add(a[:2*h], a[:2*h], x[:2*h])
-				g.sigmoid(a[:2*h], a[:2*h])
-				g.mul(k.reset[row*h:][:h], a[h:2*h], before)
-				continue
-			}
-			u := a[2*h:]
-			g.add(u, u, x[2*h:])
-			g.mix(y, a[:h], u, before)
-		case graph.GRUAfter:
-			g.add(a[:2*h], a[:2*h], x[:2*h])
-			g.sigmoid(a[:2*h], a[:2*h])
-			u := a[2*h:]
-			g.add(u, u, k.bias)
-			g.fma(u, u, a[h:2*h], x[2*h:])
-			g.mix(y, a[:h], u, before)
+		k.finish(&k.step, row, 0, k.h, k.a[row*k.columns:][:k.columns], k.second)
+	}
+}
+
+// finish computes h elements of a sequence's states after a step, from element first on, of the products for each of their gates,
+// [G, h], which it overwrites. A GRU computes what its candidate multiplies, and then, with second, the states.
+func (k *recurrence[T]) finish(s *recurrenceStep[T], row, first, h int, a []T, second bool) {
+	g := &k.gates
+	of := func(v []T) []T { return v[row*k.h+first:][:h] }
+	x := func(gate int) []T { return s.x[row*k.columns+gate*k.h+first:][:h] }
+	plus := func(gates int) { // x to the products
+		for i := range gates {
+			g.add(a[i*h:][:h], a[i*h:][:h], x(i))
 		}
+	}
+	y, before := of(s.y), of(s.before)
+	switch k.op.Cell {
+	case graph.TanhCell:
+		g.add(y, a, x(0))
+		g.tanh(y, y)
+	case graph.ReluCell:
+		g.add(y, a, x(0))
+		g.relu(y, y)
+	case graph.LSTM:
+		c := of(s.c)
+		plus(4)
+		g.sigmoid(a[:3*h], a[:3*h])
+		g.tanh(a[3*h:], a[3*h:])
+		g.mul(c, a[2*h:3*h], of(s.memory))
+		g.fma(c, a[:h], a[3*h:], c)
+		g.tanh(y, c)
+		g.mul(y, y, a[h:2*h])
+	case graph.GRU:
+		if !second {
+			plus(2)
+			g.sigmoid(a[:2*h], a[:2*h])
+			g.mul(of(k.reset), a[h:2*h], before)
+			return
+		}
+		u := a[2*h:]
+		g.add(u, u, x(2))
+		g.mix(y, a[:h], u, before)
+	case graph.GRUAfter:
+		plus(2)
+		g.sigmoid(a[:2*h], a[:2*h])
+		u := a[2*h:]
+		g.add(u, u, k.bias[first:][:h])
+		g.fma(u, u, a[h:2*h], x(2))
+		g.mix(y, a[:h], u, before)
 	}
 }
 

@@ -124,24 +124,39 @@ func (p *Plan[T]) dots(x, v []T, ldv int, y []T, n int) {
 
 // axpys computes n outputs for each vector from columns of X.
 func (p *Plan[T]) axpys(x, v []T, ldv int, y []T, n int) {
-	k, stride := p.cfg.K, p.thin.large.ColStride
 	axpy4 := p.kern.axpy4
 	if ahead := p.kern.axpy4Ahead; ahead != nil {
 		axpy4 = ahead
 	}
 	clear(y)
+	axpys(axpy4, p.thin.vectors, p.cfg.K, n, v, ldv, x, p.thin.large.ColStride, y, p.thin.block)
+}
+
+// axpys adds to each row of y, which are ldy elements apart, the sum of the k rows of x, n elements each and ldx apart, times the
+// elements of a row of v.
+func axpys[T Float](axpy4 func(n int, alpha, x *T, stride int, y *T), rows, k, n int, v []T, ldv int, x []T, ldx int,
+	y []T, ldy int) {
 	j := 0
 	for ; j+4 <= k; j += 4 {
-		for i := range p.thin.vectors {
-			axpy4(n, &v[i*ldv+j], &x[j*stride], stride, &y[i*p.thin.block])
+		for i := range rows {
+			axpy4(n, &v[i*ldv+j], &x[j*ldx], ldx, &y[i*ldy])
 		}
 	}
 	for ; j < k; j++ {
-		for i := range p.thin.vectors {
-			alpha, sums := v[i*ldv+j], y[i*p.thin.block:][:n]
-			for o, e := range x[j*stride:][:n] {
+		for i := range rows {
+			alpha, sums := v[i*ldv+j], y[i*ldy:][:n]
+			for o, e := range x[j*ldx:][:n] {
 				sums[o] += alpha * e
 			}
 		}
 	}
+}
+
+// Stream computes y = v·w on the goroutine that calls it, for few rows, which v [rows, k] has side by side. w [k, n] is contiguous,
+// and rows of y are ldy elements apart. It takes about the time of reading w from the second-level cache. n must not be 0.
+func Stream[T Float](k int, v []T, rows int, w []T, n int, y []T, ldy int) {
+	for i := range rows {
+		clear(y[i*ldy:][:n])
+	}
+	axpys(kernels[T]()[0].axpy4, rows, k, n, v, k, w, n, y, ldy)
 }

@@ -1,0 +1,113 @@
+package cpu
+
+import (
+	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/tiling"
+)
+
+const (
+	// fewSequences is the number of sequences up to which a step takes the time of reading its weights.
+	fewSequences = 4
+	// manySteps is the number of steps for which it is worth to pack weights that change from run to run.
+	manySteps = 4
+	// partWeights is how many weights a part should have at least.
+	partWeights = 1 << 13
+	// partElements is what the number of elements of a part is a multiple of.
+	partElements = 16
+)
+
+// recurrenceParts computes the steps of few sequences. A step takes the time of reading its weights, so each worker has a part of
+// the state's elements and the weights of all gates of these, which stay in its second-level cache from step to step. The workers
+// wait for each other between two steps only, and in the middle of a GRU's.
+type recurrenceParts[T float] struct {
+	k        *recurrence[T]
+	steps    *pool.Steps
+	each     int         // elements of a part
+	products []partGates // of a step, one after the other
+	r        []T         // the weights, during a run that packs them
+	packed   []T         // [parts][products][H, gates·elements]
+	a        []T         // [parts][N, G·each]: what the products give
+}
+
+// partGates are the gates of a product of a part.
+type partGates struct{ first, gates int }
+
+func newRecurrenceParts[T float](k *recurrence[T]) *recurrenceParts[T] {
+	p := &recurrenceParts[T]{k: k, products: []partGates{{0, k.op.Cell.Gates()}}}
+	if k.op.Cell == graph.GRU {
+		p.products = []partGates{{0, 2}, {2, 1}}
+	}
+	n := min(max(k.h*k.columns/partWeights, 1), k.env.Pool.Workers())
+	p.each = tiling.RoundUp(tiling.CeilDiv(k.h, n), partElements)
+	n = tiling.CeilDiv(k.h, p.each)
+	p.packed = gemm.Aligned[T](k.h * k.columns)
+	p.a = gemm.Aligned[T](n * k.n * k.op.Cell.Gates() * p.each)
+	p.steps = pool.NewSteps(k.env.Pool, n, p)
+	return p
+}
+
+func (p *recurrenceParts[T]) bytes() int64 {
+	return int64(len(p.packed)+len(p.a)) * int64(dtypeOf[T]().Size())
+}
+
+// part is the first element of a part, and how many it has.
+func (p *recurrenceParts[T]) part(item int) (first, size int) {
+	first = item * p.each
+	return first, min(p.each, p.k.h-first)
+}
+
+// weights are those of a product of a part.
+func (p *recurrenceParts[T]) weights(item, product int) []T {
+	first, size := p.part(item)
+	g := p.products[product]
+	return p.packed[first*p.k.columns+p.k.h*g.first*size:][:p.k.h*g.gates*size]
+}
+
+// pack packs the weights of a part.
+func (p *recurrenceParts[T]) pack(item int) {
+	first, size := p.part(item)
+	for i, g := range p.products {
+		to := p.weights(item, i)
+		for row := range p.k.h {
+			for gate := g.first; gate < g.first+g.gates; gate++ {
+				to = to[copy(to, p.r[row*p.k.columns+gate*p.k.h+first:][:size]):]
+			}
+		}
+	}
+}
+
+// run computes all steps. The weights [H, G·H] are packed first; nil is those of the run before.
+func (p *recurrenceParts[T]) run(r []T) {
+	steps := p.k.steps * len(p.products)
+	if p.r = r; r != nil {
+		steps++
+	}
+	p.steps.Run(steps)
+	p.r = nil
+}
+
+// Step packs the weights of a part, or computes one product of a step for it; see [pool.StepTask].
+func (p *recurrenceParts[T]) Step(_, step, item int) {
+	if p.r != nil {
+		if step == 0 {
+			p.pack(item)
+			return
+		}
+		step--
+	}
+	k := p.k
+	s, product := k.at(step/len(p.products)), step%len(p.products)
+	first, size := p.part(item)
+	g, gates := p.products[product], k.op.Cell.Gates()
+	operand := s.before
+	if product > 0 {
+		operand = k.reset
+	}
+	a := p.a[item*k.n*gates*p.each:][:k.n*gates*size]
+	gemm.Stream(k.h, operand, k.n, p.weights(item, product), g.gates*size, a[g.first*size:], gates*size)
+	for row := range k.n {
+		k.finish(&s, row, first, size, a[row*gates*size:][:gates*size], product > 0)
+	}
+}
