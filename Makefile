@@ -157,7 +157,7 @@ race: ## the race detector on concurrent code
 
 # Every fuzzer, as package:name:executions. Runs end by the number of executions. A run that ends by the clock sometimes
 # fails with "context deadline exceeded" on a busy machine.
-FUZZERS = graph:FuzzParse:20000 graph/safetensors:FuzzRead:20000 graph/npy:FuzzRead:50000 graph/checkpoint:FuzzRead:20000 graph/fuselock:FuzzParse:20000 graph/gguf:FuzzParse:20000 examples/llama/tokenizer:FuzzParse:5000 graph/onnx:FuzzRead:20000 \
+FUZZERS = graph:FuzzParse:20000 graph/safetensors:FuzzRead:20000 graph/npy:FuzzRead:50000 graph/checkpoint:FuzzRead:20000 graph/fuselock:FuzzParse:20000 graph/gguf:FuzzParse:20000 cmd/internal/capi:FuzzTensor:20000 examples/llama/tokenizer:FuzzParse:5000 graph/onnx:FuzzRead:20000 \
 	lowering/cpu:FuzzRegions:150 fpga/isa:FuzzDecode:50000
 
 fuzz: FUZZ = 1

@@ -78,7 +78,7 @@ func again(t *testing.T, g *graph.Graph, weights map[string]*graph.Tensor) *Mode
 
 // TestSaveQuantised writes models of quantised numbers, operators of which are several nodes, and reads them again.
 func TestSaveQuantised(t *testing.T) {
-	for _, name := range []string{"mlp-qdq-channels", "mlp-dynamic", "convolutions-qlinear", "recurrent-dynamic"} {
+	for _, name := range []string{"mlp-qdq-channels", "mlp-dynamic", "convolutions-qlinear", "recurrent-dynamic", "attention-qdq"} {
 		m, err := Load("testdata/quantised/"+name+".onnx", Options{})
 		if err != nil {
 			t.Fatal(err)
