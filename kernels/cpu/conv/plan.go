@@ -121,8 +121,8 @@ const (
 	// itemsWanted is the number of work items, if there are enough panels, and so many multiplications for each as
 	// itemVolume says, or partVolume where the panels of a band are cut.
 	itemsWanted = 24
-	itemVolume  = 1 << 20
-	partVolume  = 1 << 18
+	itemVolume  = 1 << 18
+	partVolume  = 1 << 16
 	// itemsFew is the number of work items below which bands are smaller still, of at least bandPixelsFew pixels: workers
 	// share few items unevenly.
 	itemsFew, bandPixelsFew = 8, 24
