@@ -7,6 +7,8 @@ import "fmt"
 // left, bottom, right; Stride and Dilation are vertical, horizontal. In [NHWC], x is [N,H,W,C], w [KH,KW,C/Groups,O] and
 // y [N,OH,OW,O].
 //
+// Images of U8 and filters of I8 have a result of F32: sums of products of integers.
+//
 // Winograd allows the algorithm F(m×m, 3×3) of Winograd, with m = Winograd; 0 does not. It changes nothing but the rounding,
 // and so the bound of its error; see [WinogradOf]. Filters are 3×3 then, of one group, stride and dilation are 1, and values
 // are F32.
@@ -106,7 +108,7 @@ func (Conv2DFilterGrad) FilterAt() int { return FiltersOut }
 var conv2DRow = OpInfo{
 	Name: "conv2d", Doc: "two-dimensional convolution", Operands: "x, w", Proto: Conv2D{},
 	Class: ClassContraction, Fuses: true, Anchor: AnchorConv, Kind: KindConv, MinArgs: 2, MaxArgs: 2,
-	Infer: inferConv2D, FLOPs: flopsConv2D, Lower: lowerImage, Grad: gradConv2D, Contracts: factors,
+	Infer: inferConv2D, FLOPs: flopsConv2D, Lower: lowerConv2D, Grad: gradConv2D, Contracts: factors,
 }
 
 var conv2DTransposeRow = OpInfo{
@@ -141,6 +143,9 @@ var col2ImRow = OpInfo{
 
 func gradConv2D(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	op, x, w := n.Op.(Conv2D), n.Args[0], n.Args[1]
+	if convolvesIntegers(x.Type, w.Type) {
+		return nil, fmt.Errorf("conv2d of integers %v and %v has no gradient", x.Type, w.Type)
+	}
 	_, _, height, width := op.Layout.ImageDims(x.Type.Shape)
 	_, _, kh, kw := op.Layout.FilterDims(w.Type.Shape)
 	dy := b.CastTo(x.Type.DType, dys[0])
@@ -168,6 +173,17 @@ func gradConv2DFilterGrad(b *Builder, n *Node, dws []*Node) ([]*Node, error) {
 		b.Add(Conv2DTranspose{op.Stride, op.Dilation, op.Pad, op.Groups, height, width, op.Layout, 0}, y, dw),
 		b.Add(Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}, x, dw),
 	}, nil
+}
+
+// convolvesIntegers reports whether a convolution of images x with filters w sums products of integers.
+func convolvesIntegers(x, w Type) bool { return x.DType == U8 && w.DType == I8 }
+
+// lowerConv2D rebuilds a convolution of integers in F32, and one on another layout than NCHW.
+func lowerConv2D(b *Builder, op Op, args []*Node) []*Node {
+	if x, w := args[0], args[1]; convolvesIntegers(x.Type, w.Type) {
+		return []*Node{b.Add(op, b.CastTo(F32, x), b.CastTo(F32, w))}
+	}
+	return lowerImage(b, op, args)
 }
 
 // byGroup turns t [N,OH,OW,G·c] into [G,N·OH·OW,c].
@@ -250,7 +266,14 @@ func inferConv(args []Type) error {
 }
 
 func inferConv2D(op Op, args []Type) ([]Type, error) {
-	if err := inferConv(args); err != nil {
+	integers := convolvesIntegers(args[0], args[1])
+	if integers {
+		for _, a := range args {
+			if err := wantRank(a.Shape, 4); err != nil {
+				return nil, err
+			}
+		}
+	} else if err := inferConv(args); err != nil {
 		return nil, err
 	}
 	c, x, w := op.(Conv2D), args[0].Shape, args[1].Shape
@@ -268,7 +291,11 @@ func inferConv2D(op Op, args []Type) ([]Type, error) {
 			return nil, err
 		}
 	}
-	return one(args, Type{args[0].DType.Accumulator(), c.Layout.Image(n, o, oh, ow)})
+	to := args[0].DType.Accumulator()
+	if integers {
+		to = F32
+	}
+	return one(args, Type{to, c.Layout.Image(n, o, oh, ow)})
 }
 
 func inferConv2DTranspose(op Op, args []Type) ([]Type, error) {

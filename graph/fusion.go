@@ -137,20 +137,26 @@ func Leading(s Shape, axes Ints) bool {
 }
 
 // LaneOf is the element type in which a node of a body is computed: f32 if all operands are f32, 16-bit or masks, else
-// f64, which can represent integers, too. The nodes of a Fusion have one lane type, and kernels compute the body in it.
+// f64, which can represent integers, too. Integers of 8 and 16 bits are numbers in lanes of f32 where they are cast. The nodes of a
+// Fusion have one lane type, and kernels compute the body in it.
 func LaneOf(n *Node) DType {
-	if n.Type.DType == F64 || n.Type.DType.IsInt() {
+	op, cast := n.Op.(Cast)
+	narrow := func(d DType) bool { return d.IsInt() && d.Size() <= 2 }
+	if d := n.Type.DType; d == F64 || d.IsInt() && !(cast && narrow(d)) {
 		return F64
 	}
-	readsInts := false // without computing with them
+	readsInts := func(DType) bool { return false } // without computing with them
 	switch n.Op.(type) {
 	case Cast:
-		readsInts = !n.Type.DType.Is16() // f32 would round twice
-	case Dropout, PanelMatMul:
-		readsInts = true
+		readsInts = func(DType) bool { return !op.To.Is16() } // f32 would round twice
+		if narrow(op.To) {
+			readsInts = narrow
+		}
+	case Dropout, PanelMatMul, Conv2D:
+		readsInts = func(DType) bool { return true }
 	}
 	for _, a := range n.Args {
-		if a.Type.DType == F64 || a.Type.DType.IsInt() && !readsInts {
+		if a.Type.DType == F64 || a.Type.DType.IsInt() && !readsInts(a.Type.DType) {
 			return F64
 		}
 	}

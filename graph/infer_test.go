@@ -33,6 +33,7 @@ func TestTypeRules(t *testing.T) {
 	const back = "reshape[shape=[5,3]] n\n%98 = "                                  // a weight to go from 5 to 3
 	const steps = "input : f32[3,2,8]\n%97 rw = input : f32[2,8]\n%98 st = input : f32[2,2]\n%99 = "
 	const between = "input : f32[3,3,1,7]\n%95 sb = input : f32[7]\n%96 sp = input : f32[1,1,7,2]\n%97 se = input : f32[1,1,7,7]\n"
+	const integers = "input : u8[2,4,5,7]\n%97 wi = input : i8[6,4,3,3]\n%98 cw = input : i8[6,4,3]\n%99 = "
 	const padded = "%99 = separable_conv2d[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] low=0 high=6] "
 	const separable = between + padded
 	tested := map[string]bool{}
@@ -104,6 +105,10 @@ func TestTypeRules(t *testing.T) {
 		{"matmul[trans_b=true] c w", "! contracts 7 with 3"},
 		{"matmul[trans_a=true] c c", "f32[2,4,7,7]"},
 		{"conv2d[stride=[1,2] dilation=[1,1] pad=[1,1,1,1] groups=2] c w", "f32[2,6,5,4]"},
+		{integers + "conv2d[stride=[1,2] dilation=[1,1] pad=[1,1,1,1] groups=1] %13 wi", "f32[2,6,5,4]"},
+		{integers + "conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1 winograd=2] %13 wi", "! f32"},
+		{integers + "conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] wi %13", "! element types i8 and u8 differ"},
+		{integers + "conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] %13 cw", "! rank 4"},
 		{"conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] c w", "! channels do not fit"},
 		{"conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=0] c w", "! channels do not fit"},
 		{"conv2d[stride=[1,1] dilation=[9,9] pad=[0,0,0,0] groups=2] c w", "! does not fit into 5 elements"},

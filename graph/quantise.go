@@ -188,29 +188,53 @@ func lowerDequantize(b *Builder, op Op, args []*Node) []*Node {
 // wholeNumbers is what n, the result of [lowerQuantize], casts: whole numbers in the range of n's type, or NaN. It is n itself if
 // n is something else.
 func wholeNumbers(n *Node) *Node {
-	if _, ok := n.Op.(Cast); !ok {
-		return n
+	if _, ok := n.Op.(Cast); ok && n.Args[0].Type.DType.IsReal() && n.Args[0].IsWhole(n.Type.DType) {
+		return n.Args[0]
 	}
-	limited, lo, hi := n.Args[0], 0., 0.
-	below, ok := limitedBy(limited, Max, &lo)
+	return n
+}
+
+// IsWhole reports whether n's numbers are whole and in the range of d, a type of integers, or NaN: n is cast from integers, or
+// rounded, moved by integers and limited. It looks through views and the largest of several.
+func (n *Node) IsWhole(d DType) bool {
+	lo, hi := d.Limits()
+	within := func(a, b float64) bool {
+		return a >= d.Real(lo) && b <= d.Real(hi) && a == math.Trunc(a) && b == math.Trunc(b)
+	}
+	switch op := n.Op.(type) {
+	case Cast:
+		if from := n.Args[0].Type.DType; from.IsInt() {
+			a, b := from.Limits()
+			return within(from.Real(a), from.Real(b))
+		}
+		return false
+	case Pool:
+		return op.Fn == MaxPool && n.Args[0].IsWhole(d)
+	}
+	if IsView(n.Op) {
+		return n.Args[0].IsWhole(d)
+	}
+	least, most := 0., 0.
+	below, ok := limitedBy(n, Max, &least)
 	if !ok {
-		return n
+		return false
 	}
-	y, ok := limitedBy(below, Min, &hi)
-	if a, b := n.Type.DType.Limits(); !ok || lo != float64(a) || hi != float64(b) {
-		return n
+	y, ok := limitedBy(below, Min, &most)
+	if !ok || !within(least, most) {
+		return false
 	}
 	if y.Op == Op(Binary{Fn: Add}) && fromIntegers(y.Args[1]) {
 		y = y.Args[0]
 	}
-	if y.Op != Op(Unary{Fn: Round}) {
-		return n
-	}
-	return limited
+	return y.Op == Op(Unary{Fn: Round})
 }
 
 // limitedBy is the operand of a function of it and a constant, whose value it sets.
 func limitedBy(n *Node, fn BinaryFn, v *float64) (of *Node, ok bool) {
+	if op, ok := n.Op.(Unary); ok && op.Fn == Relu && fn == Max {
+		*v = 0
+		return n.Args[0], true
+	}
 	if n.Op != Op(Binary{Fn: fn}) {
 		return nil, false
 	}

@@ -156,6 +156,10 @@ func TestRoundTrip(t *testing.T) {
 		}, true},
 		"limited by less": {func(b *graph.Builder) *graph.Node {
 			x := b.BinaryScalar(graph.Min, b.Unary(graph.Round, number(b)), 100)
+			return b.CastTo(graph.U8, b.Unary(graph.Relu, x))
+		}, false},
+		"limited by more": {func(b *graph.Builder) *graph.Node {
+			x := b.BinaryScalar(graph.Min, b.Unary(graph.Round, number(b)), 300)
 			return b.CastTo(graph.U8, b.BinaryScalar(graph.Max, x, 0))
 		}, true},
 		"limited by a value": {func(b *graph.Builder) *graph.Node {
@@ -183,5 +187,33 @@ func TestRoundTrip(t *testing.T) {
 		if got := graph.Ancestors(y)[q]; got != c.casts {
 			t.Errorf("%s: read from integers: %v", name, got)
 		}
+	}
+}
+
+// TestIsWhole has values that are whole because of what they are made of.
+func TestIsWhole(t *testing.T) {
+	b := graph.NewBuilder("g")
+	x := b.Input("x", graph.TypeOf(graph.F32, 1, 2, 4, 4))
+	bytes := b.BinaryScalar(graph.Max, b.BinaryScalar(graph.Min, b.Unary(graph.Round, x), 255), 0)
+	pool := graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0)}
+	mean := pool
+	mean.Fn = graph.AvgPool
+	for i, c := range []struct {
+		n     *graph.Node
+		d     graph.DType
+		whole bool
+	}{
+		{x, graph.U8, false}, {bytes, graph.U8, true}, {bytes, graph.I16, true}, {bytes, graph.I8, false},
+		{b.Reshape(bytes, 32), graph.U8, true}, {b.Add(pool, bytes), graph.U8, true}, {b.Add(mean, bytes), graph.U8, false},
+		{b.CastTo(graph.F32, b.Input("q", graph.TypeOf(graph.I8, 2))), graph.I8, true},
+		{b.CastTo(graph.F32, b.Input("p", graph.TypeOf(graph.I16, 2))), graph.I8, false},
+		{b.CastTo(graph.F32, b.Input("m", graph.TypeOf(graph.Bool, 2))), graph.I8, false},
+	} {
+		if got := c.n.IsWhole(c.d); got != c.whole {
+			t.Errorf("%d: %s in the range of %v: %v", i, c.n.Where(), c.d, got)
+		}
+	}
+	if err := b.Err(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -134,6 +134,9 @@ func buildMaxPool(c *call) []*value {
 	if op, ok := p.image(graph.MaxPool, false); ok && x.Type.DType.IsFloat() {
 		return one(c.add(op, x))
 	}
+	if op, ok := p.image(graph.MaxPool, false); ok && x.Type.DType.IsInt() && x.Type.DType.Size() == 1 {
+		return one(c.integral(c.add(op, c.number(x, graph.F32)), x.Type.DType))
+	}
 	return one(c.slid(x, p, graph.Max, lowest(x.Type.DType)))
 }
 

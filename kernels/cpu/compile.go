@@ -26,9 +26,16 @@ func Compile(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 func Strided(op graph.Op, args, results []Operand) bool {
 	f, ok := op.(graph.Fusion)
 	if !ok {
+		if _, ok := op.(graph.Conv2D); ok && !readsQuads(args[0].DType, args[0].Layout) {
+			return false
+		}
 		return readsStrides(op) || graph.Elementwise(op)
 	}
-	if _, err := body.LowerSegments(f, args, results); err != nil {
+	parts, err := body.LowerSegments(f, args, results)
+	if err != nil {
+		return false
+	}
+	if x := parts[0].Operands; f.Anchor == graph.AnchorConv && !readsQuads(x[0].Node.Type.DType, x[0].Layout) {
 		return false
 	}
 	return f.Anchor == graph.AnchorNone || f.Anchor == graph.AnchorConv || allContiguous(results)

@@ -24,6 +24,8 @@ func newConv[T float](b *body.Program, args, results []Operand, env *Env) (Kerne
 	case graph.Conv2D:
 		x, w := b.Operands[0].Layout, b.Operands[1].Layout
 		switch {
+		case b.Anchor.Args[0].Type.DType == graph.U8:
+			return newConvIntegers(b, op, args, results, env)
 		case op.Layout != graph.NHWC:
 			if k, err := newConvPlanes[T](b, op, args, results, env); k != nil || err != nil {
 				return k, err

@@ -37,6 +37,9 @@ func (c *compiler[T]) emit(v *body.Value) (value, error) {
 	case graph.Custom:
 		return c.custom(op.Fn.Info(), in), nil
 	case graph.Cast:
+		if op.To.IsInt() && !wholeLanes[T]() && n.Args[0].IsWhole(op.To) {
+			return in[0], nil
+		}
 		return c.cast(n.Args[0].Type.DType, op.To, in[0]), nil
 	case graph.Reduce:
 		return c.reduce(op.Fn, c.asVector(in[0])), nil
@@ -111,6 +114,10 @@ func (c *compiler[T]) cast(from, to graph.DType, x value) value {
 	switch {
 	case from == to:
 		return x
+	case to.IsInt() && !wholeLanes[T]() && from.IsInt():
+		return each(func(v T) T { return T(to.Wrap(int64(v))) })
+	case to.IsInt() && !wholeLanes[T]():
+		return each(func(v T) T { return T(to.Truncate(float64(v))) })
 	case to.IsInt() && whole:
 		return each(func(v T) T { return ofInt[T](to.Wrap(toInt(v))) })
 	case to.IsInt():

@@ -5,11 +5,12 @@ import (
 	"unsafe"
 
 	"fusec/graph"
+	"fusec/kernels/cpu/vec"
 )
 
 // Integers are exact, and wrap as their type does. In lanes of float64 an integer stands as the 64 bits of an int64,
 // which vector operations that only move elements (Select, filling) carry along. Lanes of float32 hold integers only
-// on the way to a Cast, as numbers.
+// on the way to and from a Cast, as numbers.
 
 // wholeLanes reports whether lanes of type T hold integers as bits.
 func wholeLanes[T float]() bool { return dtypeOf[T]() == graph.F64 }
@@ -23,7 +24,7 @@ func wholes[T float](x []T) []int64 {
 	return unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
-// integerMoves take elements of a type of integers into lanes, and put lanes that hold them as bits.
+// integerMoves take elements of a type of integers into lanes, and put lanes that hold them.
 type integerMoves[T float] struct {
 	get func(dst []T, m Memory, at, stride int)
 	put func(src []T, m Memory, at, stride int)
@@ -67,6 +68,10 @@ func movesOf[T float, E graph.Integer]() integerMoves[T] {
 func getInts[T float, E graph.Integer](dst []T, m Memory, at, stride int) {
 	src := elems[E](m)[at:]
 	if !wholeLanes[T]() {
+		if stride == 1 {
+			vec.FromInts(dst, src)
+			return
+		}
 		for i := range dst {
 			dst[i] = T(src[i*stride])
 		}
@@ -79,6 +84,16 @@ func getInts[T float, E graph.Integer](dst []T, m Memory, at, stride int) {
 
 func putInts[T float, E graph.Integer](src []T, m Memory, at, stride int) {
 	dst := elems[E](m)[at:]
+	if !wholeLanes[T]() {
+		if stride == 1 {
+			vec.ToInts(dst[:len(src)], src)
+			return
+		}
+		for i := range src {
+			vec.ToInts(dst[i*stride:][:1], src[i:])
+		}
+		return
+	}
 	for i, v := range wholes(src) {
 		dst[i*stride] = E(v)
 	}

@@ -1,9 +1,6 @@
 package cpu
 
-import (
-	"fusec/graph"
-	"fusec/kernels/cpu/vec"
-)
+import "fusec/graph"
 
 // segment is the number of elements over which a program of elementwise work runs at once: a register of f32 takes
 // 4 KB, so that a handful stays in a first-level cache of 32 KB.
@@ -95,12 +92,13 @@ type loaded struct{ at, n int }
 type walk[T float] struct {
 	slot  int
 	mem   []T
-	mask  []bool // in place of mem: the vector is converted
-	apart bool   // the vector has a register, and is moved to or from the buffer
-	at    int    // of the next row's segment
-	step  int    // from row to row
-	out   bool   // it is written
-	block []T    // where the rows of several stand side by side
+	bytes Memory // in place of mem: the vector is converted from or to d
+	d     graph.DType
+	apart bool // the vector has a register, and is moved to or from the buffer
+	at    int  // of the next row's segment
+	step  int  // from row to row
+	out   bool // it is written
+	block []T  // where the rows of several stand side by side
 }
 
 // stands reports whether rows of n elements stand one behind the other in the buffer.
@@ -118,8 +116,8 @@ func (w *walk[T]) together(v []T, n int) int {
 func (w *walk[T]) read(v []T, n int) {
 	n = w.together(v, n)
 	for r := 0; r*n < len(v); r++ {
-		if at := w.at + r*w.step; w.mask != nil {
-			vec.FromMask(v[r*n:][:n], w.mask[at:])
+		if at := w.at + r*w.step; w.bytes != nil {
+			get(v[r*n:][:n], w.d, w.bytes, at, 1)
 		} else {
 			copy(v[r*n:][:n], w.mem[at:])
 		}
@@ -130,8 +128,8 @@ func (w *walk[T]) read(v []T, n int) {
 func (w *walk[T]) write(v []T, n int) {
 	n = w.together(v, n)
 	for r := 0; r*n < len(v); r++ {
-		if at := w.at + r*w.step; w.mask != nil {
-			vec.ToMask(w.mask[at:][:n], v[r*n:])
+		if at := w.at + r*w.step; w.bytes != nil {
+			put(v[r*n:][:n], w.d, w.bytes, at, 1)
 		} else {
 			copy(w.mem[at:][:n], v[r*n:])
 		}
@@ -258,26 +256,28 @@ func (p *program[T]) isPlain() bool {
 		return false
 	}
 	for _, r := range p.args {
-		if r.vector >= 0 && !r.direct && !r.isMask(&p.dom) || r.vector < 0 && len(r.outer) > 0 && r.outer[0] != 0 {
+		if r.vector >= 0 && !r.direct && !isBytes[T](&r.access, &p.dom) || r.vector < 0 && len(r.outer) > 0 && r.outer[0] != 0 {
 			return false
 		}
 	}
 	for _, w := range p.outs {
-		if !w.direct && (w.vector < 0 || !w.isMask(&p.dom) && (w.dtype != dtypeOf[T]() || !w.access.direct(&p.dom))) {
+		if !w.direct && (w.vector < 0 || !isBytes[T](&w.access, &p.dom) && (w.dtype != dtypeOf[T]() || !w.access.direct(&p.dom))) {
 			return false
 		}
 	}
 	return true
 }
 
-// isMask reports whether a segment's elements are bools that stand side by side.
-func (a *access) isMask(d *domain) bool { return a.dtype == graph.Bool && a.direct(d) }
+// isBytes reports whether a segment's elements are bools or integers of 8 bits that stand side by side, and numbers in lanes.
+func isBytes[T float](a *access, d *domain) bool {
+	return (a.dtype == graph.Bool || a.dtype.IsInt() && a.dtype.Size() == 1 && !wholeLanes[T]()) && a.direct(d)
+}
 
 // walk adds a vector in a buffer to those that execTile steps along.
 func (f *frame[T]) walk(slot int, mem Memory, at int, a *access, apart, out bool) {
 	w := walk[T]{slot: slot, at: at, apart: apart, out: out}
-	if a.dtype == graph.Bool {
-		w.mask = elems[bool](mem)
+	if a.dtype != dtypeOf[T]() {
+		w.bytes, w.d = mem, a.dtype
 	} else {
 		w.mem = elems[T](mem)
 	}

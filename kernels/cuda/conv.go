@@ -19,6 +19,9 @@ func compileConv(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, 
 	if slices.ContainsFunc(p.Stores, func(s body.Store) bool { return s.Sums || s.Pool != nil }) {
 		return nil, fmt.Errorf("CUDA has no kernel for %s with sums of channels or a pool", p.Anchor.Op.OpName())
 	}
+	if x := p.Anchor.Args[0].Type; x.DType.IsInt() {
+		return nil, fmt.Errorf("CUDA has no kernel for %s of integers %v", p.Anchor.Op.OpName(), x)
+	}
 	u := newUnit(args, results)
 	switch op := p.Anchor.Op.(type) {
 	case graph.Conv2D:

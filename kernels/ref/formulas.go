@@ -36,7 +36,11 @@ func init() {
 			if op.Winograd != 0 && bound {
 				return winograd(op, a[0], a[1], t)
 			}
-			return bilinear(a[0], a[1], bound, func(x, w Value) Value { return conv2D(op, x, w, t) }), nil
+			x, w := a[0], a[1]
+			if x.F == nil { // integers
+				x, w = cast(x, x.Type.With(graph.F32), bound), cast(w, w.Type.With(graph.F32), bound)
+			}
+			return bilinear(x, w, bound, func(x, w Value) Value { return conv2D(op, x, w, t) }), nil
 		}),
 		"conv2d_transpose": one(func(op graph.Conv2DTranspose, a []Value, t graph.Type, bound bool) (Value, error) {
 			if op.Winograd != 0 && bound {

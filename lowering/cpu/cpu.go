@@ -80,6 +80,10 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 		if !args[0].DType.IsStored() {
 			return fmt.Errorf("dequantize of %v is computed by simpler operations", args[0].DType)
 		}
+	case graph.Conv2D:
+		if args[0].DType == graph.U8 {
+			return kernels.ConvolvesIntegers(op, args[1])
+		}
 	}
 	half := graph.Invalid
 	note := func(t graph.Type) {
@@ -133,6 +137,11 @@ func (d *Device) PacksWeights(weights graph.Type, as graph.DType) error {
 // MultipliesIntegers implements panels.Integers.
 func (d *Device) MultipliesIntegers() error { return panel.Integers() }
 
+// ConvolvesIntegers implements panels.Convolver.
+func (d *Device) ConvolvesIntegers(op graph.Conv2D, filters graph.Type) error {
+	return kernels.ConvolvesIntegers(op, filters)
+}
+
 // Lowering implements lowering.Device: values that are joined are written side by side.
 func (d *Device) Lowering() []lowering.Option {
 	return []lowering.Option{lowering.Strides(kernels.Strided)}
@@ -170,8 +179,10 @@ func Convolutions(p *lowering.Program) (list []kernels.Convolution, ways map[ker
 	return list, ways
 }
 
-// convolutionOf is the convolution that a launch computes, if it does, with the types of its images and filters.
+// convolutionOf is the convolution of floating-point numbers that a launch computes, if it does, with the types of its images and
+// filters.
 func convolutionOf(l *lowering.Launch) (op graph.Conv2D, images, filters graph.Type, ok bool) {
+	defer func() { ok = ok && images.DType.IsFloat() }()
 	if f, fused := l.Op.(graph.Fusion); fused {
 		if f.Anchor != graph.AnchorConv {
 			return op, images, filters, false

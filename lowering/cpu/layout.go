@@ -97,7 +97,7 @@ func (d *Device) PacksFilters(op graph.ImageOp, t graph.Type) bool {
 // ReadsPlanes implements layout.PlanesReader. Copies of lines with their border interleave the channels of pictures on the way.
 func (d *Device) ReadsPlanes(op graph.ImageOp, args []graph.Type) bool {
 	c, ok := op.(graph.Conv2D)
-	if !ok || c.Groups != 1 || args[0].Shape.At(3) > fewChannels {
+	if !ok || c.Groups != 1 || args[0].Shape.At(3) > fewChannels || !args[0].DType.IsFloat() {
 		return false
 	}
 	results, err := graph.InfoOf(op).Infer(op, args)

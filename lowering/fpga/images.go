@@ -278,6 +278,9 @@ func (v *value) index(row, col int) int {
 func (t *matcher) conv(i int) error {
 	n := t.p.Anchor
 	op := n.Op.(graph.Conv2D)
+	if x := n.Args[0].Type; x.DType.IsInt() {
+		return fmt.Errorf("%s of integers %v", op.OpName(), x)
+	}
 	l := t.p.Operands[1].Layout.Transpose(graph.FilterPerm(op.Layout, graph.NCHW))
 	x := t.p.Operands[0].Layout
 	b := t.source(t.p.Operands[1].Arg, l)

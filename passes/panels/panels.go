@@ -53,7 +53,8 @@ const pattern = "panels"
 func Run(c *rewrite.Context) error {
 	target, ok := c.Target.(Packer)
 	streamer, streams := c.Target.(Streamer)
-	if !ok && !streams && c.Target != nil || !c.Frozen {
+	_, convolves := c.Target.(Convolver)
+	if !ok && !streams && !convolves && c.Target != nil || !c.Frozen {
 		return nil
 	}
 	g := c.Graph
@@ -96,6 +97,7 @@ func Run(c *rewrite.Context) error {
 		}
 		c.Match(pattern, change, "", y, n, w)
 	}
+	p.convolutions(with)
 	return p.finish(with)
 }
 

@@ -25,6 +25,8 @@
 // A worker copies what its band reads of the image, with zeros around it, to scratch of its own. Without a border the
 // image is read where it is.
 //
+// A convolution of integers, of u8 by i8, is the same one over elements of four channels; see [NewQuads].
+//
 // # Determinism
 //
 // How a sum is cut depends on the shape and the processor's vector width only. Results are the same bits for every

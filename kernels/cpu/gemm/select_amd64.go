@@ -63,6 +63,19 @@ func native64() []*kernel[float64] {
 	return supported(avx512, avx2)
 }
 
+// quads lists the kernels of [Quads], or none.
+func quads() []gatherPanel[float32] {
+	if !cpu.X86.HasAVX512F || !cpu.X86.HasAVX512VNNI {
+		return nil
+	}
+	return []gatherPanel[float32]{
+		{32, 2, []gatherTile[float32]{gather2x32AVX512Quads, gather4x32AVX512Quads, gather6x32AVX512Quads, gather8x32AVX512Quads,
+			gather10x32AVX512Quads, gather12x32AVX512Quads}},
+		{16, 2, []gatherTile[float32]{gather2x16AVX512Quads, gather4x16AVX512Quads, gather6x16AVX512Quads, gather8x16AVX512Quads,
+			gather10x16AVX512Quads, gather12x16AVX512Quads}},
+	}
+}
+
 // supported keeps the kernels that can run. The AVX-512 one shares the packing
 // and streaming routines of the AVX2 one.
 func supported[T Float](avx512, avx2 kernel[T]) []*kernel[T] {

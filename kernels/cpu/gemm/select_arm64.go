@@ -62,3 +62,6 @@ func rowCopier(bytes int) func(rows, panels int, src *byte, srcStride int, dst *
 	}
 	return nil
 }
+
+// quads lists the kernels of [Quads], of which there are none.
+func quads() []gatherPanel[float32] { return nil }

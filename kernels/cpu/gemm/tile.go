@@ -1,6 +1,10 @@
 package gemm
 
-import "fusec/kernels/cpu/tiling"
+import (
+	"errors"
+
+	"fusec/kernels/cpu/tiling"
+)
 
 // A Micro is the innermost part of a product, for algorithms that pack their operands into panels themselves (see
 // [Pack]) and process the result of a product in the cache before the next one.
@@ -56,6 +60,17 @@ func (k *kernel[T]) micro() Micro[T] {
 	return Micro[T]{MR: k.mr, NR: k.nr, Tile: k.tile, Dot: k.dot, Axpy4: k.axpy4,
 		TileRows: k.tileRows, TileColumns: k.tileColumns, ColumnsMR: k.narrowRows, gather: k.gather, spread: k.spread,
 		narrowRows: k.narrowRows, narrow: k.narrow, Few: k.fewVectors}
+}
+
+// Quads returns routines whose Gather multiplies integers: an element of A is four bytes without a sign, one of B four with a sign,
+// and their product is the sum of four products. Sums of 32 bits are rounded to C every [gatherSteps] elements. The error is that
+// this processor has none.
+func Quads() (Micro[float32], error) {
+	m := MicroOf[float32]()
+	if m.gather = quads(); m.gather == nil {
+		return m, errors.New("there are no kernels for sums of integers on this processor")
+	}
+	return m, nil
 }
 
 // Micros returns the routines of every instruction set that this processor runs, the fastest first, for tests.

@@ -13,6 +13,11 @@ var (
 	widenGroups  func(dst []float64, src []float32) (done int)
 	narrowGroups func(dst []float32, src []float64) (done int)
 
+	u8ToF32 func(dst []float32, src []uint8) (done int)
+	i8ToF32 func(dst []float32, src []int8) (done int)
+	f32ToU8 func(dst []uint8, src []float32) (done int)
+	f32ToI8 func(dst []int8, src []float32) (done int)
+
 	maskToF32 func(dst []float32, src []bool) (done int)
 	maskToF64 func(dst []float64, src []bool) (done int)
 	maskOfF32 func(dst []bool, src []float32) (done int)
@@ -52,6 +57,57 @@ func convertGroups[D, S Number](dst []D, src []S) int {
 		}
 	}
 	return 0
+}
+
+// An Integer is a type of integers.
+type Integer interface {
+	int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64
+}
+
+// FromInts sets dst[i] to src[i], for as many elements as the shorter slice has.
+func FromInts[T float32 | float64, E Integer](dst []T, src []E) {
+	n, done := min(len(dst), len(src)), 0
+	dst, src = dst[:n], src[:n]
+	if d, ok := any(dst).([]float32); ok {
+		switch s := any(src).(type) {
+		case []uint8:
+			if u8ToF32 != nil {
+				done = u8ToF32(d, s)
+			}
+		case []int8:
+			if i8ToF32 != nil {
+				done = i8ToF32(d, s)
+			}
+		}
+	}
+	for i := done; i < n; i++ {
+		dst[i] = T(src[i])
+	}
+}
+
+// ToInts sets dst[i] to src[i], whole numbers in the range of the type, for as many elements as the shorter slice has. NaN gives 0.
+func ToInts[T float32 | float64, E Integer](dst []E, src []T) {
+	n, done := min(len(dst), len(src)), 0
+	dst, src = dst[:n], src[:n]
+	if s, ok := any(src).([]float32); ok {
+		switch d := any(dst).(type) {
+		case []uint8:
+			if f32ToU8 != nil {
+				done = f32ToU8(d, s)
+			}
+		case []int8:
+			if f32ToI8 != nil {
+				done = f32ToI8(d, s)
+			}
+		}
+	}
+	for i, v := range src[done:] {
+		if v == v {
+			dst[done+i] = E(v)
+		} else {
+			dst[done+i] = 0
+		}
+	}
 }
 
 // FromMask sets dst[i] to 1 where src[i] is true, else to 0, for as many elements as the shorter slice has.

@@ -453,6 +453,120 @@ done:
 	VZEROUPPER
 	RET
 
+// func u8ToF32Blocks(dst []float32, src []uint8) (done int)
+// Requires: AVX, AVX2, CMOV
+TEXT ·u8ToF32Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JLT     done
+
+loop:
+	VPMOVZXBD (CX)(BX*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMOVUPS   Y0, (AX)(BX*4)
+	ADDQ      $0x08, BX
+	CMPQ      BX, DX
+	JLE       loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET
+
+// func f32ToU8Blocks(dst []uint8, src []float32) (done int)
+// Requires: AVX, CMOV
+TEXT ·f32ToU8Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JLT     done
+
+loop:
+	VMOVUPS      (CX)(BX*4), Y0
+	VCMPPS       $0x07, Y0, Y0, Y1
+	VANDPS       Y1, Y0, Y0
+	VCVTTPS2DQ   Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VPACKSSDW    X1, X0, X1
+	VPACKUSWB    X1, X1, X1
+	VMOVQ        X1, (AX)(BX*1)
+	ADDQ         $0x08, BX
+	CMPQ         BX, DX
+	JLE          loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET
+
+// func i8ToF32Blocks(dst []float32, src []int8) (done int)
+// Requires: AVX, AVX2, CMOV
+TEXT ·i8ToF32Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JLT     done
+
+loop:
+	VPMOVSXBD (CX)(BX*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMOVUPS   Y0, (AX)(BX*4)
+	ADDQ      $0x08, BX
+	CMPQ      BX, DX
+	JLE       loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET
+
+// func f32ToI8Blocks(dst []int8, src []float32) (done int)
+// Requires: AVX, CMOV
+TEXT ·f32ToI8Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JLT     done
+
+loop:
+	VMOVUPS      (CX)(BX*4), Y0
+	VCMPPS       $0x07, Y0, Y0, Y1
+	VANDPS       Y1, Y0, Y0
+	VCVTTPS2DQ   Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VPACKSSDW    X1, X0, X1
+	VPACKSSWB    X1, X1, X1
+	VMOVQ        X1, (AX)(BX*1)
+	ADDQ         $0x08, BX
+	CMPQ         BX, DX
+	JLE          loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET
+
 // func maskToF32Blocks(dst []float32, src []bool) (done int)
 // Requires: AVX, AVX2, CMOV
 TEXT ·maskToF32Blocks(SB), NOSPLIT, $0-56

@@ -18,6 +18,9 @@ type gatherKernel struct {
 	rows    int
 	vectors int  // of B: the width of its panel
 	shifts  bool // rows are shifted, not columns
+	// quads multiplies integers: each element of A is four bytes without a sign, and each of B four with one. C is the sums of their
+	// products, rounded to floating-point numbers.
+	quads bool
 }
 
 // Heights of the blocks of C, the highest first. Two sums per row and vector register fill the register file; with one
@@ -39,11 +42,16 @@ func gatherKernels() {
 	for _, e := range []element{float32s, float64s} {
 		for _, vectors := range []int{vectorsB, 1} {
 			for _, rows := range gatherAVX512 {
-				gatherKernel{e, avx512, rows, vectors, false}.generate()
+				gatherKernel{element: e, width: avx512, rows: rows, vectors: vectors}.generate()
 			}
 			for _, rows := range gatherAVX2 {
-				gatherKernel{e, avx2, rows, vectors, false}.generate()
+				gatherKernel{element: e, width: avx2, rows: rows, vectors: vectors}.generate()
 			}
+		}
+	}
+	for _, vectors := range []int{vectorsB, 1} {
+		for _, rows := range gatherAVX512 {
+			gatherKernel{element: float32s, width: avx512, rows: rows, vectors: vectors, quads: true}.generate()
 		}
 	}
 }
@@ -58,21 +66,31 @@ func (k gatherKernel) isa() string {
 }
 
 func (k gatherKernel) name() string {
-	return fmt.Sprintf("gather%dx%d%s%s", k.rows, k.vectors*k.lanes(), k.isa(), k.suffix)
+	suffix := k.suffix
+	if k.quads {
+		suffix = "Quads"
+	}
+	return fmt.Sprintf("gather%dx%d%s%s", k.rows, k.vectors*k.lanes(), k.isa(), suffix)
 }
 
 func (k gatherKernel) generate() {
 	nr := k.vectors * k.lanes()
+	var more []string
+	if k.quads {
+		more = []string{"An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,",
+			"whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI."}
+	}
 	begin(k.name(),
 		fmt.Sprintf("func(pieces *int, n int, rows *int, a, b *%[1]s, ahead int, c *%[1]s, ldc, height, cols int, accumulate bool, "+
 			"finish *int)", k.goType),
-		fmt.Sprintf("%s computes the first height rows, at most %d, and cols columns, at most %d,", k.name(), k.rows, nr),
-		"of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]",
-		fmt.Sprintf("elements from a[rows[i]+pieces[2p]] on. There are %d rows whatever the height is. b points to a panel", k.rows),
-		fmt.Sprintf("of B, [elements of all pieces][%d]; rows of c are ldc elements apart. None of these is 0.", nr),
-		fmt.Sprintf("Of each %d bytes of B, %d are asked for that are ahead bytes on.", gatherUnroll*k.vectors*k.width.bytes,
-			gatherAhead),
-		"If finish is not nil, it is the address of a Finish for the block.")
+		append([]string{
+			fmt.Sprintf("%s computes the first height rows, at most %d, and cols columns, at most %d,", k.name(), k.rows, nr),
+			"of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]",
+			fmt.Sprintf("elements from a[rows[i]+pieces[2p]] on. There are %d rows whatever the height is. b points to a panel", k.rows),
+			fmt.Sprintf("of B, [elements of all pieces][%d]; rows of c are ldc elements apart. None of these is 0.", nr),
+			fmt.Sprintf("Of each %d bytes of B, %d are asked for that are ahead bytes on.", gatherUnroll*k.vectors*k.width.bytes,
+				gatherAhead),
+			"If finish is not nil, it is the address of a Finish for the block."}, more...)...)
 	k.prefetchC()
 
 	at := make([]GPVirtual, k.rows)
@@ -98,7 +116,11 @@ func (k gatherKernel) generate() {
 		for r := range acc {
 			k.splat(Mem{Base: at[r], Index: index, Scale: uint8(k.element.bytes), Disp: i * k.element.bytes}, av[r%2])
 			for j := range bv {
-				k.fma(av[r%2], bv[j], acc[r][j])
+				if k.quads {
+					VPDPBUSD(bv[j], av[r%2], acc[r][j])
+				} else {
+					k.fma(av[r%2], bv[j], acc[r][j])
+				}
 			}
 		}
 	}
@@ -140,6 +162,13 @@ func (k gatherKernel) generate() {
 	Label("next")
 	DECQ(place("n"))
 	JNE(LabelRef("piece"))
+	for r := range acc {
+		for _, v := range acc[r] {
+			if k.quads {
+				VCVTDQ2PS(v, v)
+			}
+		}
+	}
 	k.store(acc, av)
 	VZEROUPPER()
 	RET()

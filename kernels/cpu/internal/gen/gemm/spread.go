@@ -21,8 +21,8 @@ const (
 func spreadKernels() {
 	for _, e := range []element{float32s, float64s} {
 		for _, vectors := range []int{vectorsB, 1} {
-			spreadKernel{gatherKernel{e, avx512, spreadAVX512, vectors, true}}.generate()
-			spreadKernel{gatherKernel{e, avx2, spreadAVX2, vectors, true}}.generate()
+			spreadKernel{gatherKernel{element: e, width: avx512, rows: spreadAVX512, vectors: vectors, shifts: true}}.generate()
+			spreadKernel{gatherKernel{element: e, width: avx2, rows: spreadAVX2, vectors: vectors, shifts: true}}.generate()
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/mmcloughlin/avo/attr"
 	. "github.com/mmcloughlin/avo/build"
@@ -26,6 +27,7 @@ func memoryFamily(g *generator) {
 	interleave()
 	widen()
 	narrow()
+	byteConversions()
 	masks()
 	halves()
 }
@@ -265,6 +267,39 @@ func narrow() {
 		VMOVUPS(v, Mem{Base: dst, Index: i, Scale: 4})
 	})
 }
+
+// byteConversions emits the conversions of integers of 8 bits to and from float32. Numbers become integers in range by packing with
+// saturation; NaN becomes 0.
+func byteConversions() {
+	for _, t := range []struct {
+		name, goType string
+		widen, pack  func(...Op)
+	}{{"u8", "uint8", func(o ...Op) { VPMOVZXBD(o[0], o[1]) }, func(o ...Op) { VPACKUSWB(o[0], o[1], o[2]) }},
+		{"i8", "int8", func(o ...Op) { VPMOVSXBD(o[0], o[1]) }, func(o ...Op) { VPACKSSWB(o[0], o[1], o[2]) }}} {
+		conversion(t.name+"ToF32Blocks", fmt.Sprintf("func(dst []float32, src []%s) (done int)", t.goType), 8,
+			func(src, dst, i reg.Register) {
+				v := YMM()
+				t.widen(Mem{Base: src, Index: i, Scale: 1}, v)
+				VCVTDQ2PS(v, v)
+				VMOVUPS(v, Mem{Base: dst, Index: i, Scale: 4})
+			})
+		conversion("f32To"+strings.ToUpper(t.name)+"Blocks", fmt.Sprintf("func(dst []%s, src []float32) (done int)", t.goType), 8,
+			func(src, dst, i reg.Register) {
+				v, known, b := YMM(), YMM(), XMM()
+				VMOVUPS(Mem{Base: src, Index: i, Scale: 4}, v)
+				VCMPPS(Imm(ordered), v, v, known)
+				VANDPS(known, v, v)
+				VCVTTPS2DQ(v, v)
+				VEXTRACTF128(Imm(1), v, b)
+				VPACKSSDW(b, v.AsX(), b)
+				t.pack(b, b, b)
+				VMOVQ(b, Mem{Base: dst, Index: i, Scale: 1})
+			})
+	}
+}
+
+// ordered is the predicate of a comparison that holds for all but NaN.
+const ordered = 7
 
 // masks emits the conversions of bool to and from floating-point numbers, half a cache line of float32 or float64 at a
 // time. A comparison gives all bits of an element, which packing with saturation keeps.

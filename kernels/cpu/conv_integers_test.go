@@ -1,0 +1,132 @@
+package cpu
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/pool"
+	"fusec/kernels/ref"
+	"fusec/kernels/ref/cases"
+)
+
+func integerConv(pad int, groups int) graph.Conv2D {
+	one := graph.IntsOf(1, 1)
+	return graph.Conv2D{Stride: one, Dilation: one, Pad: graph.IntsOf(pad, pad, pad, pad), Groups: groups, Layout: graph.NHWC}
+}
+
+// TestConvIntegers has sums of more products than are added in registers, several bands, and the largest numbers.
+func TestConvIntegers(t *testing.T) {
+	op := integerConv(1, 1)
+	if err := ConvolvesIntegers(op, graph.TypeOf(graph.I8, 3, 3, 4, 1)); err != nil {
+		t.Skip(err)
+	}
+	r := rand.New(rand.NewPCG(61, 62))
+	for _, s := range []struct{ n, h, w, c, o, k, groups int }{
+		{1, 5, 4, 256, 37, 3, 1}, {2, 23, 19, 8, 70, 3, 1}, {1, 40, 33, 12, 16, 1, 1}, {1, 9, 9, 64, 66, 3, 2}, {1, 1, 1, 4, 1, 1, 1},
+	} {
+		op := integerConv(s.k/2, s.groups)
+		x, w := drawTensor(r, graph.U8, 0, 256, s.n, s.h, s.w, s.c), drawTensor(r, graph.I8, -128, 128, s.k, s.k, s.c/s.groups, s.o)
+		checkOp(t, op, x, w)
+		for i := range x.Data.([]uint8) {
+			x.Data.([]uint8)[i] = 255
+		}
+		for i := range w.Data.([]int8) {
+			w.Data.([]int8)[i] = -128
+		}
+		checkOp(t, op, x, w)
+	}
+}
+
+// TestConvIntegersFused rounds the sums to u8 in the same launch, and reads filters in another order; they are packed again after a
+// thaw.
+func TestConvIntegersFused(t *testing.T) {
+	op := integerConv(1, 1)
+	if err := ConvolvesIntegers(op, graph.TypeOf(graph.I8, 3, 3, 4, 1)); err != nil {
+		t.Skip(err)
+	}
+	r := rand.New(rand.NewPCG(63, 64))
+	p := pool.New(2)
+	defer p.Close()
+	f, _ := bodied(t, graph.AnchorConv, func(b *graph.Builder, in cases.Inputs) {
+		y := b.Add(op, in(graph.U8, 2, 7, 6, 8), in(graph.I8, 3, 3, 8, 20))
+		y = b.Unary(graph.Round, b.BinaryScalar(graph.Mul, y, 1./1024))
+		b.Output("", b.CastTo(graph.U8, b.BinaryScalar(graph.Max, b.BinaryScalar(graph.Min, y, 255), 0)))
+	})
+	x, w := drawTensor(r, graph.U8, 0, 256, 2, 7, 6, 8), drawTensor(r, graph.I8, -128, 128, 20, 8, 3, 3)
+	turned := Contiguous(w.Type)
+	turned.Layout, turned.Frozen = turned.Layout.Transpose(graph.FilterPerm(graph.NCHW, graph.NHWC)), true
+	y := graph.NewTensor(graph.TypeOf(graph.U8, 2, 7, 6, 20))
+	k, err := Compile(f, []Operand{Contiguous(x.Type), turned}, []Operand{Contiguous(y.Type)}, NewEnv(p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func() error {
+		t.Helper()
+		if err := k.Run([]Memory{MemoryOf(x), MemoryOf(w)}, []Memory{MemoryOf(y)}); err != nil {
+			t.Fatal(err)
+		}
+		filters := graph.NewTensor(graph.TypeOf(graph.I8, 3, 3, 8, 20))
+		for i := range w.Type.Shape.Elems() {
+			o, c, tap := i/72, i/9%8, i%9
+			filters.Data.([]int8)[(tap*8+c)*20+o] = w.Data.([]int8)[i]
+		}
+		want, err := ref.OpBound(f, []ref.Value{ref.FromTensor(x), ref.FromTensor(filters)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ref.Check(y, want[0])
+	}
+	if err := check(); err != nil {
+		t.Error(err)
+	}
+	w.CopyFrom(drawTensor(r, graph.I8, -128, 128, 20, 8, 3, 3))
+	if check() == nil {
+		t.Error("frozen filters were read again without a thaw")
+	}
+	Thaw(k)
+	if err := check(); err != nil {
+		t.Error(err)
+	}
+	if n := Bytes(k); n < 2*w.Type.Bytes() {
+		t.Errorf("%d bytes are kept", n)
+	}
+}
+
+// TestConvIntegersRefused has what there is no kernel for.
+func TestConvIntegersRefused(t *testing.T) {
+	op := integerConv(1, 1)
+	if err := ConvolvesIntegers(op, graph.TypeOf(graph.I8, 3, 3, 4, 1)); err != nil {
+		t.Skip(err)
+	}
+	six := graph.TypeOf(graph.I8, 3, 3, 6, 1)
+	if err := ConvolvesIntegers(op, six); err == nil || !strings.Contains(err.Error(), "four channels") {
+		t.Errorf("six channels: %v", err)
+	}
+	op.Layout = graph.NCHW
+	if err := ConvolvesIntegers(op, graph.TypeOf(graph.I8, 1, 4, 3, 3)); err == nil || !strings.Contains(err.Error(), "nhwc") {
+		t.Errorf("NCHW: %v", err)
+	}
+	x, w := Contiguous(graph.TypeOf(graph.U8, 1, 5, 5, 8)), Contiguous(graph.TypeOf(graph.I8, 3, 3, 4, 2))
+	op.Layout = graph.NHWC
+	for _, c := range []struct {
+		first, step int
+		reads       bool
+	}{{0, 1, true}, {4, 1, true}, {2, 1, false}, {0, 2, false}} {
+		part := x
+		part.Layout = x.Layout.Slice(3, c.first, 4, c.step)
+		if c.first+(4-1)*c.step >= 8 {
+			part.Layout = x.Layout.Slice(3, c.first, (8-c.first)/c.step, c.step)
+		}
+		y := Contiguous(graph.TypeOf(graph.F32, 1, 5, 5, 2))
+		if got := Strided(op, []Operand{part, w}, []Operand{y}); got != c.reads {
+			t.Errorf("channels from %d in steps of %d: %v", c.first, c.step, got)
+		}
+	}
+	narrow := Contiguous(graph.TypeOf(graph.U8, 1, 5, 5, 6))
+	narrow.Layout = narrow.Layout.Slice(3, 0, 4, 1)
+	if Strided(op, []Operand{narrow, w}, []Operand{Contiguous(graph.TypeOf(graph.F32, 1, 5, 5, 2))}) {
+		t.Error("pixels of six bytes are read")
+	}
+}
