@@ -735,6 +735,9 @@ func (b *builder) operand(n *graph.Node) value {
 	if all := b.values[b.reps.rep(n)]; len(all) > 0 {
 		v = all[0]
 	}
+	for b.detail != Full && graph.IsView(n.Op) { // its box is that of what it views
+		n = n.Args[0]
+	}
 	v.nhwc = b.nhwc[n]
 	return v
 }

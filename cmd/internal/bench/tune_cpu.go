@@ -19,7 +19,7 @@ import (
 
 // How long the ways of a convolution are timed, in turn.
 const (
-	tuneRounds  = 3
+	tuneRounds  = 12
 	tuneSeconds = 0.06 // for each way
 )
 
