@@ -20,7 +20,8 @@ import (
 //	f[o,c] ─────────────────────┐
 //	x ─ reshape[n, c, h·w] ─ matmul ─ reshape[n,o,h,w] ─►      x ─ conv2d ─►   with filters of 1×1
 //
-// Third, by channels, as the sum of the products of patches and one filter for each channel:
+// or the transpose of such a product, of one image. Third, by channels, as the sum of the products of patches and one filter
+// for each channel:
 //
 //	x ─ im2col ─ reshape[n·h·w, c, kh·kw] ─ ⊙ ─ Σ[2] ─►      x ─ conv2d(groups=c) ─ transpose[0,2,3,1] ─ reshape[n·h·w, c] ─►
 //	f[c, kh·kw] ─ broadcast ────────────────┘
@@ -56,9 +57,12 @@ var convPatterns = []raising{
 			pat.Capture("filters", pat.Any()), rows)),
 		kind: "conv2d", make: makeConvRows},
 	{name: "conv2d-pointwise", doc: "filters times the pixels of images", numeric: trace.Reassociated,
-		expr: pat.Op("reshape", pat.Capture("product",
-			pat.Is("a product with untransposed pixels", func(op graph.MatMul) bool { return !op.TransB },
-				pat.Capture("filters", pat.Any()), pat.Op("reshape", pat.Capture("x", pat.Any()))))),
+		expr: pat.Op("reshape", pat.Or(
+			pat.Capture("product", pat.Is("a product with untransposed pixels", func(op graph.MatMul) bool { return !op.TransB },
+				pat.Capture("filters", pat.Any()), pat.Op("reshape", pat.Capture("x", pat.Any())))),
+			pat.Is("a transpose", func(op graph.Transpose) bool { return op.Perm == graph.IntsOf(1, 0) },
+				pat.OneUse(pat.Capture("turned", pat.Is("a product of transposed pixels", func(op graph.MatMul) bool { return op.TransA },
+					pat.Op("reshape", pat.Capture("x", pat.Any())), pat.Capture("filters", pat.Any()))))))),
 		kind: "conv2d", make: makePointwise},
 	{name: "conv2d-channels", doc: "sums of products of patches with a filter for each channel", numeric: trace.Reassociated,
 		expr: pat.Capture("sum", pat.Reduce(graph.Sum, pat.Commute(graph.Mul,
@@ -182,7 +186,15 @@ func becomesImage(u *graph.Uses, m *pat.Match) bool {
 
 func makePointwise(b *graph.Builder, m *pat.Match) *graph.Node {
 	x, f, product := m.Get("x"), m.Get("filters"), m.Get("product")
-	s, out, pixels := x.Type.Shape, m.Root.Type.Shape, product.Args[1].Type.Shape
+	var columns bool
+	var pixels graph.Shape
+	if product != nil {
+		pixels, columns = product.Args[1].Type.Shape, product.Op.(graph.MatMul).TransA
+	} else {
+		turned := m.Get("turned")
+		pixels, columns = turned.Args[0].Type.Shape, !turned.Op.(graph.MatMul).TransB
+	}
+	s, out := x.Type.Shape, m.Root.Type.Shape
 	if s.Rank() != 4 || f.Type.Shape.Rank() != 2 || out.Rank() != 4 {
 		return nil
 	}
@@ -190,7 +202,7 @@ func makePointwise(b *graph.Builder, m *pat.Match) *graph.Node {
 	if area < 2 || pixels != graph.ShapeOf(n, c, area) && (n != 1 || pixels != graph.ShapeOf(c, area)) {
 		return nil
 	}
-	if product.Op.(graph.MatMul).TransA {
+	if columns {
 		f = b.Transpose(f, 1, 0)
 	}
 	o := f.Type.Shape.At(0)

@@ -384,6 +384,14 @@ var spellings = map[string][]spelling{
 			y := b.MatMul(b.Param("f", passtest.F64(5, 3)), pixels(b, x, 2), true, false)
 			return b.Reshape(y, 2, 3, 2, 2)
 		}, "tanh slice[1,5] reshape[5,1,1] broadcast[2,5,2,2] mul transpose[1,0] reshape[3,5,1,1] conv2d"},
+		{"transposed pixels of one image", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(pixels(b, x, 1), b.Param("f", passtest.F64(5, 3)), true, false)
+			return b.Reshape(b.Transpose(y, 1, 0), 1, 3, 2, 2)
+		}, "tanh slice[1,5] reshape[5,1,1] broadcast[1,5,2,2] mul transpose[1,0] reshape[3,5,1,1] conv2d"},
+		{"transposed pixels and filters", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(pixels(b, x, 1), b.Param("f", passtest.F64(3, 5)), true, true)
+			return b.Reshape(b.Transpose(y, 1, 0), 1, 3, 2, 2)
+		}, "tanh slice[1,5] reshape[5,1,1] broadcast[1,5,2,2] mul reshape[3,5,1,1] conv2d"},
 		{"the result is no image of that size", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			y := b.MatMul(b.Param("f", passtest.F64(3, 5)), pixels(b, x, 2), false, false)
 			return b.Reshape(y, 2, 3, 4, 1)
