@@ -112,7 +112,7 @@ func TestBitstream(t *testing.T) {
 	if r.FmaxMHz < b.Target {
 		t.Errorf("routed for %.1f MHz, want %.0f", r.FmaxMHz, b.Target)
 	}
-	gates, err := Decode(ctx, b, dir)
+	gates, err := decode(ctx, b, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,9 +19,9 @@ var (
 // chip is the head of the module that icebox_vlog writes.
 var chip = regexp.MustCompile(`(?s)module chip \([^)]*\);`)
 
-// Decode turns the routed design of an iCE40 build back into gates: Verilog from the bitstream's bits, with the board's
+// decode turns the routed design of an iCE40 build back into gates: Verilog from the bitstream's bits, with the board's
 // top and the cells in it. It is for simulating the board, as far as the tools know its bits.
-func Decode(ctx context.Context, b Board, dir string) (fs.FS, error) {
+func decode(ctx context.Context, b Board, dir string) (fs.FS, error) {
 	if b.Family != ICE40 {
 		return nil, fmt.Errorf("%s: only bitstreams of iCE40 devices can be decoded", b.Name)
 	}
