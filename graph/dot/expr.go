@@ -135,11 +135,12 @@ func symbol(n *graph.Node) string {
 	if n.Name != "" {
 		return variable(n.Name)
 	}
-	switch op := n.Op.(type) {
-	case graph.MatMul, graph.Conv2D, graph.Conv2DTranspose, graph.SeparableConv2D, graph.Pool, graph.Gather:
-		return "y"
-	case graph.Reduce:
+	if op, ok := n.Op.(graph.Reduce); ok {
 		return op.Fn.Info().Symbol
+	}
+	anchor, _ := graph.AnchorOf(n.Op)
+	if anchor.Contracts() || graph.KindOf(n.Op) == graph.KindPool || graph.ClassOf(n.Op) == graph.ClassIndex {
+		return "y"
 	}
 	return "t"
 }
