@@ -27,11 +27,13 @@ func Half(d graph.DType) []Case {
 
 // halve turns the operands that may have 16 bits to type d. It reports whether the operation has any.
 func (c *Case) halve(d graph.DType) bool {
-	moves := false
+	class := graph.ClassOf(c.Op)
+	moves := class == graph.ClassView || class == graph.ClassMove
 	switch op := c.Op.(type) {
-	case graph.Reshape, graph.Transpose, graph.Broadcast, graph.Slice, graph.Unslice,
-		graph.UpdateSlice, graph.Concat, graph.Pad, graph.Im2Col, graph.Copy, graph.Gather:
+	case graph.Gather:
 		moves = true
+	case graph.Col2Im, graph.PoolGrad, graph.Quantize, graph.Dequantize, graph.PackWeights: // they compute
+		moves = false
 	case graph.Input:
 		c.Op = graph.Input{Type: op.Type.With(d)}
 		return true
