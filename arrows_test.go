@@ -2,6 +2,7 @@ package fusec_test
 
 import (
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -75,5 +76,17 @@ func TestArrows(t *testing.T) {
 	}
 	for _, target := range []string{"cuda", "fpga", "ref"} { // what they refuse runs on the processor, which all may know
 		forbid(lowering, []string{lowering + "/" + target}, []string{lowering + "/" + target})
+	}
+}
+
+// TestFiles keeps package fusec small enough to be read: a dozen files beside tests.
+func TestFiles(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasSuffix(f, "_test.go") })
+	if len(files) > 12 {
+		t.Errorf("%d files: %s", len(files), files)
 	}
 }
