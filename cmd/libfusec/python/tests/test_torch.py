@@ -268,6 +268,12 @@ class Compiled(unittest.TestCase):
         self.equal(lambda x: (x.tanh(), x), torch.randn(1, 5).expand(3, 5))
         self.equal(lambda x: x.tanh().t(), torch.randn(3, 5))
 
+    def test_parts(self):
+        """Gradients of all parts of a tensor, of some, and of one twice."""
+        for f in (lambda x: x[0] * x[1].sin() + x[2], lambda x: x[0] * x[1], lambda x: x[0] * x[0] + x[-1] * x[1] * x[2],
+                  lambda x: x[:, 0] * x[:, 1].cos() - x[:, 2] + x[:, 3]):
+            self.equal(f, torch.randn(3, 4, 5, requires_grad=True))
+
     def test_operations(self):
         a, b = torch.randn(3, 4, 6, requires_grad=True), torch.rand(4, 1) + 0.5
         i = torch.tensor([2, 0, -1])

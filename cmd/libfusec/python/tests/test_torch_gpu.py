@@ -192,8 +192,9 @@ class OnGPU(unittest.TestCase):
 
         def joint(q, k, v, dy):
             y, lse, seed, offset = aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, True)
+            saved, lse = y.detach(), lse.detach()
             return (y, *aten._scaled_dot_product_efficient_attention_backward(
-                dy, q, k, v, None, y, lse, seed, offset, 0.0, [True, True, True, False], True)[:3])
+                dy, q, k, v, None, saved, lse, seed, offset, 0.0, [True, True, True, False], True)[:3])
 
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.proxy_tensor import make_fx

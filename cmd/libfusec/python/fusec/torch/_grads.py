@@ -91,6 +91,13 @@ def arguments(target, args, kwargs):
     return of | kwargs
 
 
+def _detached(node):
+    """The node that this one detaches, or the node."""
+    while isinstance(node, torch.fx.Node) and node.target in (aten.detach.default, aten.alias.default):
+        node = node.args[0]
+    return node
+
+
 def _result(node, index):
     """The node whose result of an index this is, or None."""
     if isinstance(node, torch.fx.Node) and node.target is operator.getitem and node.args[1] == index:
@@ -102,7 +109,7 @@ def _pair_attention(graph, node):
     """The gradient for an attention of PyTorch's, which becomes ours with it, its arguments, and what was PyTorch's; None if it is
     of another form."""
     of = arguments(node.target, node.args, node.kwargs)
-    out, lse = of["out"], of["logsumexp"]
+    out, lse = _detached(of["out"]), _detached(of["logsumexp"])
     forward = _result(lse, 1)
     if forward is None or forward.target is not _ATTENTIONS[node.target] or _result(out, 0) is not forward:
         return None
@@ -124,8 +131,36 @@ def _pair_attention(graph, node):
     return torch.ops.fusec._attention_grad.default, (dy, q, k, v, mask, *parts, causal, of["scale"]), forward
 
 
+def _summands(node):
+    """The gradients of parts of a tensor along an axis that a node adds up; None if it adds others, too."""
+    if node.target is aten.select_backward.default:
+        return [node]
+    if node.target is not aten.add.Tensor or node.kwargs or not all(isinstance(a, torch.fx.Node) and len(a.users) == 1
+                                                                     for a in node.args):
+        return None
+    parts = [_summands(a) for a in node.args]
+    return None if None in parts else sum(parts, [])
+
+
+def _stack_parts(graph):
+    """Stacks the gradients of all parts of a tensor along an axis, each of which would be as large as the tensor and added up."""
+    for node in reversed(list(graph.nodes)):
+        parts = _summands(node) if node.target is aten.add.Tensor else None
+        if not parts or len({(tuple(p.args[1]), p.args[2]) for p in parts}) != 1:
+            continue
+        _, sizes, dim, _ = parts[0].args
+        by_index = {p.args[3] % sizes[dim]: p.args[0] for p in parts}
+        if len(parts) != sizes[dim] or len(by_index) != sizes[dim]:
+            continue
+        with graph.inserting_before(node):
+            new = graph.call_function(aten.stack.default, ([by_index[i] for i in range(sizes[dim])], dim))
+        new.meta = dict(node.meta)
+        node.replace_all_uses_with(new)
+
+
 def use(joint):
     """Replaces gradients in a graph of forward and backward pass by those above, where nothing else needs what they do without."""
+    _stack_parts(joint.graph)
     for node in list(joint.graph.nodes):
         if node.op != "call_function":
             continue

@@ -80,6 +80,7 @@ class Writer:
         self.constants = []
         self.seeds = []  # names of inputs that get another number in each run
         self._names = set()
+        self._casts = {}  # by the name of a cast value, the value
         self._scalars = {}
 
     def at(self, position, name):
@@ -156,7 +157,9 @@ class Writer:
     def cast(self, v, dtype):
         if v.dtype == dtype:
             return v
-        return self.op(f"cast[to={DTYPES[dtype]}]", [v], v.shape, dtype)
+        cast = self.op(f"cast[to={DTYPES[dtype]}]", [v], v.shape, dtype)
+        self._casts[cast.name] = v
+        return cast
 
     def wide(self, v):
         return self.cast(v, compute_type(v.dtype))
@@ -183,7 +186,11 @@ class Writer:
 
     def broadcast(self, v, shape):
         shape = tuple(shape)
-        return v if v.shape == shape else self.op(f"broadcast[shape={_ints(shape)}]", [v], shape, v.dtype)
+        if v.shape == shape:
+            return v
+        if self.target == "cuda" and v.name in self._casts:  # so that the cast is not a launch by itself
+            return self.cast(self.broadcast(self._casts[v.name], shape), v.dtype)
+        return self.op(f"broadcast[shape={_ints(shape)}]", [v], shape, v.dtype)
 
     def together(self, *values):
         """Values of one shape, but for scalars."""
