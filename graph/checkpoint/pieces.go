@@ -70,8 +70,9 @@ func (d Dir) SavePieces(g Group, s *State, own Pieces) (path string, err error) 
 
 // LatestPieces finds the newest checkpoint that is intact, as [Dir.Latest] does, and fills the tensors of own from it, whatever the
 // number and the parts of those who wrote it. All participants call it, and take the same checkpoint: the newest one of which all
-// can read their pieces. Of a checkpoint of several a participant reads only the files that have elements of its pieces. The state
-// that is found has no tensors. A checkpoint that has other values than own, or values of other types, is an error.
+// can read their pieces. Of a checkpoint of several a participant reads the headers of all files, and those whole that have
+// elements of its pieces. The state that is found has no tensors. A checkpoint that has other values than own, or values of other
+// types, is an error.
 func (d Dir) LatestPieces(g Group, own Pieces) (*Found, error) {
 	m := meeting{g}
 	files, _, unseen := d.list()
