@@ -141,7 +141,7 @@ func (s *Step) Offsets() (at []int, size int) {
 	return at, roundUp(size, align)
 }
 
-func roundUp(n, to int) int { return (n + to - 1) / to * to }
+func roundUp[N int | int64](n, to N) N { return (n + to - 1) / to * to }
 
 // MaxParams is the size of the largest parameter, in bytes.
 const MaxParams = 4096

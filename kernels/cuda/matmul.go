@@ -74,7 +74,7 @@ type matmul struct {
 
 // reserve takes bytes of the scratch memory, and returns where they begin.
 func (m *matmul) reserve(bytes int64) (at int64) {
-	at = roundUp64(m.used, 256)
+	at = roundUp(m.used, 256)
 	m.used = at + bytes
 	return at
 }
@@ -147,10 +147,8 @@ func (m *matmul) writeBody() error {
 
 // sumBytes is the scratch memory that the sums of blocks of rows take.
 func (m *matmul) sumBytes(blocks int) int64 {
-	return roundUp64(int64(len(m.sums))*int64(blocks)*int64(m.n)*8, 256)
+	return roundUp(int64(len(m.sums))*int64(blocks)*int64(m.n)*8, 256)
 }
-
-func roundUp64(n, to int64) int64 { return (n + to - 1) / to * to }
 
 // finishRows is the number of rows that a block takes in the second step of a split product.
 const finishRows = 16
@@ -224,7 +222,7 @@ func (m *matmul) steps() (*Kernel, cut) {
 	} else {
 		c = m.cut()
 	}
-	k := &Kernel{Steps: append(m.before, c.before...), Scratch: roundUp64(max(c.scratch, m.used), 256)}
+	k := &Kernel{Steps: append(m.before, c.before...), Scratch: roundUp(max(c.scratch, m.used), 256)}
 	rows := c.bm
 	if c.splits > 1 {
 		rows = finishRows

@@ -102,7 +102,7 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 		tm.Round = !t.strict && f == &p.a && f.pitch == 0
 		return "&" + m.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", name+m.tag)
 	}
-	at := roundUp64(c.scratch, 256)
+	at := roundUp(c.scratch, 256)
 	if p.a.pitch > 0 {
 		what := "ALL"
 		if !t.strict {
@@ -113,12 +113,12 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 	mapA, small := field(&p.a, "map_a", at), "nullptr"
 	if t.strict {
 		f := p.a
-		at = roundUp64(c.scratch, 256)
+		at = roundUp(c.scratch, 256)
 		f.pitch = roundUp(m.k, 16/f.dtype.Size())
 		m.relayout(&c, &f, p.batches, "small", at, "REST")
 		small = field(&f, "map_small", at)
 	}
-	at = roundUp64(c.scratch, 256)
+	at = roundUp(c.scratch, 256)
 	if p.b.pitch > 0 {
 		m.relayout(&c, &p.b, p.batches, "b", at, "ALL")
 	}

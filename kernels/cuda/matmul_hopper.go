@@ -305,7 +305,7 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 		if i == 1 {
 			box = t.bn / t.cm
 		}
-		at := roundUp64(c.scratch, 256)
+		at := roundUp(c.scratch, 256)
 		if f.pitch > 0 {
 			m.relayout(&c, f, h.batches, name, at, f.nearest())
 		}

@@ -150,7 +150,7 @@ func (x *mixture) plan() {
 	at := int64(0)
 	take := func(bytes int) int64 {
 		had := at
-		at += roundUp64(max(int64(bytes), 1), 256) // no two at one place
+		at += roundUp(max(int64(bytes), 1), 256) // no two at one place
 		return had
 	}
 	x.at.counts, x.at.starts = take(4*e), take(4*e)
