@@ -188,18 +188,22 @@ func (a *attentionProblem) problem(u *unit) {
 		u.printf("  static DEVICE i64 length(const Params &p, int h) { return %s[%s]; }\n", a.pointer(u, a.lengths),
 			flatOffset(l, l.Shape.Rank(), "h"))
 	}
-	switch a.seed.kind {
-	case viewNumber:
-		u.printf("  static DEVICE i64 seed(const Params &) { return %s; }\n", int64Literal(a.seed.number))
-	case viewArg:
-		u.printf("  static DEVICE i64 seed(const Params &p) { return %s[%d]; }\n", a.pointer(u, a.seed),
-			a.seed.layout.Offset)
+	if a.seed.there() {
+		u.printf("  static DEVICE i64 seed(const Params &p) { return %s; }\n", a.seedText(u))
 	}
 	if a.grad {
 		typ := fmt.Sprintf("AttentionRow<%s>", ctype(a.lane()))
 		u.printf("  static DEVICE %s *rows(const Params &p) { return %s; }\n", typ, u.scratch(typ, "rows", 0))
 	}
 	u.printf("};\n\n")
+}
+
+// seedText is the seed of dropout.
+func (a *attentionProblem) seedText(u *unit) string {
+	if a.seed.kind == viewNumber {
+		return int64Literal(a.seed.number)
+	}
+	return fmt.Sprintf("%s[%d]", a.pointer(u, a.seed), a.seed.layout.Offset)
 }
 
 // int64Literal writes a number of 64 bits.

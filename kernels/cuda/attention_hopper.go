@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"fusec/graph"
 )
@@ -37,11 +38,11 @@ func (a *attentionProblem) attentionTiling() attentionTiling {
 	}
 }
 
-// hopperFits reports whether Hopper's kernels serve a problem: 16-bit elements, position as the only mask, rows that
-// the copy engine reads and writes, and enough queries to fill a warpgroup's tile.
+// hopperFits reports whether Hopper's kernels serve a problem: 16-bit elements, no pages, rows that the copy engine reads
+// and writes, and enough queries to fill a warpgroup's tile. Gradients have no masks of numbers.
 func (a *attentionProblem) hopperFits() bool {
 	d, op := a.dims, a.op
-	if !a.cfg.hopper() || a.dtype.Size() != 2 || op.HasMask || op.HasLengths || op.Page > 0 || op.Dropout > 0 ||
+	if !a.cfg.hopper() || a.dtype.Size() != 2 || op.Page > 0 ||
 		!(float32(op.Scale) > 0) || d.Queries < 64 || d.Keys == 0 || a.heads() == 0 ||
 		a.heads()*roundUp(d.Queries, 128) > math.MaxInt32 {
 		return false
@@ -57,6 +58,15 @@ func (a *attentionProblem) hopperFits() bool {
 	for _, v := range []attentionView{a.out, a.dout, a.dq, a.dk, a.dv} {
 		if l, ok := a.rows(v); v.there() && (!ok || l.Stride[3] != 1 || rowAlign(l, 3, a.operand(v).DType) < 16) {
 			return false
+		}
+	}
+	if op.HasMask {
+		l, ok := a.rows(a.mask)
+		if added := a.operand(a.mask).DType != graph.Bool; !ok || added && (a.grad || l.Stride[3] != 1) {
+			return false
+		}
+		if a.grad && op.Dropout > 0 && max(d.Depth, d.Width) > 64 {
+			return false // the bits of both take more registers than there are
 		}
 	}
 	for _, v := range []attentionView{a.lse, a.dlse} {
@@ -166,11 +176,89 @@ func (a *attentionProblem) hopperProblem(u *unit, groups, keys, stages int) {
 	u.printf("struct Problem {\n  typedef %s T;\n  typedef %s Out;\n", ctype(a.dtype), ctype(a.operand(a.out).DType))
 	u.printf("  static constexpr int BATCH = %d, HEADS = %d, GROUP = %d;\n", d.Batch.Elems(), d.Heads, d.Group)
 	u.printf("  static constexpr int QUERIES = %d, KEYS = %d, DEPTH = %d, WIDTH = %d;\n", d.Queries, d.Keys, d.Depth, d.Width)
-	u.printf("  static constexpr bool CAUSAL = %t;\n", op.Causal)
+	u.printf("  static constexpr bool CAUSAL = %t, TAIL = %t;\n", op.Causal, op.Tail)
 	u.printf("  static constexpr float SCALE = %s;\n", literal(graph.F32, op.Scale, nil))
 	// A window larger than all there is restricts nothing; the bound keeps sums from overflowing.
 	u.printf("  static constexpr int WINDOW = %d, WARPGROUPS = %d, KEY_TILE = %d, STAGES = %d, TOGETHER = %d;\n",
 		min(op.Window, d.Keys+d.Queries), groups, keys, stages, together)
+}
+
+// bitWords are the words of a query's bits and of a key's: whole tiles of either.
+func (a *attentionProblem) bitWords() (ofKeys, ofQueries int) {
+	return roundUp(a.dims.Keys, 384) / 32, roundUp(a.dims.Queries, 64) / 32
+}
+
+// hopperMasks ends the struct Problem with what masks scores beside position, and returns the AttentionMasks and the steps
+// that make its bits, in scratch memory from byte scratch on. It returns how far they reach, too.
+func (a *attentionProblem) hopperMasks(u *unit, scratch int64) (masks string, steps []Step, end int64) {
+	d, op := a.dims, a.op
+	ofKeys, ofQueries := a.bitWords()
+	bits := op.HasMask && a.operand(a.mask).DType == graph.Bool
+	u.printf("  static constexpr bool MASKED = %t, ADDED = %t, DROPPED = %t, LENGTHS = %t;\n",
+		bits, op.HasMask && !bits, op.Dropout > 0, op.HasLengths)
+	u.printf("  static constexpr float KEEP = %s;\n", literal(graph.F32, 1/(1-op.Dropout), nil))
+	end = scratch
+	// array has the bits of so many heads in rows, and for a gradient in columns.
+	array := func(name string, sets int) (rows, columns string) {
+		end = int64(roundUp(int(end), 16))
+		rows, columns = u.scratch("u32", name, end), "nullptr"
+		end += int64(4 * sets * d.Queries * ofKeys)
+		if a.grad {
+			columns = u.scratch("u32", name+"_columns", end)
+			end += int64(4 * sets * d.Keys * ofQueries)
+		}
+		return rows, columns
+	}
+	var entries strings.Builder
+	step := func(entry string, sets int, call string) {
+		fmt.Fprintf(&entries, "KERNEL(%s, %d, 1) {\n  %s;\n}\n", entry, blockThreads, call)
+		steps = append(steps, Step{Entry: entry, Grid: [3]int{ceilDiv(sets*ofKeys*ofQueries, warpRows), 1, 1}, Block: blockThreads})
+	}
+	mask, kept, maskColumns, keptColumns, added, lengths := "nullptr", "nullptr", "nullptr", "nullptr", "nullptr", "nullptr"
+	u.printf("  static constexpr int KEY_WORDS = %d, QUERY_WORDS = %d;\n", ofKeys, ofQueries)
+	typ := "float"
+	if op.HasMask {
+		l, _ := a.rows(a.mask) // as hopperFits has seen
+		typ = ctype(a.operand(a.mask).DType)
+		at := fmt.Sprintf("%s + %d", a.pointer(u, a.mask), l.Offset)
+		if bits {
+			batches, heads := l.Shape.At(0), l.Shape.At(1)
+			if l.Stride[0] == 0 {
+				batches = 1
+			}
+			if l.Stride[1] == 0 {
+				heads = 1
+			}
+			sets := batches * heads
+			mask, maskColumns = array("mask", sets)
+			u.printf("  static constexpr int MASK_BATCH = %d, MASK_HEAD = %d;\n", heads*min(batches-1, 1), min(heads-1, 1))
+			u.printf("  static constexpr i64 MASK_ROW = %d, MASK_COL = %d;\n", l.Stride[2], l.Stride[3])
+			step("mask_bits", sets, fmt.Sprintf("const auto *mask = %s;\n  "+
+				"attention_mask_bits<Problem>(%d, %s, %s, [&](int set) { return mask + i64(set / %d) * %d + i64(set %% %d) * %d; })",
+				at, sets, mask, maskColumns, heads, l.Stride[0], heads, l.Stride[1]))
+		} else {
+			added = at
+			u.printf("  static constexpr i64 ADD_BATCH = %d, ADD_HEAD = %d, ADD_ROW = %d;\n", l.Stride[0], l.Stride[1], l.Stride[2])
+			u.printf("  static constexpr int ADD_ALIGN = %d;\n", rowAlign(l, 3, a.operand(a.mask).DType))
+		}
+	}
+	u.printf("  typedef %s Mask;\n", typ)
+	if op.Dropout > 0 {
+		kept, keptColumns = array("kept", a.heads())
+		u.printf("  static constexpr u32 DROP = %du;\n", graph.RandomThreshold(op.Dropout))
+		step("drop_bits", a.heads(), fmt.Sprintf("attention_drop_bits<Problem>(%s, %s, %s)", a.seedText(u), kept, keptColumns))
+	}
+	if op.HasLengths {
+		l := a.lengths.layout
+		lengths = a.pointer(u, a.lengths)
+		u.printf("  static DEVICE i64 length(const i64 *lengths, int h) { return lengths[%s]; }\n", flatOffset(l, l.Shape.Rank(), "h"))
+	}
+	u.printf("};\n\n%s", entries.String())
+	list := []string{mask, kept, maskColumns, keptColumns, added, lengths}
+	for len(list) > 0 && list[len(list)-1] == "nullptr" {
+		list = list[:len(list)-1]
+	}
+	return "AttentionMasks<Problem::Mask>{" + strings.Join(list, ", ") + "}", steps, end
 }
 
 // forwardHopper is attention on Hopper.
@@ -185,9 +273,10 @@ func (a *attentionProblem) forwardHopper() (*Kernel, bool) {
 	counter := u.scratch("int", "counter", 0)
 	a.hopperProblem(u, t.groups, t.keys, t.stages)
 	out, lse := a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse)
+	masks, steps, scratch := a.hopperMasks(u, 4)
 	threads := 128 * (t.groups + 1)
-	u.printf("};\n\nKERNEL(attention, %d, 1) {\n  attention_hopper<Problem>(%s, %s, %s, %s, %s, %s);\n}\n", threads,
-		q, k, v, counter, out, lse)
+	u.printf("KERNEL(attention, %d, 1) {\n  attention_hopper<Problem>(%s, %s, %s, %s, %s, %s,\n    %s);\n}\n", threads,
+		q, k, v, counter, out, lse, masks)
 	depth, width := roundUp(d.Depth, 64), roundUp(d.Width, 64)
 	step := Step{
 		Entry: "attention",
@@ -196,10 +285,25 @@ func (a *attentionProblem) forwardHopper() (*Kernel, bool) {
 		// AttentionShared: tiles, results on their way out, barriers, and two numbers of tiles.
 		Shared: 2*(64*t.groups*depth+t.stages*t.keys*(depth+width)) +
 			64*t.groups*(d.Width*a.operand(a.out).DType.Size()+16) + 8*(6+4*t.stages) + 8,
-		Params: u.fields,
 	}
-	zero := Step{Params: []Param{Scratch(0)}, Bytes: 4}
-	return &Kernel{Source: u.source("cluster", "hopper", "attention_hopper"), Steps: []Step{zero, step}, Scratch: 4}, true
+	return a.hopperKernel(u, scratch, append(append([]Step{{Params: []Param{Scratch(0)}, Bytes: 4}}, steps...), step)), true
+}
+
+// hopperKernel puts a kernel together; all steps that have an entry have the unit's parameters.
+func (a *attentionProblem) hopperKernel(u *unit, scratch int64, steps []Step) *Kernel {
+	for i := range steps {
+		if steps[i].Entry != "" {
+			steps[i].Params = u.fields
+		}
+	}
+	templates := []string{"cluster", "hopper", "attention_hopper"}
+	if a.grad {
+		templates = append(templates, "attention_grad_hopper")
+	}
+	if a.op.HasMask || a.op.Dropout > 0 {
+		templates = append(templates, "attention", "attention_bits")
+	}
+	return &Kernel{Source: u.source(templates...), Steps: steps, Scratch: scratch}
 }
 
 // gradHopper is the gradient of attention on Hopper.
@@ -229,7 +333,8 @@ func (a *attentionProblem) gradHopper() (*Kernel, bool) {
 	rows := fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s", a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse),
 		a.placeRows(u, "DOUT", a.dout), a.placeNumbers(u, "DLSE", a.dlse), twin, base, delta)
 	dq, dk, dv := a.placeRows(u, "DQ", a.dq), a.placeRows(u, "DK", a.dk), a.placeRows(u, "DV", a.dv)
-	u.printf("};\n\n")
+	masks, steps, end := a.hopperMasks(u, kernel.Scratch)
+	kernel.Scratch, kernel.Steps = end, steps
 
 	add := func(entry, template string, threads, blocks, shared int, args string) {
 		u.printf("KERNEL(%s, %d, 1) {\n  %s<Problem>(%s);\n}\n", entry, threads, template, args)
@@ -252,16 +357,12 @@ func (a *attentionProblem) gradHopper() (*Kernel, bool) {
 	if a.dk.there() || a.dv.there() {
 		blocks := a.groups() * ceilDiv(d.Keys, hopperKeyRows)
 		add("keys", "attention_grad_keys", 128+2*hopperKeyRows, blocks, shared(hopperKeyRows, t.gradQueries),
-			maps("_keys", t.gradQueries[0], hopperKeyRows)+fmt.Sprintf(", %s, %s", dk, dv))
+			maps("_keys", t.gradQueries[0], hopperKeyRows)+fmt.Sprintf(", %s, %s,\n    %s", dk, dv, masks))
 	}
 	if a.dq.there() {
 		rows := 64 * t.gradGroups
 		add("queries", "attention_grad_queries", 128+2*rows, a.heads()*ceilDiv(d.Queries, rows), shared(rows, t.gradKeys),
-			maps("_queries", rows, t.gradKeys[0])+", "+dq)
+			maps("_queries", rows, t.gradKeys[0])+fmt.Sprintf(", %s,\n    %s", dq, masks))
 	}
-	for i := range kernel.Steps {
-		kernel.Steps[i].Params = u.fields
-	}
-	kernel.Source = u.source("cluster", "hopper", "attention_hopper", "attention_grad_hopper")
-	return kernel, true
+	return a.hopperKernel(u, kernel.Scratch, kernel.Steps), true
 }

@@ -23,9 +23,11 @@ type hopperCase struct {
 	queries, keys int
 	depth, width  int
 	op            graph.Attention
-	joint         bool // operands in one tensor [b, s, 3, h, d]
-	half          bool // the result has 16 bits, too
-	repeated      bool // dout is one row, repeated, which the copy engine cannot read
+	joint         bool  // operands in one tensor [b, s, 3, h, d]
+	half          bool  // the result has 16 bits, too
+	repeated      bool  // dout is one row, repeated, which the copy engine cannot read
+	mask          []int // the shape of the mask
+	added         bool  // the mask has numbers
 }
 
 var hopperCases = []hopperCase{
@@ -41,6 +43,22 @@ var hopperCases = []hopperCase{
 		op: graph.Attention{Scale: 0.125, Window: 40}},
 	{name: "causal window", d: graph.BF16, b: 1, h: 1, group: 1, queries: 290, keys: 270, depth: 128, width: 64,
 		op: graph.Attention{Scale: 0.1, Causal: true, Window: 30}},
+	{name: "mask", d: graph.BF16, b: 2, h: 2, group: 1, queries: 70, keys: 150, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, HasMask: true}, mask: []int{70, 150}},
+	{name: "mask of heads", d: graph.F16, b: 2, h: 4, group: 2, queries: 130, keys: 130, depth: 128, width: 64,
+		op: graph.Attention{Scale: 0.1, HasMask: true, Causal: true}, mask: []int{2, 4, 130, 130}},
+	{name: "mask of keys", d: graph.BF16, b: 2, h: 2, group: 1, queries: 66, keys: 97, depth: 128, width: 128,
+		op: graph.Attention{Scale: 0.1, HasMask: true}, mask: []int{2, 1, 1, 97}},
+	{name: "numbers added", d: graph.BF16, b: 1, h: 2, group: 1, queries: 90, keys: 151, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, HasMask: true}, mask: []int{2, 90, 151}, added: true},
+	{name: "lengths", d: graph.BF16, b: 3, h: 2, group: 2, queries: 100, keys: 200, depth: 64, width: 128,
+		op: graph.Attention{Scale: 0.125, HasLengths: true}},
+	{name: "lengths, window and tail", d: graph.F16, b: 3, h: 1, group: 1, queries: 100, keys: 200, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, HasLengths: true, Tail: true, Causal: true, Window: 50}},
+	{name: "dropout", d: graph.BF16, b: 2, h: 2, group: 2, queries: 90, keys: 133, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, Dropout: 0.3}},
+	{name: "dropout, mask, lengths", d: graph.BF16, b: 2, h: 2, group: 1, queries: 80, keys: 160, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.1, Dropout: 0.5, Causal: true, HasMask: true, HasLengths: true}, mask: []int{2, 1, 80, 160}},
 }
 
 // fusions are the case's forward and backward fusions.
@@ -59,9 +77,21 @@ func (c hopperCase) fusions(t *testing.T) (forward, backward hopperFusion) {
 		q, k = in(c.d, c.b, c.h, c.queries, c.depth), in(c.d, c.b, kv, c.keys, c.depth)
 		return q, k, in(c.d, c.b, kv, c.keys, c.width)
 	}
+	masks := func(in hopperInput, operands ...*graph.Node) []*graph.Node {
+		if c.op.HasMask {
+			operands = append(operands, in(map[bool]graph.DType{false: graph.Bool, true: graph.F32}[c.added], c.mask...))
+		}
+		if c.op.HasLengths {
+			operands = append(operands, in(graph.I64, c.b))
+		}
+		if c.op.Dropout > 0 {
+			operands = append(operands, in(graph.I64))
+		}
+		return operands
+	}
 	forward = fuseHopper(t, func(b *graph.Builder, in hopperInput) {
 		q, k, v := operands(b, in)
-		y := b.Add(c.op, q, k, v)
+		y := b.Add(c.op, masks(in, q, k, v)...)
 		out := b.Transpose(y, 0, 2, 1, 3)
 		if c.half {
 			out = b.Add(graph.Cast{To: c.d}, out)
@@ -71,6 +101,7 @@ func (c hopperCase) fusions(t *testing.T) (forward, backward hopperFusion) {
 	})
 	backward = fuseHopper(t, func(b *graph.Builder, in hopperInput) {
 		q, k, v := operands(b, in)
+		all := masks(in, q, k, v)
 		out := b.Transpose(in(c.d, c.b, c.queries, c.h, c.width), 0, 2, 1, 3)
 		lse := in(graph.F32, c.b, c.h, c.queries)
 		dout := in(c.d, c.b, c.h, c.queries, c.width)
@@ -78,7 +109,7 @@ func (c hopperCase) fusions(t *testing.T) (forward, backward hopperFusion) {
 			dout = b.Broadcast(in(c.d, c.b, c.h, 1, c.width), dout.Type.Shape)
 		}
 		dlse := in(graph.F32, c.b, c.h, c.queries)
-		dq := b.Add(graph.AttentionGrad{Attention: c.op, HasDlse: true}, q, k, v, out, lse, dout, dlse)
+		dq := b.Add(graph.AttentionGrad{Attention: c.op, HasDlse: true}, append(all, out, lse, dout, dlse)...)
 		b.Output("dq", b.Transpose(dq, 0, 2, 1, 3))
 		b.Output("dk", b.Add(graph.Result{Index: 1}, dq))
 		b.Output("dv", b.Add(graph.Result{Index: 2}, dq))
@@ -147,12 +178,19 @@ func TestAttentionHopper(t *testing.T) {
 	for _, c := range hopperCases {
 		forward, backward := c.fusions(t)
 		for _, f := range []hopperFusion{forward, backward} {
-			if !byHopper(f.compile(t, cuda.Config{Chip: cuda.H200})) {
-				t.Errorf("%s: not by Hopper's kernels", c.name)
+			if by := byHopper(f.compile(t, cuda.Config{Chip: cuda.H200})); by == (c.added && f.Body == backward.Body) {
+				t.Errorf("%s: by Hopper's kernels: %t", c.name, by)
 			}
 		}
 		for _, name := range []string{c.name, c.name + ", special"} {
 			args := drawAll(r, forward.types)
+			for _, a := range args {
+				for i := range a.Type.Shape.Elems() {
+					if a.Type.DType == graph.I64 { // lengths, or a seed
+						a.SetInt(i, []int64{int64(c.keys)*2/3 + 1, 0, int64(c.keys)}[i])
+					}
+				}
+			}
 			if name != c.name {
 				hostile(r, args)
 			}
@@ -196,6 +234,14 @@ func TestAttentionHopperCompiled(t *testing.T) {
 			op: graph.Attention{Scale: 0.088}},
 		{name: "causal d64", d: graph.F16, b: 2, h: 16, group: 1, queries: 8192, keys: 8192, depth: 64, width: 64,
 			op: graph.Attention{Scale: 0.125, Causal: true}},
+		{name: "mask d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
+			op: graph.Attention{Scale: 0.088, HasMask: true, HasLengths: true}, mask: []int{4096, 4096}},
+		{name: "dropout d64", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
+			op: graph.Attention{Scale: 0.125, Causal: true, Dropout: 0.1}},
+		{name: "mask and dropout d64", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
+			op: graph.Attention{Scale: 0.125, HasMask: true, Dropout: 0.1}, mask: []int{4, 1, 4096, 4096}},
+		{name: "dropout d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
+			op: graph.Attention{Scale: 0.088, Dropout: 0.1}},
 	} {
 		forward, backward := c.fusions(t)
 		for i, f := range []hopperFusion{forward, backward} {
@@ -255,15 +301,20 @@ struct Problem {
   typedef float Out;
   static constexpr int BATCH = 1, HEADS = 4, GROUP = 2;
   static constexpr int QUERIES = 65, KEYS = 150, DEPTH = 96, WIDTH = 80;
-  static constexpr bool CAUSAL = true;
+  static constexpr bool CAUSAL = true, TAIL = false;
   static constexpr float SCALE = 0.100000001f;
   static constexpr int WINDOW = 0, WARPGROUPS = 2, KEY_TILE = 128, STAGES = 2, TOGETHER = 4;
   static constexpr i64 OUT_BATCH = 0, OUT_HEAD = 80, OUT_ROW = 320;
   static constexpr i64 LSE_BATCH = 0, LSE_HEAD = 65, LSE_ROW = 1;
+  static constexpr bool MASKED = false, ADDED = false, DROPPED = false, LENGTHS = false;
+  static constexpr float KEEP = 1.0f;
+  static constexpr int KEY_WORDS = 12, QUERY_WORDS = 4;
+  typedef float Mask;
 };
 
 KERNEL(attention, 384, 1) {
-  attention_hopper<Problem>(&p.q, &p.k, &p.v, p.counter, p.r0, p.r1);
+  attention_hopper<Problem>(&p.q, &p.k, &p.v, p.counter, p.r0, p.r1,
+    AttentionMasks<Problem::Mask>{});
 }
  0 0 0 4
 attention 4 384 206968 0
@@ -296,7 +347,7 @@ struct Problem {
   typedef bf16 Out;
   static constexpr int BATCH = 1, HEADS = 4, GROUP = 2;
   static constexpr int QUERIES = 65, KEYS = 150, DEPTH = 96, WIDTH = 80;
-  static constexpr bool CAUSAL = true;
+  static constexpr bool CAUSAL = true, TAIL = false;
   static constexpr float SCALE = 0.100000001f;
   static constexpr int WINDOW = 0, WARPGROUPS = 2, KEY_TILE = 96, STAGES = 2, TOGETHER = 4;
   static constexpr int QUERY_TILE = 64, QUERY_STAGES = 3, PADDED = 128;
@@ -307,16 +358,22 @@ struct Problem {
   static constexpr i64 DQ_BATCH = 0, DQ_HEAD = 96, DQ_ROW = 384;
   static constexpr i64 DK_BATCH = 0, DK_HEAD = 14400, DK_ROW = 96;
   static constexpr i64 DV_BATCH = 0, DV_HEAD = 12000, DV_ROW = 80;
+  static constexpr bool MASKED = false, ADDED = false, DROPPED = false, LENGTHS = false;
+  static constexpr float KEEP = 1.0f;
+  static constexpr int KEY_WORDS = 12, QUERY_WORDS = 4;
+  typedef float Mask;
 };
 
 KERNEL(rows, 256, 1) {
   attention_grad_rows<Problem>(p.a3, p.a4, p.a5, p.a6, (bf16 *)nullptr, p.base, p.delta);
 }
 KERNEL(keys, 384, 1) {
-  attention_grad_keys<Problem>(&p.q_keys, &p.k_keys, &p.v_keys, &p.dout_keys, p.base, p.delta, p.r1, p.r2);
+  attention_grad_keys<Problem>(&p.q_keys, &p.k_keys, &p.v_keys, &p.dout_keys, p.base, p.delta, p.r1, p.r2,
+    AttentionMasks<Problem::Mask>{});
 }
 KERNEL(queries, 384, 1) {
-  attention_grad_queries<Problem>(&p.q_queries, &p.k_queries, &p.v_queries, &p.dout_queries, p.base, p.delta, p.r0);
+  attention_grad_queries<Problem>(&p.q_queries, &p.k_queries, &p.v_queries, &p.dout_queries, p.base, p.delta, p.r0,
+    AttentionMasks<Problem::Mask>{});
 }
 rows 32 256 0 0
 keys 4 384 165432 0

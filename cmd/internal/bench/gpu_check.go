@@ -187,9 +187,12 @@ func (c attentionCase) checkForward(v *gpuValues, d graph.DType) error {
 	scale := c.op().Scale
 	return each(samples(c.batch*c.heads*c.seq), func(row int) error {
 		head := row / c.seq * c.seq // the first key's row
-		p := make([]float64, c.keys(row%c.seq))
+		p := make([]float64, c.seq)
 		top := math.Inf(-1)
 		for j := range p {
+			if p[j] = math.Inf(-1); !c.attends(v, row, j) {
+				continue
+			}
 			p[j], _ = dotRows(q, row, k, head+j, c.dim)
 			p[j] *= scale
 			top = max(top, p[j])
@@ -207,7 +210,7 @@ func (c attentionCase) checkForward(v *gpuValues, d graph.DType) error {
 		for i := range c.dim {
 			y, terms := 0.0, 0.0
 			for j := range p {
-				t := p[j] / sum * val.Float((head+j)*c.dim+i)
+				t := p[j] / sum * c.kept(v, row, j) * val.Float((head+j)*c.dim+i)
 				y += t
 				terms += math.Abs(t)
 			}
@@ -219,24 +222,40 @@ func (c attentionCase) checkForward(v *gpuValues, d graph.DType) error {
 	})
 }
 
-// keys is how many keys query i attends.
-func (c attentionCase) keys(i int) int {
-	if c.causal {
-		return i + 1
+// attends reports whether a row of all heads' queries attends to key j of its head.
+func (c attentionCase) attends(v *gpuValues, row, j int) bool {
+	at := row % c.seq
+	switch {
+	case c.causal && j > at:
+		return false
+	case c.with == withMask:
+		return v.in["mask"].Int(at*c.seq+j) != 0
+	case c.with == withLengths:
+		return int64(j) < v.in["lengths"].Int(row/(c.heads*c.seq))
 	}
-	return c.seq
+	return true
+}
+
+// kept is what dropout multiplies a weight by.
+func (c attentionCase) kept(v *gpuValues, row, j int) float64 {
+	p := c.op().Dropout
+	if p > 0 && !graph.DropoutKeep(uint64(v.in["seed"].Int(0)), uint64(row*c.seq+j), p) {
+		return 0
+	}
+	return 1 / (1 - p)
 }
 
 // checkBackward compares rows of the gradients with the formula, for the out and lse that were given.
 func (c attentionCase) checkBackward(v *gpuValues) error {
 	q, k, val, out, lse, dout := v.in["q"], v.in["k"], v.in["v"], v.in["out"], v.in["lse"], v.in["dout"]
 	scale, eps := c.op().Scale, halfError(graph.BF16)
-	// pair is the probability of query i and key j, the gradient of their score, and how large its terms are.
-	pair := func(i, j int, delta float64) (p, ds, size float64) {
+	// pair is the weight of query i and key j after dropout, the gradient of their score, and how large its terms are.
+	pair := func(i, j int, delta float64) (w, ds, size float64) {
 		s, _ := dotRows(q, i, k, j, c.dim)
-		p = math.Exp(s*scale - lse.Float(i))
+		p, kept := math.Exp(s*scale-lse.Float(i)), c.kept(v, i, j%c.seq)
 		dp, _ := dotRows(dout, i, val, j, c.dim)
-		return p, p * (dp - delta), p * (math.Abs(dp) + math.Abs(delta))
+		dp *= kept
+		return p * kept, p * (dp - delta), p * (math.Abs(dp) + math.Abs(delta))
 	}
 	compare := func(name string, row int, sum, terms []float64) error {
 		for i := range sum {
@@ -259,18 +278,21 @@ func (c attentionCase) checkBackward(v *gpuValues) error {
 		dk, dkTerms := make([]float64, c.dim), make([]float64, c.dim)
 		dv, dvTerms := make([]float64, c.dim), make([]float64, c.dim)
 		delta, _ := dotRows(dout, row, out, row, c.dim)
-		for j := range c.keys(at) {
+		for j := range c.seq {
+			if !c.attends(v, row, j) {
+				continue
+			}
 			_, ds, size := pair(row, head+j, delta)
 			add(dq, dqTerms, scale*ds, scale*size, k, head+j)
 		}
 		for i := range c.seq {
-			if at >= c.keys(i) {
+			if !c.attends(v, head+i, at) {
 				continue
 			}
 			delta, _ := dotRows(dout, head+i, out, head+i, c.dim)
-			p, ds, size := pair(head+i, row, delta)
+			w, ds, size := pair(head+i, row, delta)
 			add(dk, dkTerms, scale*ds, scale*size, q, head+i)
-			add(dv, dvTerms, p, p, dout, head+i)
+			add(dv, dvTerms, w, w, dout, head+i)
 		}
 		if err := compare("dq", row, dq, dqTerms); err != nil {
 			return err

@@ -55,11 +55,14 @@ type groupLine struct {
 // groupWorks are the works for n participants.
 func groupWorks(n int, small bool) []*groupWork {
 	cases := []trainingCase{{12, 768, 12, 8, 1024}, {24, 1024, 16, 8, 1024}}
-	layer := layerCase{tokens: 8192, heads: 32, kvHeads: 8, head: 128, width: 4096, hidden: 14336}
+	layers := []layerCase{ // of Llama 3 8B and 70B
+		{tokens: 8192, heads: 32, kvHeads: 8, head: 128, width: 4096, hidden: 14336},
+		{tokens: 8192, heads: 64, kvHeads: 8, head: 128, width: 8192, hidden: 28672},
+	}
 	mixture := mixtureCase{16384, 2048, 1408, 64, 6}
 	if small {
 		cases = []trainingCase{{2, 16, 2, 1, 8}}
-		layer = layerCase{tokens: 16, heads: 4, kvHeads: 2, head: 8, width: 32, hidden: 48}
+		layers = []layerCase{{tokens: 16, heads: 4, kvHeads: 2, head: 8, width: 32, hidden: 48}}
 		mixture = mixtureCase{64, 16, 24, 4, 2}
 	}
 	var list []*groupWork
@@ -70,7 +73,10 @@ func groupWorks(n int, small bool) []*groupWork {
 			weak: true}
 		list = append(list, w)
 	}
-	return append(list, layer.work(), mixture.expertWork())
+	for _, c := range layers {
+		list = append(list, c.work())
+	}
+	return append(list, mixture.expertWork())
 }
 
 // expertWork has the experts and the tokens split. What comes out of each token is one number, for the sake of the comparison:

@@ -165,21 +165,31 @@ func linearWork(s size, p fusec.Precision, bare bool) *gpuWork {
 type attentionCase struct {
 	batch, heads, seq, dim int
 	causal                 bool
+	with                   string // withMask, withLengths, withDropout or nothing
 }
+
+// What an attention has beside position: a mask of Booleans for all heads, of which one in ten is false; lengths, 3/4 of the
+// keys for each odd sequence; dropout of one weight in ten.
+const withMask, withLengths, withDropout = "mask", "lengths", "dropout"
 
 // attentionWorks are attentions forward and backward in bf16, and forward in f32 where the scores' arithmetic is not
 // too much for it.
 func attentionWorks(small bool) []*gpuWork {
-	cases := []attentionCase{{4, 16, 4096, 128, true}, {4, 16, 4096, 128, false}, {2, 16, 8192, 64, true},
-		{1, 16, 16384, 128, true}, {1, 8, 1024, 64, true}}
+	cases := []attentionCase{{4, 16, 4096, 128, true, ""}, {4, 16, 4096, 128, false, ""}, {2, 16, 8192, 64, true, ""},
+		{1, 16, 16384, 128, true, ""}, {1, 8, 1024, 64, true, ""}}
+	masked := attentionCase{4, 16, 4096, 128, false, ""}
 	if small {
-		cases = []attentionCase{{1, 2, 20, 16, true}, {2, 1, 20, 16, false}}
+		cases = []attentionCase{{1, 2, 20, 16, true, ""}, {2, 1, 20, 16, false, ""}}
+		masked = attentionCase{2, 2, 66, 16, false, ""}
+	}
+	for _, masked.with = range []string{withMask, withLengths, withDropout} {
+		cases = append(cases, masked)
 	}
 	var list []*gpuWork
 	for _, c := range cases {
 		forward := c.forward(graph.BF16)
 		list = append(list, forward, c.backward(forward))
-		if c.seq <= 8192 {
+		if c.seq <= 8192 && c.with == "" {
 			list = append(list, c.forward(graph.F32))
 		}
 	}
@@ -187,7 +197,47 @@ func attentionWorks(small bool) []*gpuWork {
 }
 
 func (c attentionCase) op() graph.Attention {
-	return graph.Attention{Scale: 1 / math.Sqrt(float64(c.dim)), Causal: c.causal}
+	op := graph.Attention{Scale: 1 / math.Sqrt(float64(c.dim)), Causal: c.causal}
+	switch c.with {
+	case withMask:
+		op.HasMask = true
+	case withLengths:
+		op.HasLengths = true
+	case withDropout:
+		op.Dropout = 0.1
+	}
+	return op
+}
+
+// operands are q, k and v and what the attention has beside them.
+func (c attentionCase) operands(b *graph.Builder, d graph.DType) []*graph.Node {
+	list := c.inputs(b, d, "q", "k", "v")
+	switch c.with {
+	case withMask:
+		list = append(list, b.Input("mask", graph.TypeOf(graph.Bool, c.seq, c.seq)))
+	case withLengths:
+		list = append(list, b.Input("lengths", graph.TypeOf(graph.I64, c.batch)))
+	case withDropout:
+		list = append(list, b.Input("seed", graph.TypeOf(graph.I64)))
+	}
+	return list
+}
+
+// fill are the operands that are not random.
+func (c attentionCase) fill() map[string]func(*graph.Tensor) {
+	return map[string]func(*graph.Tensor){
+		"mask": func(t *graph.Tensor) {
+			for i := range t.Type.Shape.Elems() {
+				t.SetInt(i, int64(min(i%10, 1)))
+			}
+		},
+		"lengths": func(t *graph.Tensor) {
+			for i := range c.batch {
+				t.SetInt(i, int64(c.seq-i%2*c.seq/4))
+			}
+		},
+		"seed": func(t *graph.Tensor) { t.SetInt(0, 90) },
+	}
 }
 
 func (c attentionCase) inputs(b *graph.Builder, d graph.DType, names ...string) (list []*graph.Node) {
@@ -204,8 +254,11 @@ func (c attentionCase) work(d graph.DType, pass string, flops float64) *gpuWork 
 		name += " causal"
 		flops /= 2
 	}
+	if c.with != "" {
+		name += " " + c.with
+	}
 	flops *= float64(c.batch) * float64(c.heads) * float64(c.seq) * float64(c.seq) * float64(c.dim)
-	w := &gpuWork{name: name + " " + pass, work: flops, unit: teraFLOPs}
+	w := &gpuWork{name: name + " " + pass, work: flops, unit: teraFLOPs, fill: c.fill()}
 	if d == graph.BF16 {
 		w.precision = fusec.BF16 // so that results are written in 16 bits
 	}
@@ -215,7 +268,7 @@ func (c attentionCase) work(d graph.DType, pass string, flops float64) *gpuWork 
 func (c attentionCase) forward(d graph.DType) *gpuWork {
 	w := c.work(d, "fwd", 4)
 	w.build = func(b *graph.Builder) {
-		n := b.Add(c.op(), c.inputs(b, d, "q", "k", "v")...)
+		n := b.Add(c.op(), c.operands(b, d)...)
 		b.Output("out", b.CastTo(d, n))
 		b.Output("lse", b.Add(graph.Result{Index: 1}, n))
 	}
@@ -228,7 +281,7 @@ func (c attentionCase) backward(forward *gpuWork) *gpuWork {
 	w := c.work(d, "bwd", 10)
 	w.before = forward
 	w.build = func(b *graph.Builder) {
-		args := c.inputs(b, d, "q", "k", "v", "out")
+		args := append(c.operands(b, d), c.inputs(b, d, "out")...)
 		args = append(args, b.Input("lse", graph.TypeOf(graph.F32, c.batch, c.heads, c.seq)))
 		n := b.Add(graph.AttentionGrad{Attention: c.op()}, append(args, c.inputs(b, d, "dout")...)...)
 		b.Output("dq", b.CastTo(d, n))

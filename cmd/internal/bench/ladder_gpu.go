@@ -142,7 +142,7 @@ func (b *bencher) attentionLadderGPU(e *cli.Env) (*outcome, error) {
 	}
 	var list []gpuVariant
 	for _, seq := range a.seqs {
-		c := attentionCase{1, a.heads, seq, a.dim, a.causal}
+		c := attentionCase{1, a.heads, seq, a.dim, a.causal, ""}
 		for i, r := range ladders.CUDAAttention {
 			of := ladders.AttentionTypes
 			if i == len(ladders.CUDAAttention)-1 {

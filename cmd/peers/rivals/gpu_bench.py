@@ -230,12 +230,15 @@ def attention():
              (1, 8, 1024, 64, True)]
     backends = [("FlashAttention-2", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION),
                 ("naive", SDPBackend.MATH)]
-    for batch, heads, seq, dim, causal in cases:
+    mask = torch.rand(4096, 4096, device="cuda") < 0.9
+    cases = [(*c, "", {}) for c in cases] + [(4, 16, 4096, 128, False, " mask", {"attn_mask": mask}),
+                                             (4, 16, 4096, 128, False, " dropout", {"dropout_p": 0.1})]
+    for batch, heads, seq, dim, causal, suffix, options in cases:
         q, k, v = (normal(batch, heads, seq, dim, dtype=torch.bfloat16).requires_grad_() for _ in "qkv")
         dout = normal(batch, heads, seq, dim, dtype=torch.bfloat16)
         flops = 4.0 * batch * heads * seq * seq * dim / (2 if causal else 1)
-        name = f"b{batch}h{heads}s{seq}d{dim}" + (" causal" if causal else "")
-        if fusec:
+        name = f"b{batch}h{heads}s{seq}d{dim}" + (" causal" if causal else "") + suffix
+        if fusec and not suffix:
 
             def ours():
                 return fusec.torch.attention(q, k, v, causal=causal)
@@ -257,7 +260,7 @@ def attention():
 
             def attend():
                 with sdpa_kernel(backend):
-                    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+                    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, **options)
 
             def forward():
                 with torch.no_grad():
@@ -269,7 +272,7 @@ def attention():
 
             figure(f"attention bf16 {name} fwd", peer, lambda: forward, flops)
             figure(f"attention bf16 {name} bwd", peer, backward, 2.5 * flops)
-        if seq <= 8192:
+        if seq <= 8192 and not suffix:
             wide = [x.detach().float() for x in (q, k, v)]
 
             def efficient():

@@ -50,36 +50,50 @@ DEVICE void attention_grad_rows(const typename P::Out *out, const float *lse, co
   delta[i] = -sum;
 }
 
+// Halves of one of the thread's two rows whose bit is 0 become 0; see pack_operand.
+template <int R, int N> DEVICE void keep_packed(u32 (&a)[R], int h, const u32 (&bits)[N]) {
+#pragma unroll
+  for (int i = 0; i < R; i += 2) {
+    const u32 word = bits[i / 8] >> 2 * (threadIdx.x % 4) + 4 * i % 32;
+    a[i + h] &= (word & 1 ? 0xFFFFu : 0) | (word & 2 ? 0xFFFF0000u : 0);
+  }
+}
+
 constexpr int KEY_GROUPS = 2;  // warpgroups of 64 keys in a block of attention_grad_keys
 
 // A tile of keys, and the tiles of queries that attend to some of its keys.
 template <class P> struct KeyTile {
   static constexpr int ROWS = 64 * KEY_GROUPS;
   static constexpr int TILES = (P::KEYS + ROWS - 1) / ROWS, HEADS = P::BATCH * P::HEADS / P::GROUP, ALL = TILES * HEADS;
-  static constexpr int SHIFT = P::KEYS - P::QUERIES;
   int head, row, first, end;
+  int valid;  // keys that count
 
+  DEVICE int shift() const { return (P::TAIL ? valid : P::KEYS) - P::QUERIES; }
   // The queries [lo, hi) attend to key j.
-  static DEVICE int lo(int j) {
-    if (P::CAUSAL) return j - SHIFT;
-    return P::WINDOW > 0 ? j - SHIFT - P::WINDOW + 1 : 0;
+  DEVICE int lo(int j) const {
+    if (P::CAUSAL) return j - shift();
+    return P::WINDOW > 0 ? j - shift() - P::WINDOW + 1 : 0;
   }
-  static DEVICE int hi(int j) { return P::WINDOW > 0 ? least(P::QUERIES, j - SHIFT + P::WINDOW) : P::QUERIES; }
+  DEVICE int hi(int j) const {
+    if (P::LENGTHS && j >= valid) return 0;
+    return P::WINDOW > 0 ? least(P::QUERIES, j - shift() + P::WINDOW) : P::QUERIES;
+  }
 
-  DEVICE KeyTile(int i) {
+  template <class M> DEVICE KeyTile(int i, const M &masks) {
     constexpr int together = P::TOGETHER / P::GROUP > 0 ? P::TOGETHER / P::GROUP : 1;
     const int group = i / (together * TILES), rest = i % (together * TILES);
     const int size = least(together, HEADS - group * together);
     head = group * together + rest % size;
     row = rest / size * ROWS;
-    const int bottom = lo(row), top = hi(least(row + ROWS, P::KEYS) - 1);
+    valid = keys_of<P>(masks, head / (P::HEADS / P::GROUP));
+    const int bottom = lo(row), top = !P::LENGTHS || row < valid ? hi(least(row + ROWS, valid) - 1) : 0;
     first = bottom > 0 ? bottom / P::QUERY_TILE : 0;
     end = top > 0 ? (top + P::QUERY_TILE - 1) / P::QUERY_TILE : 0;
     if (end < first) end = first;
   }
   // Whether some query of tile m, possibly beyond the last, does not attend to some key.
   DEVICE bool masked(int m) const {
-    return m * P::QUERY_TILE < lo(row + ROWS - 1) || (m + 1) * P::QUERY_TILE > hi(row);
+    return m * P::QUERY_TILE < lo(row + ROWS - 1) || (m + 1) * P::QUERY_TILE > hi(row) || P::LENGTHS && row + ROWS > valid;
   }
 };
 
@@ -116,14 +130,15 @@ template <int DEPTH, int WIDTH, int STAY, int PASS, int STAGES> struct GradShare
 // attention_grad_keys is the whole entry for dk and dv, of 128·(KEY_GROUPS + 1) threads: block i has key tile i.
 template <class P, class DK, class DV>
 DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const TensorMap *v, const TensorMap *dout,
-                                const float *base, const float *delta, DK *dk, DV *dv) {
+                                const float *base, const float *delta, DK *dk, DV *dv,
+                                const AttentionMasks<typename P::Mask> &masks) {
   typedef typename P::T T;
   constexpr int M = P::QUERY_TILE, ROWS = 64 * KEY_GROUPS;
   typedef GradShared<P::DEPTH, P::WIDTH, ROWS, M, P::QUERY_STAGES> Shared;
   SHARED;
   const Shared sh{shared};
   sh.init(128 * KEY_GROUPS);  // every lane reads base and delta, so every lane releases them
-  const KeyTile<P> t(blockIdx.x);
+  const KeyTile<P> t(blockIdx.x, masks);
   constexpr int kv_heads = P::HEADS / P::GROUP;
   const int batch = t.head / kv_heads, kv = t.head % kv_heads;
   Stage<P::QUERY_STAGES> st;
@@ -157,6 +172,14 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
   u32 prob[M / 4], ds[M / 4];
   int before = -1;  // the stage whose buffers a product may still read
   if (t.first < t.end) barrier_wait(sh.stay(), 0);
+  if constexpr (P::LENGTHS) {
+    if (t.first < t.end && t.row + ROWS > t.valid) {
+      clear_rows<ROWS, Shared::DEEP, 128 * KEY_GROUPS>(sh.deep(), t.valid - t.row);
+      clear_rows<ROWS, Shared::WIDE, 128 * KEY_GROUPS>(sh.wide(), t.valid - t.row);
+      shared_fence();
+      named_sync(1, 128 * KEY_GROUPS);
+    }
+  }
   for (int head = 0; head < P::GROUP; head++) {
     for (int m = t.first; m < t.end; m++) {
       float s[M / 2], d[M / 2];
@@ -166,8 +189,8 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
       for (int i = 0; i < M / 2; i += 2) {
         s[i] = base[i / 4 * 8];
         s[i + 1] = base[i / 4 * 8 + 1];
-        d[i] = delta[i / 4 * 8];
-        d[i + 1] = delta[i / 4 * 8 + 1];
+        d[i] = P::DROPPED ? 0 : delta[i / 4 * 8];
+        d[i + 1] = P::DROPPED ? 0 : delta[i / 4 * 8 + 1];
       }
       pin(s);
       pin(d);
@@ -176,6 +199,14 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
       wgmma_commit();
       multiply_rows<T, P::WIDTH, M, ROWS, M>(d, wide, sh.wide(st.at), true);
       wgmma_commit();
+      u32 bits[2][M / 32];  // of the mask, and then of dropout
+      const auto load_columns = [&](const u32 *columns, i64 set) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          load_bits(bits[h], columns + (set * P::KEYS + least(row + 8 * h, P::KEYS - 1)) * P::QUERY_WORDS, m * M);
+        }
+      };
+      if constexpr (P::MASKED) load_columns(masks.mask_columns, batch * P::MASK_BATCH + (kv * P::GROUP + head) * P::MASK_HEAD);
       wgmma_wait<1>();
       pin(s);
       if (before >= 0) barrier_arrive(sh.free(before));
@@ -184,17 +215,38 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
 #pragma unroll
         for (int h = 0; h < 2; h++) {
           const int first = m * M + column, j = row + 8 * h;
-          mask_row(s, h, KeyTile<P>::lo(j) - first, KeyTile<P>::hi(j) - first);
+          mask_row(s, h, t.lo(j) - first, t.hi(j) - first);
+        }
+      }
+      if constexpr (P::MASKED) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          // A row whose log-sum-exp is not a number has no weights that are.
+          keep_bits(s, h, bits[h], [&](int c) { return base[c] - infinity(); });
         }
       }
 #pragma unroll
       for (int i = 0; i < M / 2; i++) s[i] = exp2_approx(s[i] * scale);
       pack_operand<T>(prob, s);
+      if constexpr (P::DROPPED) {
+        load_columns(masks.kept_columns, i64(batch) * P::HEADS + kv * P::GROUP + head);
+#pragma unroll
+        for (int h = 0; h < 2; h++) keep_packed(prob, h, bits[h]);
+      }
       wgmma_fence();
       multiply_columns<T, M, Shared::WIDE>(gv, prob, sh.wide(st.at));
       wgmma_commit();
       wgmma_wait<1>();
       pin(d);
+      if constexpr (P::DROPPED) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) keep_bits(d, h, bits[h], [](int) { return 0.0f; });
+#pragma unroll
+        for (int i = 0; i < M / 2; i += 2) {
+          d[i] = d[i] * P::KEEP + delta[i / 4 * 8];
+          d[i + 1] = d[i + 1] * P::KEEP + delta[i / 4 * 8 + 1];
+        }
+      }
 #pragma unroll
       for (int i = 0; i < M / 2; i++) d[i] *= s[i];
       pack_operand<T>(ds, d);
@@ -221,7 +273,7 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
   }
   if (dv) {
     store_rows<P::WIDTH>(dv + i64(P::DV_BATCH) * batch + i64(P::DV_HEAD) * kv + i64(P::DV_ROW) * top, P::DV_ROW,
-                         P::KEYS - top, staged + staged_k, gv, 1.0f, 1.0f);
+                         P::KEYS - top, staged + staged_k, gv, P::KEEP, P::KEEP);
   }
   bulk_read_wait();
 }
@@ -229,14 +281,15 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
 // attention_grad_queries is the whole entry for dq, of 128·(WARPGROUPS + 1) threads: block i has query tile i.
 template <class P, class DQ>
 DEVICE void attention_grad_queries(const TensorMap *q, const TensorMap *k, const TensorMap *v, const TensorMap *dout,
-                                   const float *base, const float *delta, DQ *dq) {
+                                   const float *base, const float *delta, DQ *dq,
+                                   const AttentionMasks<typename P::Mask> &masks) {
   typedef typename P::T T;
   constexpr int N = P::KEY_TILE, ROWS = 64 * P::WARPGROUPS;
   typedef GradShared<P::DEPTH, P::WIDTH, ROWS, N, P::STAGES> Shared;
   SHARED;
   const Shared sh{shared};
   sh.init(4 * P::WARPGROUPS);
-  const AttentionTile<P> t(blockIdx.x);
+  const AttentionTile<P> t(blockIdx.x, masks);
   const int batch = t.head / P::HEADS, head = t.head % P::HEADS;
   Stage<P::STAGES> st;
   if (threadIdx.x < 128) {
@@ -276,6 +329,12 @@ DEVICE void attention_grad_queries(const TensorMap *q, const TensorMap *k, const
   for (int n = t.first; n < t.end; n++) {
     float s[N / 2], d[N / 2];
     barrier_wait(sh.full(st.at), st.parity);
+    if (P::LENGTHS && (n + 1) * N > t.valid) {
+      clear_rows<N, Shared::DEEP, 128 * P::WARPGROUPS>(sh.deep(st.at), t.valid - n * N);
+      clear_rows<N, Shared::WIDE, 128 * P::WARPGROUPS>(sh.wide(st.at), t.valid - n * N);
+      shared_fence();
+      named_sync(1, 128 * P::WARPGROUPS);
+    }
     pin(s);
     pin(d);
     wgmma_fence();
@@ -283,17 +342,28 @@ DEVICE void attention_grad_queries(const TensorMap *q, const TensorMap *k, const
     wgmma_commit();
     multiply_rows<T, P::WIDTH, N, ROWS, N>(d, wide, sh.wide(st.at));
     wgmma_commit();
+    u32 bits[2][N / 32];
+    if constexpr (P::MASKED) load_row_bits<P, false>(bits, masks, t.head, row, n * N);
     wgmma_wait<1>();
     pin(s);
     if (before >= 0 && lane == 0) barrier_arrive(sh.free(before));
     before = st.at;
-    if (t.masked(n)) mask_scores<P>(s, row, n * N + column);
+    if (t.masked(n)) mask_scores<P>(s, t, row, n * N + column);
+    if constexpr (P::MASKED) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) keep_bits(s, h, bits[h], [](int) { return -infinity(); });
+    }
+    if constexpr (P::DROPPED) load_row_bits<P, true>(bits, masks, t.head, row, n * N);
 #pragma unroll
     for (int i = 0; i < N / 2; i++) s[i] = exp2_approx(s[i] * scale + top[i / 2 % 2]);
     wgmma_wait<0>();
     pin(d);
+    if constexpr (P::DROPPED) {
 #pragma unroll
-    for (int i = 0; i < N / 2; i++) d[i] = s[i] * (d[i] + sub[i / 2 % 2]);
+      for (int h = 0; h < 2; h++) keep_bits(d, h, bits[h], [](int) { return 0.0f; });
+    }
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) d[i] = s[i] * (d[i] * P::KEEP + sub[i / 2 % 2]);
     pack_operand<T>(ds, d);
     wgmma_fence();
     multiply_columns<T, N, Shared::DEEP>(g, ds, sh.deep(st.at));

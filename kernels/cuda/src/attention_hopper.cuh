@@ -13,9 +13,37 @@
 //	CAUSAL, WINDOW, SCALE        as in graph.Attention; the scale is above 0
 //	WARPGROUPS, KEY_TILE, STAGES
 //	TOGETHER                     heads of queries whose tiles run at similar times, so that their keys stay in L2
+//	MASKED, DROPPED              whether there are bits of a mask and of dropout: src/attention_bits.cuh
+//	MASK_BATCH, MASK_HEAD        of a mask: how many sets of bits a batch and a head are from the next
+//	ADDED                        whether there is a mask of numbers, with ADD_BATCH, ADD_HEAD, ADD_ROW and ADD_ALIGN
+//	LENGTHS, TAIL, KEEP          as in src/attention.cuh; length(lengths, batch)
 //	OUT_BATCH, OUT_HEAD, OUT_ROW, LSE_BATCH, LSE_HEAD, LSE_ROW    strides, in elements; the columns are side by side
 
 DEVICE float infinity() { return bits_to_float(0x7f800000u); }
+
+// What masks an attention beside position. What the problem does not have is null.
+template <class Mask> struct AttentionMasks {
+  const u32 *mask, *kept;                  // rows of bits
+  const u32 *mask_columns, *kept_columns;  // columns of bits
+  const Mask *added;
+  const i64 *lengths;
+};
+
+// How many keys of a batch count.
+template <class P, class M> DEVICE int keys_of(const M &masks, int batch) {
+  if constexpr (P::LENGTHS) {
+    const i64 n = P::length(masks.lengths, batch);
+    return n < 0 ? 0 : n > P::KEYS ? P::KEYS : int(n);
+  } else {
+    return P::KEYS;
+  }
+}
+
+// The bits of a line, a query or a key, from number `from` on, a multiple of 32.
+template <int N> DEVICE void load_bits(u32 (&bits)[N], const u32 *line, int from) {
+#pragma unroll
+  for (int i = 0; i < N; i++) bits[i] = line[from / 32 + i];
+}
 
 // AttentionTile describes a tile for both kinds of warps.
 template <class P> struct AttentionTile {
@@ -23,23 +51,26 @@ template <class P> struct AttentionTile {
   static constexpr int TILES = (P::QUERIES + ROWS - 1) / ROWS;  // of a head
   static constexpr int HEADS = P::BATCH * P::HEADS;
   static constexpr int ALL = TILES * HEADS;
-  static constexpr int SHIFT = P::KEYS - P::QUERIES;  // query i is at the position of key i + SHIFT
 
   int head, row, first, end;  // head of all batches, first query, tiles of keys
+  int valid;                  // keys that count
 
+  // Query i is at the position of key i + shift.
+  DEVICE int shift() const { return (P::TAIL ? valid : P::KEYS) - P::QUERIES; }
   // Row i attends to the keys [lo, hi).
-  static DEVICE int hi(int i) {
-    if (P::CAUSAL) return least(P::KEYS, i + SHIFT + 1);
-    return P::WINDOW > 0 ? least(P::KEYS, i + SHIFT + P::WINDOW) : P::KEYS;
+  DEVICE int hi(int i) const {
+    if (P::CAUSAL) return least(valid, i + shift() + 1);
+    return P::WINDOW > 0 ? least(valid, i + shift() + P::WINDOW) : valid;
   }
-  static DEVICE int lo(int i) { return P::WINDOW > 0 ? i + SHIFT - P::WINDOW + 1 : 0; }
+  DEVICE int lo(int i) const { return P::WINDOW > 0 ? i + shift() - P::WINDOW + 1 : 0; }
 
   // Tile number i of ALL. The tiles of a group of heads are consecutive, those with the most keys first.
-  DEVICE AttentionTile(int i) {
+  template <class M> DEVICE AttentionTile(int i, const M &masks) {
     const int group = i / (P::TOGETHER * TILES), rest = i % (P::TOGETHER * TILES);
     const int size = least(P::TOGETHER, HEADS - group * P::TOGETHER);
     head = group * P::TOGETHER + rest % size;
     row = (TILES - 1 - rest / size) * ROWS;
+    valid = keys_of<P>(masks, head / P::HEADS);
     const int top = hi(least(row + ROWS, P::QUERIES) - 1), bottom = lo(row);
     first = bottom > 0 ? bottom / P::KEY_TILE : 0;
     end = top > 0 ? (top + P::KEY_TILE - 1) / P::KEY_TILE : 0;
@@ -105,7 +136,8 @@ DEVICE void load_rows(u8 *to, const TensorMap *map, u64 *bar, int row, int head,
 
 // The producer takes tiles from a counter in device memory, which starts at 0, and passes them to the consumers.
 template <class P>
-DEVICE void attention_produce(const TensorMap *q, const TensorMap *k, const TensorMap *v, int *counter) {
+DEVICE void attention_produce(const TensorMap *q, const TensorMap *k, const TensorMap *v, int *counter,
+                              const AttentionMasks<typename P::Mask> &masks) {
   typedef AttentionShared<P> Shared;
   SHARED;
   const Shared s{shared};
@@ -119,7 +151,7 @@ DEVICE void attention_produce(const TensorMap *q, const TensorMap *k, const Tens
     next.next();
     if (i >= AttentionTile<P>::ALL) break;
     after = gridDim.x + atomicAdd(counter, 1);
-    const AttentionTile<P> t(i);
+    const AttentionTile<P> t(i, masks);
     if (t.first == t.end) continue;
     const int batch = t.head / P::HEADS, head = t.head % P::HEADS, kv = head / P::GROUP;
     for (int n = t.end - 1; n >= t.first; n--) {
@@ -193,11 +225,67 @@ template <int R> DEVICE void mask_row(float (&s)[R], int h, int lo, int hi) {
   }
 }
 // The same for both rows of queries; key is that of the thread's first column.
-template <class P, int R> DEVICE void mask_scores(float (&s)[R], int row, int key) {
-  typedef AttentionTile<P> Tile;
+template <class P, int R> DEVICE void mask_scores(float (&s)[R], const AttentionTile<P> &t, int row, int key) {
+#pragma unroll
+  for (int h = 0; h < 2; h++) mask_row(s, h, P::WINDOW > 0 ? t.lo(row + 8 * h) - key : 0, t.hi(row + 8 * h) - key);
+}
+
+// Numbers of one of the thread's two rows whose bit is 0 become other(c), c columns from the thread's first.
+template <int R, int N, class F> DEVICE void keep_bits(float (&s)[R], int h, const u32 (&bits)[N], F other) {
+  u32 all = bits[0];
+#pragma unroll
+  for (int i = 1; i < N; i++) all &= bits[i];
+  if (__all_sync(~0u, all == ~0u)) return;
+#pragma unroll
+  for (int i = 0; i < R; i += 4) {
+    const u32 word = bits[i / 16] >> 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      const int c = 2 * i + e;
+      if (!(word >> c % 32 & 1)) s[i + 2 * h + e] = other(c);
+    }
+  }
+}
+
+// Bits of a thread's two rows of queries for the N keys of a tile: of dropout if DROP, else of a mask.
+template <class P, bool DROP, class M, int N>
+DEVICE void load_row_bits(u32 (&bits)[2][N], const M &masks, int head, int row, int key) {
+  i64 set = head;
+  if constexpr (!DROP) set = head / P::HEADS * P::MASK_BATCH + head % P::HEADS * P::MASK_HEAD;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
-    mask_row(s, h, P::WINDOW > 0 ? Tile::lo(row + 8 * h) - key : 0, Tile::hi(row + 8 * h) - key);
+    load_bits(bits[h], (DROP ? masks.kept : masks.mask) + (set * P::QUERIES + least(row + 8 * h, P::QUERIES - 1)) * P::KEY_WORDS,
+              key);
+  }
+}
+
+// Adds a mask of numbers to scores that the scale still multiplies; key is that of the thread's first column.
+template <class P, int R, class M> DEVICE void add_mask(float (&s)[R], const M &masks, int head, int row, int key) {
+  const auto *added = masks.added + i64(P::ADD_BATCH) * (head / P::HEADS) + i64(P::ADD_HEAD) * (head % P::HEADS);
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const auto *line = added + i64(P::ADD_ROW) * least(row + 8 * h, P::QUERIES - 1);
+#pragma unroll
+    for (int i = 0; i < R; i += 4) {
+      const int j = key + 2 * i;
+      if (j + 1 < P::KEYS) {
+        const auto m = load<float, 2, 1, P::ADD_ALIGN>(line + j);
+        s[i + 2 * h] += m[0] * float(1 / P::SCALE);
+        s[i + 2 * h + 1] += m[1] * float(1 / P::SCALE);
+      } else if (j < P::KEYS) {
+        s[i + 2 * h] += convert<float>(line[j]) * float(1 / P::SCALE);
+      }
+    }
+  }
+}
+
+// Clears the rows from `from` on of a tile of chunks of 64 columns in shared memory: what keys that do not count have is
+// not multiplied, not even by 0. All consumers call it, and wait for each other.
+template <int ROWS, int COLUMNS, int THREADS> DEVICE void clear_rows(u8 *tile, int from) {
+  constexpr int VECTORS = ROWS * 8;  // of 16 bytes, in a chunk
+  for (int i = (from > 0 ? from : 0) * 8 + threadIdx.x - 128; i < VECTORS; i += THREADS) {
+#pragma unroll
+    for (int c = 0; c < COLUMNS / 64; c++) reinterpret_cast<uint4 *>(tile)[c * VECTORS + i] = uint4{0, 0, 0, 0};
   }
 }
 
@@ -213,8 +301,21 @@ template <class P, int R> DEVICE void softmax_step(RowState &r, float (&s)[R], f
 #pragma unroll
     for (int i = 0; i < R; i += 4) top = fmaxf(top, fmaxf(s[i + 2 * h], s[i + 2 * h + 1]));
     top = fmaxf(r.top[h], row_max(top));
-    const float base = top == -infinity() ? 0.0f : multiply_up(top, scale);  // no exponent is above 0
-    fade[h] = exp2_approx(r.top[h] * scale - base);
+    float base = top == -infinity() ? 0.0f : multiply_up(top, scale);  // no exponent is above 0
+    float before = r.top[h];
+    if constexpr (P::ADDED) {
+      // Where rounding base may change exponents by more than 1, the greatest score is subtracted first.
+      if (fabsf(base) > 0x1p24f) {
+#pragma unroll
+        for (int i = 0; i < R; i += 4) {
+          s[i + 2 * h] -= top;
+          s[i + 2 * h + 1] -= top;
+        }
+        before -= top;
+        base = 0;
+      }
+    }
+    fade[h] = exp2_approx(before * scale - base);
     r.top[h] = top;
     float sum = 0;
 #pragma unroll
@@ -257,7 +358,8 @@ DEVICE void store_rows(T *to, i64 stride, int there, u8 *staged, const float (&d
   bulk_commit();
 }
 
-template <class P> DEVICE void attention_consume(typename P::Out *out, float *lse) {
+template <class P>
+DEVICE void attention_consume(typename P::Out *out, float *lse, const AttentionMasks<typename P::Mask> &masks) {
   typedef AttentionShared<P> Shared;
   typedef typename P::T T;
   constexpr int N = P::KEY_TILE;
@@ -279,7 +381,7 @@ template <class P> DEVICE void attention_consume(typename P::Out *out, float *ls
     release(sh.next_free(next.at));
     next.next();
     if (tile >= AttentionTile<P>::ALL) break;
-    const AttentionTile<P> t(tile);
+    const AttentionTile<P> t(tile, masks);
     float o[Shared::WIDTH / 2];
 #pragma unroll
     for (int i = 0; i < Shared::WIDTH / 2; i++) o[i] = 0;
@@ -287,7 +389,23 @@ template <class P> DEVICE void attention_consume(typename P::Out *out, float *ls
     if (t.first < t.end) {
       float s[N / 2] = {}, fade[2];
       u32 prob[N / 4];
+      u32 bits[2][N / 32];
       int n = t.end - 1;
+      const auto weigh = [&] {  // makes scores weights
+        const int row = t.row + in_row, key = n * N + column;
+        if constexpr (P::ADDED) add_mask<P>(s, masks, t.head, row, key);
+        if (t.masked(n)) mask_scores<P>(s, t, row, key);
+        if constexpr (P::MASKED) {
+#pragma unroll
+          for (int h = 0; h < 2; h++) keep_bits(s, h, bits[h], [](int) { return -infinity(); });
+        }
+        if constexpr (P::MASKED && P::DROPPED) load_row_bits<P, true>(bits, masks, t.head, row, n * N);
+        softmax_step<P>(r, s, fade);
+        if constexpr (P::DROPPED) {
+#pragma unroll
+          for (int h = 0; h < 2; h++) keep_bits(s, h, bits[h], [](int) { return 0.0f; });
+        }
+      };
       barrier_wait(sh.q_full(), q_parity);
       q_parity ^= 1;
       barrier_wait(sh.k_full(ks.at), ks.parity);
@@ -295,13 +413,19 @@ template <class P> DEVICE void attention_consume(typename P::Out *out, float *ls
       wgmma_fence();
       multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q, sh.k(ks.at));
       wgmma_commit();
+      if constexpr (P::MASKED || P::DROPPED) load_row_bits<P, !P::MASKED>(bits, masks, t.head, t.row + in_row, n * N);
       wgmma_wait<0>();
       pin(s);
       release(sh.k_free(ks.at));
       ks.next();
-      if (t.masked(n)) mask_scores<P>(s, t.row + in_row, n * N + column);
-      softmax_step<P>(r, s, fade);
+      weigh();
       pack_operand<T>(prob, s);
+      if (P::LENGTHS && t.end * N > t.valid) {
+        barrier_wait(sh.v_full(vs.at), vs.parity);
+        clear_rows<N, Shared::WIDTH, 128 * P::WARPGROUPS>(sh.v(vs.at), t.valid - n * N);
+        shared_fence();
+        named_sync(1, 128 * P::WARPGROUPS);
+      }
       for (n--; n >= t.first; n--) {
         barrier_wait(sh.k_full(ks.at), ks.parity);
         pin(s);
@@ -313,12 +437,12 @@ template <class P> DEVICE void attention_consume(typename P::Out *out, float *ls
         wgmma_fence();
         multiply_columns<T, N, Shared::WIDTH>(o, prob, sh.v(vs.at));
         wgmma_commit();
+        if constexpr (P::MASKED || P::DROPPED) load_row_bits<P, !P::MASKED>(bits, masks, t.head, t.row + in_row, n * N);
         wgmma_wait<1>();
         pin(s);
         release(sh.k_free(ks.at));
         ks.next();
-        if (t.masked(n)) mask_scores<P>(s, t.row + in_row, n * N + column);
-        softmax_step<P>(r, s, fade);
+        weigh();
         wgmma_wait<0>();
         pin(o);
         release(sh.v_free(vs.at));
@@ -343,8 +467,8 @@ template <class P> DEVICE void attention_consume(typename P::Out *out, float *ls
     bulk_read_wait();  // of the last tile's
     __syncwarp();
     store_rows<P::WIDTH>(out + i64(P::OUT_BATCH) * batch + i64(P::OUT_HEAD) * head + i64(P::OUT_ROW) * top, P::OUT_ROW,
-                         P::QUERIES - top, sh.staged(4 * group + warp), o, sum[0] == 0 ? 0.0f : 1 / sum[0],
-                         sum[1] == 0 ? 0.0f : 1 / sum[1]);
+                         P::QUERIES - top, sh.staged(4 * group + warp), o, sum[0] == 0 ? 0.0f : P::KEEP / sum[0],
+                         sum[1] == 0 ? 0.0f : P::KEEP / sum[1]);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const int row = t.row + in_row + 8 * h;
@@ -360,7 +484,7 @@ template <class P> DEVICE void attention_consume(typename P::Out *out, float *ls
 // attention_hopper is the whole entry, of 128·(WARPGROUPS + 1) threads.
 template <class P>
 DEVICE void attention_hopper(const TensorMap *q, const TensorMap *k, const TensorMap *v, int *counter,
-                             typename P::Out *out, float *lse) {
+                             typename P::Out *out, float *lse, const AttentionMasks<typename P::Mask> &masks) {
   typedef AttentionShared<P> Shared;
   SHARED;
   const Shared s{shared};
@@ -383,9 +507,9 @@ DEVICE void attention_hopper(const TensorMap *q, const TensorMap *k, const Tenso
   __syncthreads();
   if (threadIdx.x < 128) {
     fewer_registers<P::WARPGROUPS == 2 ? 40 : 32>();
-    if (threadIdx.x == 0) attention_produce<P>(q, k, v, counter);
+    if (threadIdx.x == 0) attention_produce<P>(q, k, v, counter, masks);
   } else {
     more_registers<P::WARPGROUPS == 2 ? 232 : 160>();
-    attention_consume<P>(out, lse);
+    attention_consume<P>(out, lse, masks);
   }
 }

@@ -1,0 +1,64 @@
+// Bits for the kernels of attention_hopper.cuh and attention_grad_hopper.cuh: which scores a mask lets through, or which
+// weights dropout keeps. Rows are [sets, QUERIES, KEY_WORDS]: bit b of word w of a query is key 32·w + b. Columns, which the
+// gradient for keys reads, are [sets, KEYS, QUERY_WORDS]: bits of queries for each key. A mask has one set for each head that
+// differs from others, dropout one for each head. Bits beyond the last key or query mean nothing.
+//
+// Problem P has QUERIES, KEYS, KEY_WORDS and QUERY_WORDS.
+
+// attention_bits stores the bits of 32 queries and 32 keys; a warp does so. word(set, query, key) is the word of the lane's
+// query and the 32 keys from key on. Columns may be null.
+template <class P, class F> DEVICE void attention_bits(int sets, u32 *rows, u32 *columns, F word) {
+  constexpr int ACROSS = P::KEY_WORDS, DOWN = P::QUERY_WORDS;
+  const int lane = threadIdx.x % 32;
+  const i64 block = i64(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
+  if (block >= i64(sets) * DOWN * ACROSS) return;
+  const int across = int(block % ACROSS), down = int(block / ACROSS % DOWN), set = int(block / (ACROSS * DOWN));
+  const int query = 32 * down + lane, key = 32 * across;
+  const u32 bits = word(set, query, key);
+  if (query < P::QUERIES) rows[(i64(set) * P::QUERIES + query) * P::KEY_WORDS + across] = bits;
+  if (!columns) return;
+  u32 column = 0;
+#pragma unroll
+  for (int b = 0; b < 32; b++) {
+    const u32 votes = __ballot_sync(~0u, bits >> b & 1);
+    if (lane == b) column = votes;
+  }
+  if (key + lane < P::KEYS) columns[(i64(set) * P::KEYS + key + lane) * P::QUERY_WORDS + down] = column;
+}
+
+// attention_mask_bits is the whole entry for a mask of Booleans; at(set) is the address of its first element.
+template <class P, class F> DEVICE void attention_mask_bits(int sets, u32 *rows, u32 *columns, F at) {
+  attention_bits<P>(sets, rows, columns, [&](int set, int query, int key) {
+    const int lane = threadIdx.x % 32, first = query - lane;
+    const auto *mask = at(set) + i64(first) * P::MASK_ROW + i64(key + lane) * P::MASK_COL;
+    u32 bits = 0;
+#pragma unroll 8
+    for (int r = 0; r < 32; r++) {
+      const bool there = first + r < P::QUERIES && key + lane < P::KEYS;
+      const u32 votes = __ballot_sync(~0u, there && mask[i64(r) * P::MASK_ROW]);
+      if (lane == r) bits = votes;
+    }
+    return bits;
+  });
+}
+
+// attention_drop_bits is the whole entry for dropout. Scores that causality masks need no bits.
+template <class P> DEVICE void attention_drop_bits(i64 seed, u32 *rows, u32 *columns) {
+  attention_bits<P>(P::BATCH * P::HEADS, rows, columns, [&](int head, int query, int key) {
+    u32 bits = 0;
+    if (query >= P::QUERIES || P::CAUSAL && !P::TAIL && key > query + P::KEYS - P::QUERIES) return bits;
+    const u64 first = (u64(head) * P::QUERIES + query) * P::KEYS + key;
+    if constexpr (P::KEYS % 4 == 0) {
+#pragma unroll
+      for (int c = 0; c < 32; c += 4) {
+        const uint4 words = philox(u64(seed), first / 4 + c / 4);
+        bits |= (u32(words.x >= P::DROP) | u32(words.y >= P::DROP) << 1 | u32(words.z >= P::DROP) << 2 |
+                 u32(words.w >= P::DROP) << 3) << c;
+      }
+    } else {
+#pragma unroll 1
+      for (int c = 0; c < 32; c += 4) bits |= kept4<P>(seed, head, query, key + c) << c;
+    }
+    return bits;
+  });
+}
