@@ -37,7 +37,7 @@ func (m *matmul) write() error {
 	if m.math() == "" {
 		limit = min(limit, simtColumns)
 	}
-	if _, _, few := m.few(); !few {
+	if _, _, few := m.few(); !few && m.stream() == nil {
 		if _, across := m.hopperPlans(); across != nil {
 			limit = min(limit, acrossColumns)
 		}
@@ -213,7 +213,9 @@ func (u *unit) finish(k *Kernel, fast bool, templates ...string) *Kernel {
 // steps chooses a tile and writes the entries of the product.
 func (m *matmul) steps() (*Kernel, cut) {
 	var c cut
-	if f, t, ok := m.few(); ok {
+	if h := m.stream(); h != nil {
+		c = m.streamCut(h)
+	} else if f, t, ok := m.few(); ok {
 		c = m.fewCut(f, t)
 	} else if h, a := m.hopperPlans(); h != nil {
 		c = m.hopperCut(h)

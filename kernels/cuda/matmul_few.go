@@ -3,8 +3,6 @@ package cuda
 import (
 	"fmt"
 	"math/bits"
-
-	"fusec/graph"
 )
 
 // Products of few rows, as in decoding, take as long as their weights take to read: gemm_few reads them once, from memory to
@@ -66,13 +64,7 @@ func (m *matmul) fewTile(f *fewForm) fewTile {
 	const most = 8 // blocks of a cluster
 	switch {
 	case mt == 1 && m.panels != nil:
-		t.u, t.blocks = 2, 1
-		switch {
-		case m.panels.dtype == graph.I4:
-			t.u = 4
-		case m.panels.dtype.Size() == 1:
-			t.blocks = 2
-		}
+		t.wk = 8
 	case mt == 1 && f.n == 64:
 		t.wn, t.wk = 2, 4
 	case mt > 1: // what the warps of a block share of A is read once

@@ -41,12 +41,18 @@ func checkPanels(p *body.Program, cfg Config) error {
 // panelBlock is how many rows at least share a scale.
 const panelBlock = 32
 
-// LeastPanels is the oldest architecture that multiplies by deep panels, and MostPanelRows the number of rows up to which that
-// is worth it.
-const (
-	LeastPanels   = 80
-	MostPanelRows = fewRows
-)
+// LeastPanels is the oldest architecture that multiplies by deep panels.
+const LeastPanels = 80
+
+// PanelRows is the number of rows up to which deep panels of such weights are worth it: 0 where gemm_stream reads weights of 16
+// bits, made of floating-point numbers, as they lie.
+func (c *Config) PanelRows(weights graph.Type) int {
+	const aligned = 8 // elements, which the copy engine reads at once
+	if c.hopper() && weights.DType.IsReal() && weights.Shape.At(0)%aligned == 0 && weights.Shape.At(1)%aligned == 0 {
+		return 0
+	}
+	return fewRows
+}
 
 // CheckPanelBlock refuses scales for blocks of rows that a kernel does not read in registers; 0 are all rows.
 func CheckPanelBlock(block int) error {

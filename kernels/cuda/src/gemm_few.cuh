@@ -20,10 +20,6 @@
 // Lane numbers g = lane / 4 and t = lane % 4 are those of mma.cuh.
 
 #ifndef FUSEC_HOST
-// An entry of clusters along x with at least so many blocks on a multiprocessor.
-#define FEW_KERNEL(name, threads, blocks, cluster) \
-  extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, blocks) \
-      name(const __grid_constant__ Params p)
 // Weights are read once: they need no place in the first cache.
 DEVICE uint4 stream(const void *p) {
   uint4 v;
@@ -31,14 +27,8 @@ DEVICE uint4 stream(const void *p) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
-// The launch after this one may begin, where it is one that waits itself for the end of what is before it.
-DEVICE void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;"); }
-DEVICE void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 DEVICE u32 permute(u32 x, u32 y, u32 how) { u32 r; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(how)); return r; }
 #else
-#define FEW_KERNEL(name, threads, blocks, cluster) CLUSTER_KERNEL(name, threads, cluster)
-DEVICE void let_next_begin() {}
-DEVICE void wait_for_previous() {}
 DEVICE uint4 stream(const void *p) { return *static_cast<const uint4 *>(p); }
 DEVICE u32 permute(u32 x, u32 y, u32 how) {
   const u64 all = u64(y) << 32 | x;

@@ -109,7 +109,6 @@ template <int N> DEVICE void pin(float (&d)[N]) {
 DEVICE u64 wgmma_operand(const void *p, int lead, int stride) {
   return u64((shared_address(p) & 0x3ffff) >> 4) | u64(lead >> 4) << 16 | u64(stride >> 4) << 32 | u64(1) << 62;
 }
-
 // Wgmma<T, N>::multiply: d += a·b for a [64, K] in shared memory or registers, b [K, N] in shared memory, where K is 16,
 // of tf32 8, and without add the old d counts as 0. In shared memory b is stored [N, K], or with TRANS [K, N]; a [64, K],
 // or with TRANS_A [K, 64]. tf32 has no transposes.
@@ -131,6 +130,9 @@ template <class T, int N> struct Wgmma;
 #define R112 "%112, %113, %114, %115, %116, %117, %118, %119"
 #define R120 "%120, %121, %122, %123, %124, %125, %126, %127"
 #define D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define NAMES_4 "%0, %1, %2, %3"
+#define NAMES_8 R0
+#define NAMES_16 R0 ", " R8
 #define NAMES_32 R0 ", " R8 ", " R16 ", " R24
 #define NAMES_40 NAMES_32 ", " R32
 #define NAMES_48 NAMES_40 ", " R40
@@ -144,6 +146,9 @@ template <class T, int N> struct Wgmma;
 #define NAMES_112 NAMES_104 ", " R104
 #define NAMES_120 NAMES_112 ", " R112
 #define NAMES_128 NAMES_120 ", " R120
+#define REGS_4 "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+#define REGS_8 D8(0)
+#define REGS_16 D8(0), D8(8)
 #define REGS_32 D8(0), D8(8), D8(16), D8(24)
 #define REGS_40 REGS_32, D8(32)
 #define REGS_48 REGS_40, D8(40)
@@ -175,6 +180,9 @@ template <class T, int N> struct Wgmma;
     }                                                                                                                  \
   };
 #define WGMMA_OF(T)                                                                                                    \
+  WGMMA(T, 8, 4, 4, 5, 6, 7, 8, 9, 10)                                                                                 \
+  WGMMA(T, 16, 8, 8, 9, 10, 11, 12, 13, 14)                                                                            \
+  WGMMA(T, 32, 16, 16, 17, 18, 19, 20, 21, 22)                                                                         \
   WGMMA(T, 64, 32, 32, 33, 34, 35, 36, 37, 38)                                                                         \
   WGMMA(T, 80, 40, 40, 41, 42, 43, 44, 45, 46)                                                                         \
   WGMMA(T, 96, 48, 48, 49, 50, 51, 52, 53, 54)                                                                         \

@@ -100,7 +100,8 @@ extern "C" __attribute__((visibility("default"))) const host::Entry *fusec_entri
 #endif
 
 #define KERNEL(name, threads, blocks) CLUSTER_KERNEL(name, threads, 1)
-// The same in clusters of so many blocks, side by side in x; see hopper.cuh.
+// The same in clusters of so many blocks, side by side in x; see cluster.cuh.
+#define FEW_KERNEL(name, threads, blocks, cluster) CLUSTER_KERNEL(name, threads, cluster)
 #define CLUSTER_KERNEL(name, threads, cluster)                                                                         \
   static void name(const Params &p);                                                                                   \
   static ::host::Entry name##_entry = {FUSEC_UNIT, #name, [](const void *p) { name(*(const Params *)p); },             \

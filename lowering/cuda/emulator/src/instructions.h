@@ -67,6 +67,8 @@ inline int cluster_rank() { return fusec_rank(); }
 inline void barrier_arrive_at(unsigned long long *bar, int rank) { fusec_counter_arrive(bar, rank, 0); }
 inline float cluster_read(const float *p, int rank) { return *static_cast<const float *>(fusec_elsewhere(p, rank, 4)); }
 inline void cluster_sync() { fusec_cluster_barrier(); }
+inline void let_next_begin() {}
+inline void wait_for_previous() {}
 inline void named_sync(int id, int threads) { fusec_barrier(id, threads, true); }
 inline void named_arrive(int id, int threads) { fusec_barrier(id, threads, false); }
 template <class Map, class... Int> inline void tma_load(void *to, const Map *map, unsigned long long *bar, Int... at) {

@@ -1,0 +1,45 @@
+package cuda_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/cuda"
+	"fusec/lowering/cuda/cudatest"
+)
+
+// streamCases have tiles that one block computes, and tiles that several do, with the slices of a few multiprocessors.
+var streamCases = []struct {
+	fewCase
+	chips int // multiprocessors
+}{
+	{fewCase{m: 1, n: 256, k: 520, d: graph.BF16}, 132},
+	{fewCase{m: 8, n: 203, k: 648, d: graph.F16, transB: true}, 8},
+	{fewCase{m: 9, n: 256, k: 520, d: graph.BF16}, 132},
+	{fewCase{m: 64, n: 136, k: 1000, d: graph.BF16, transB: true}, 132},
+	{fewCase{m: 33, n: 520, k: 264, d: graph.F16}, 3},
+	{fewCase{m: 16, n: 1029, k: 128, d: graph.F16, transB: true}, 4},
+	{fewCase{m: 20, n: 264, k: 504, d: graph.BF16, batch: 2}, 7},
+	{fewCase{m: 64, n: 2048, k: 64, d: graph.BF16}, 5}, // whole tiles
+	{fewCase{m: 17, n: 904, k: 200, d: graph.BF16}, 2},
+}
+
+// TestMatMulStream compares products of some rows on Hopper, in one launch.
+func TestMatMulStream(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	for i, c := range streamCases {
+		chip := cuda.H200
+		chip.SMs = c.chips
+		check := c.check(t, r, i)
+		k, err := cuda.Compile(check.Op, operandsOf(check.Args), rowMajor(resultsOf(t, check)), cuda.Config{Chip: chip})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(k.Generated(), "gemm_stream<") || len(k.Steps) != 1 {
+			t.Errorf("%s: %d steps:\n%s", check.Name, len(k.Steps), k.Generated())
+		}
+		cudatest.Run(t, cudatest.OpenFor(t, chip), check)
+	}
+}
