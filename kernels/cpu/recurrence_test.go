@@ -27,7 +27,7 @@ func TestRecurrence(t *testing.T) {
 	r := rand.New(rand.NewPCG(51, 52))
 	for cell := graph.TanhCell; cell <= graph.GRUAfter; cell++ {
 		for _, d := range []graph.DType{graph.F32, graph.F64} {
-			for i, s := range [][3]int{{4, 1, 33}, {3, 7, 40}, {2, 40, 65}} {
+			for i, s := range [][3]int{{4, 1, 33}, {3, 7, 40}, {5, 3, 65}, {2, 40, 65}} {
 				args := recurrenceOperands(r, cell, d, s[0], s[1], s[2])
 				checkOp(t, graph.Recurrence{Cell: cell, Reverse: i == 1}, args...)
 				for range 2 * cell.Results() {
@@ -39,20 +39,26 @@ func TestRecurrence(t *testing.T) {
 	}
 }
 
-// TestRecurrenceFrozen packs frozen weights once, and again after a thaw.
+// TestRecurrenceFrozen packs frozen weights once, and again after a thaw, of many sequences and of few.
 func TestRecurrenceFrozen(t *testing.T) {
+	for _, n := range []int{5, 2} {
+		frozenRecurrence(t, n)
+	}
+}
+
+func frozenRecurrence(t *testing.T, n int) {
 	r := rand.New(rand.NewPCG(53, 54))
 	p := pool.New(2)
 	defer p.Close()
 	op := graph.Recurrence{Cell: graph.LSTM}
-	args := recurrenceOperands(r, op.Cell, graph.F32, 3, 5, 20)
+	args := recurrenceOperands(r, op.Cell, graph.F32, 3, n, 20)
 	var from []Operand
 	var in []Memory
 	for _, a := range args {
 		from, in = append(from, Contiguous(a.Type)), append(in, MemoryOf(a))
 	}
 	from[1].Frozen = true
-	y, c := graph.NewTensor(graph.TypeOf(graph.F32, 3, 5, 20)), graph.NewTensor(graph.TypeOf(graph.F32, 3, 5, 20))
+	y, c := graph.NewTensor(graph.TypeOf(graph.F32, 3, n, 20)), graph.NewTensor(graph.TypeOf(graph.F32, 3, n, 20))
 	k, err := Compile(op, from, []Operand{Contiguous(y.Type), Contiguous(c.Type)}, NewEnv(p))
 	if err != nil {
 		t.Fatal(err)
