@@ -3,6 +3,8 @@ package cuda
 import (
 	"fmt"
 	"math/bits"
+
+	"fusec/graph"
 )
 
 // Products of few rows, as in decoding, take as long as their weights take to read: gemm_few reads them once, from memory to
@@ -64,7 +66,9 @@ func (m *matmul) fewTile(f *fewForm) fewTile {
 	const most = 8 // blocks of a cluster
 	switch {
 	case mt == 1 && m.panels != nil:
-		t.wk = 8
+		if t.wk = 8; m.panels.dtype == graph.I4 {
+			t.u = 3
+		}
 	case mt == 1 && f.n == 64:
 		t.wn, t.wk = 2, 4
 	case mt > 1: // what the warps of a block share of A is read once
