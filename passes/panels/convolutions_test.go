@@ -30,7 +30,6 @@ type convolved struct {
 	groups   int
 	scale    []int // of the filters
 	axis     int
-	stored   graph.DType
 	zeros    bool // of the filters
 	x        func(b *graph.Builder, channels int) *graph.Node
 	miss     string
