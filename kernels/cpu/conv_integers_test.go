@@ -20,7 +20,7 @@ func integerConv(pad int, groups int) graph.Conv2D {
 func TestConvIntegers(t *testing.T) {
 	op := integerConv(1, 1)
 	if err := ConvolvesIntegers(op, graph.TypeOf(graph.I8, 3, 3, 4, 1)); err != nil {
-		t.Skip(err)
+		t.Skip("this processor has no kernel for convolutions of integers: ", err)
 	}
 	r := rand.New(rand.NewPCG(61, 62))
 	for _, s := range []struct{ n, h, w, c, o, k, groups int }{
@@ -44,7 +44,7 @@ func TestConvIntegers(t *testing.T) {
 func TestConvIntegersFused(t *testing.T) {
 	op := integerConv(1, 1)
 	if err := ConvolvesIntegers(op, graph.TypeOf(graph.I8, 3, 3, 4, 1)); err != nil {
-		t.Skip(err)
+		t.Skip("this processor has no kernel for convolutions of integers: ", err)
 	}
 	r := rand.New(rand.NewPCG(63, 64))
 	p := pool.New(2)
@@ -98,7 +98,7 @@ func TestConvIntegersFused(t *testing.T) {
 func TestConvIntegersRefused(t *testing.T) {
 	op := integerConv(1, 1)
 	if err := ConvolvesIntegers(op, graph.TypeOf(graph.I8, 3, 3, 4, 1)); err != nil {
-		t.Skip(err)
+		t.Skip("this processor has no kernel for convolutions of integers: ", err)
 	}
 	six := graph.TypeOf(graph.I8, 3, 3, 6, 1)
 	if err := ConvolvesIntegers(op, six); err == nil || !strings.Contains(err.Error(), "four channels") {
