@@ -63,6 +63,26 @@ func TestAbort(t *testing.T) {
 	all.Wait()
 }
 
+// TestSentBefore gets what a participant has sent before it fails, and its error from the next exchange.
+func TestSentBefore(t *testing.T) {
+	stop := errors.New("out of cheese")
+	for range 20 { // a select between two channels that are ready takes either
+		transports := group.Local(2, time.Minute)
+		if err := transports[1].Exchange([]group.Message{{Peer: 0, Bytes: []byte{7}}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		transports[1].Abort(stop)
+		got := []byte{0}
+		message := []group.Message{{Peer: 1, Bytes: got}}
+		if err := transports[0].Exchange(message, message); err != nil || got[0] != 7 {
+			t.Fatalf("received %d, error %v", got[0], err)
+		}
+		if err := transports[0].Exchange(message, message); !errors.Is(err, stop) {
+			t.Fatalf("the next exchange: error %v", err)
+		}
+	}
+}
+
 func TestTeamRefused(t *testing.T) {
 	g := group.New(group.Local(2, 0)[0])
 	for _, ranks := range [][]int{{1}, {0, 0}, {0, 2}} {

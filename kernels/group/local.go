@@ -63,7 +63,7 @@ func (l *local) Size() int { return l.size }
 
 var errClosed = errors.New("the group is closed")
 
-// Exchange implements [Transport].
+// Exchange implements [Transport]. What a participant has sent before it fails arrives all the same.
 func (l *local) Exchange(send, receive []Message) error {
 	if l.closed {
 		return errClosed
@@ -75,26 +75,37 @@ func (l *local) Exchange(send, receive []Message) error {
 	}
 	failed := func() error { return &LostError{l.hub.who, l.hub.why} }
 	for _, m := range send {
+		box, b := l.hub.boxes[l.rank*l.size+m.Peer], append([]byte(nil), m.Bytes...)
 		select {
-		case l.hub.boxes[l.rank*l.size+m.Peer] <- append([]byte(nil), m.Bytes...):
+		case box <- b:
 		case <-l.hub.failed:
-			return failed()
+			select {
+			case box <- b:
+			default:
+				return failed()
+			}
 		case <-late.C:
 			return lost(m.Peer)
 		}
 	}
 	for _, m := range receive {
+		box := l.hub.boxes[m.Peer*l.size+l.rank]
+		var b []byte
 		select {
-		case b := <-l.hub.boxes[m.Peer*l.size+l.rank]:
-			if len(b) != len(m.Bytes) {
-				return fmt.Errorf("participant %d sent %d bytes, not %d: it runs another program", m.Peer, len(b), len(m.Bytes))
-			}
-			copy(m.Bytes, b)
+		case b = <-box:
 		case <-l.hub.failed:
-			return failed()
+			select {
+			case b = <-box:
+			default:
+				return failed()
+			}
 		case <-late.C:
 			return lost(m.Peer)
 		}
+		if len(b) != len(m.Bytes) {
+			return fmt.Errorf("participant %d sent %d bytes, not %d: it runs another program", m.Peer, len(b), len(m.Bytes))
+		}
+		copy(m.Bytes, b)
 	}
 	return nil
 }
