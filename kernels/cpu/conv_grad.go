@@ -20,10 +20,10 @@ func convOf(op graph.Op) graph.Conv2D {
 	return op.(graph.Conv2D)
 }
 
-// A transposedConv kernel computes transposes of convolutions of NHWC, see [conv.Transposed], and runs a program over
-// bands of the result.
+// A transposedConv kernel computes transposes of convolutions of NHWC, see [conv.Transposed]. Programs that are not applied to sums
+// in registers run over bands of the result.
 type transposedConv[T float] struct {
-	epilogue[T]
+	pixelEpilogue[T]
 	plan  *conv.Transposed[T]
 	x, w  int // arguments
 	warm  bool
@@ -43,8 +43,9 @@ func newConvTransposed[T float](b *body.Program, op graph.Conv2DTranspose, args,
 	if isChannelwise(op.Groups, out.At(3), x.Layout, w.Layout) {
 		return newChannelwise[T](b, convOf(op), out, x.Layout.Shape, true, results, env)
 	}
-	k := &transposedConv[T]{epilogue: epilogue[T]{env: env}, x: x.Arg, w: w.Arg, keeps: args[w.Arg].Frozen}
-	c, err := k.compilePixels(b, results)
+	k := &transposedConv[T]{x: x.Arg, w: w.Arg, keeps: args[w.Arg].Frozen}
+	k.env = env
+	c, err := k.compileFinish(b, false, results)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +53,6 @@ func newConvTransposed[T float](b *body.Program, op graph.Conv2DTranspose, args,
 		env.gemm); err != nil {
 		return nil, err
 	}
-	env.reserveShared(k.plan.Shared() * dtypeOf[T]().Size())
 	k.cut(k.plan.Bands())
 	return k, nil
 }
@@ -65,26 +65,17 @@ func (k *transposedConv[T]) Run(args, results []Memory) error {
 		}
 		k.warm = true
 	}
-	y := k.begin(args, results)
-	defer k.done()
-	shared := sharedOf[T](k.env, k.plan.Shared())
-	if k.p == nil {
-		return k.plan.Run(elems[T](args[k.x]), w, y, shared, nil)
-	}
-	if err := k.plan.Run(elems[T](args[k.x]), w, y, shared, k); err != nil {
+	y, finish, then := k.start(args, results)
+	defer k.release()
+	if err := k.plan.Run(elems[T](args[k.x]), w, y, finish, then); err != nil {
 		return err
 	}
-	return k.end()
+	return k.complete()
 }
 
 func (k *transposedConv[T]) thaw() { k.warm = false }
 
 func (k *transposedConv[T]) bytes() int64 { return k.epilogue.bytes() + k.plan.Bytes() }
-
-// Tile runs the epilogue over a finished band; see conv.Epilogue.
-func (k *transposedConv[T]) Tile(worker, band, row, col, rows, cols int) {
-	k.tile(worker, band, row, col, rows, cols)
-}
 
 // A filterGrad kernel computes gradients for filters of convolutions of NHWC, see [conv.FilterGrad].
 type filterGrad[T float] struct {

@@ -46,7 +46,7 @@ func newConvIntegers(b *body.Program, op graph.Conv2D, args, results []Operand, 
 	x, w := b.Operands[0], b.Operands[1]
 	k := &integerConvolution{x: x.Arg, w: w.Arg, layout: w.Layout, frozen: args[w.Arg].Frozen}
 	k.env = env
-	c, err := k.compileFinish(b, results)
+	c, err := k.compileFinish(b, true, results)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func newConvNHWC[T float](b *body.Program, op graph.Conv2D, args, results []Oper
 	x, w, out := b.Operands[0], b.Operands[1], b.Space
 	k := &convolution[T]{x: x.Arg, w: w.Arg}
 	k.env = env
-	c, err := k.compileFinish(b, results)
+	c, err := k.compileFinish(b, true, results)
 	if err != nil {
 		return nil, err
 	}

@@ -15,8 +15,8 @@ type pixelEpilogue[T float] struct {
 	fused  *fusedFinish[T] // what is applied in registers, or nil: the epilogue does it
 }
 
-// compileFinish compiles what follows, and returns the layout of the matrix.
-func (k *pixelEpilogue[T]) compileFinish(b *body.Program, results []Operand) (graph.Layout, error) {
+// compileFinish compiles what follows, and returns the layout of the matrix. A residual may be added in registers, or not.
+func (k *pixelEpilogue[T]) compileFinish(b *body.Program, residual bool, results []Operand) (graph.Layout, error) {
 	out := b.Space
 	matrix := graph.ShapeOf(out.At(0)*out.At(1)*out.At(2), out.At(3))
 	rows := func(l graph.Layout) bool {
@@ -24,7 +24,7 @@ func (k *pixelEpilogue[T]) compileFinish(b *body.Program, results []Operand) (gr
 		return ok && unitColumns(l)
 	}
 	if f := fusedFinishOf[T](b, 3); f != nil && f.scale == nil && rows(b.Stores[0].Layout) &&
-		(f.residual == nil || rows(f.residual.Layout)) {
+		(f.residual == nil || residual && rows(f.residual.Layout)) {
 		k.fused, k.finish = f, conv.Finish[T]{Low: f.low, High: f.high}
 		k.home, k.c = 0, b.Stores[0].Layout
 		if f.residual != nil {

@@ -24,7 +24,7 @@ func newSeparable[T float](b *body.Program, op graph.SeparableConv2D, args, resu
 	for _, o := range b.Operands[1:] {
 		k.frozen = k.frozen && args[o.Arg].Frozen
 	}
-	c, err := k.compileFinish(b, results)
+	c, err := k.compileFinish(b, true, results)
 	if err != nil {
 		return nil, err
 	}

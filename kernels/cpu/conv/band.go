@@ -31,7 +31,7 @@ func (t *bandTask[T]) Do(worker, item int) {
 	b, row := k.band(number)
 	all := k.shape.groups * k.shape.panels
 	from, to := all*part/k.split, all*(part+1)/k.split
-	first, end := k.compute(worker, number, &b, row, k.run.y[row*k.cfg.RowStride:], from, to)
+	first, end := k.compute(worker, number, &b, row, k.run.y[k.at(b.image, b.y, b.x):], from, to)
 	if k.run.epilogue != nil {
 		k.run.epilogue.Tile(worker, number, row, first, b.images*b.rows*b.cols, end-first)
 	}
@@ -41,9 +41,6 @@ func (t *bandTask[T]) Do(worker, item int) {
 // that they are, first to end.
 func (k *Plan[T]) compute(worker, id int, b *band, row int, y []T, from, to int) (first, end int) {
 	patches, group := k.patches(worker, id, b)
-	rows := k.workers[worker].rows
-	pixels := b.images * b.rows * b.cols
-	ldc := k.cfg.RowStride
 	for panel := from; panel < to; panel++ {
 		g := panel / k.shape.panels
 		at, col, cols, _ := k.shape.panel(g, panel%k.shape.panels)
@@ -52,18 +49,25 @@ func (k *Plan[T]) compute(worker, id int, b *band, row int, y []T, from, to int)
 			first = col
 		}
 		end = col + cols
-		c := y[col:]
 		finish := k.run.finish.at(&k.workers[worker].finish, row, col)
-		if patches == nil { // a sum of nothing
-			for i := range pixels {
-				clear(c[i*ldc:][:cols])
-			}
-			if finish != nil {
-				finish.Apply(&c[0], ldc, pixels, cols)
-			}
-			continue
+		lines, pixels := 1, b.images*b.rows*b.cols
+		if k.cfg.Line > 0 {
+			lines, pixels = b.images*b.rows, b.cols
 		}
-		k.micro.Gather(&k.pieces, pixels, rows, &patches[g*group], &k.run.packed[at], k.next(from, panel, to), &c[0], ldc, cols, finish)
+		for line := range lines {
+			c := y[k.at(line/b.rows, line%b.rows, 0)+col:]
+			if patches == nil { // a sum of nothing
+				for i := range pixels {
+					clear(c[i*k.cfg.RowStride:][:cols])
+				}
+				if finish != nil {
+					finish.Apply(&c[0], k.cfg.RowStride, pixels, cols)
+				}
+				continue
+			}
+			k.micro.Gather(&k.pieces, pixels, k.workers[worker].rows[line*pixels:], &patches[g*group], &k.run.packed[at],
+				k.next(from, panel, to), &c[0], k.cfg.RowStride, cols, finish)
+		}
 	}
 	return first, end
 }

@@ -19,6 +19,9 @@ type Config[T gemm.Float] struct {
 	X, W graph.Layout
 	// RowStride is the distance of the result's rows, at least O. They have O contiguous elements.
 	RowStride int
+	// Line and Image, if not 0, are the distances of the first pixels of the result's lines and of its images. Else rows are at equal
+	// distances throughout. Such results have no Residual and no Epilogue.
+	Line, Image int
 	// Filters, if not nil, are the filters, in place of the slice given to Run.
 	Filters *Filters[T]
 	// Band bounds the pixels of a band; 0 chooses by the shape. It changes no bit of the result.
@@ -157,8 +160,9 @@ func newPlan[T gemm.Float](cfg Config[T], p *pool.Pool, ws *gemm.Workspace, micr
 	k.describe()
 	gemm.Reserve[T](ws, k.packedRoom+k.room*p.Workers())
 	k.workers = make([]worker[T], p.Workers())
-	for i := range k.workers {
-		k.workers[i].rows = make([]int, tiling.RoundUp(k.batch*k.h.band*k.w.band, micro.GatherStep()))
+	step := micro.GatherStep()
+	for i := range k.workers { // each line may be computed by itself
+		k.workers[i].rows = make([]int, tiling.RoundUp(k.batch*k.h.band*k.w.band, step)+step)
 	}
 	return k, nil
 }
@@ -200,6 +204,14 @@ func (k *Plan[T]) check() error {
 	}
 	k.need = Extent(k.cfg.X)
 	return nil
+}
+
+// at is where a pixel of the result begins.
+func (k *Plan[T]) at(image, line, pixel int) int {
+	if k.cfg.Line == 0 {
+		return ((image*k.h.out+line)*k.w.out + pixel) * k.cfg.RowStride
+	}
+	return image*k.cfg.Image + line*k.cfg.Line + pixel*k.cfg.RowStride
 }
 
 // Rows is the number of pixels of the result.
@@ -304,7 +316,7 @@ func (k *Plan[T]) Run(x, w, y []T, finish *Finish[T], epilogue Epilogue) error {
 	if rows == 0 || out == 0 {
 		return nil
 	}
-	if needY := (rows-1)*k.cfg.RowStride + out; len(y) < needY {
+	if needY := k.at(k.images-1, k.h.out-1, k.w.out-1) + out; len(y) < needY {
 		return fmt.Errorf("conv: slices too short: y has %d elements of %d", len(y), needY)
 	}
 	r := run[T]{x: x, w: w, y: y, finish: finish, epilogue: epilogue}

@@ -18,7 +18,8 @@ import (
 // With stride 1 it is a convolution of dy with turned filters, whose channels and numbers are exchanged. With stride s,
 // the rows and columns of each residue modulo s read taps of their own, so that it is s² convolutions of stride 1 (one
 // for each pair of residues), whose results are interleaved (V. Dumoulin and F. Visin, "A guide to convolution arithmetic
-// for deep learning", arXiv 1603.07285).
+// for deep learning", arXiv 1603.07285). Each writes its pixels where they belong. Where the filters are as wide as the stride,
+// the pixels that one of dy makes in a row of the image stand side by side, and are computed together.
 type Transposed[T gemm.Float] struct {
 	op            graph.Conv2D
 	pool          *pool.Pool
@@ -29,24 +30,25 @@ type Transposed[T gemm.Float] struct {
 	rowStride     int
 	residues      []residue[T]
 	filters       []*Filters[T] // of the plans, if they are frozen
-	interleaved   bool
-	gaps          bool // some pixels are read by no tap
-	band          int  // rows of the image that the epilogue gets at once, if the residues are interleaved
+	gaps          bool          // some pixels are read by no tap
+	band          int           // rows of the image that the epilogue gets at once, if the residues are interleaved
+	side          int           // pixels of a row that are computed together
+	shift         []T           // room for their shift
+	part          Finish[T]     // and for what follows the sums of a group
 
 	run transposedRun[T]
 }
 
 // A residue is the rows and columns from row and col on, as many apart as the strides say.
 type residue[T gemm.Float] struct {
-	row, col   int
-	rows, cols int
-	plans      []*Plan[T] // of the groups
+	row, col int
+	plans    []*Plan[T] // of the groups
 }
 
 type transposedRun[T gemm.Float] struct {
-	y, part  []T
+	y        []T
+	finish   *Finish[T]
 	epilogue Epilogue
-	residue  *residue[T]
 	group    int
 }
 
@@ -78,15 +80,21 @@ func newTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, r
 	if rowStride < k.channels() && k.images*h*wide > 1 {
 		return nil, fmt.Errorf("conv: rows of %d elements at distances of %d", k.channels(), rowStride)
 	}
-	k.interleaved = op.Stride.At(0)*op.Stride.At(1) > 1
 	k.band = evenly(h, bandPixels/max(wide, 1))
+	across := residuesOf(op, 1, wide, dy.Shape.At(2), w.Shape.At(1))
+	k.side = 1
+	if s := op.Stride.At(1); op.Groups == 1 && s > 1 && w.Shape.At(1) == s && op.Dilation.At(1) == 1 && op.Pad.At(1) == 0 &&
+		wide == dy.Shape.At(2)*s && rowStride == k.ch {
+		k.side, across = s, across[:1]
+	}
+	k.shift = make([]T, k.side*k.channels())
 	for _, v := range residuesOf(op, 0, h, dy.Shape.At(1), w.Shape.At(0)) {
-		for _, u := range residuesOf(op, 1, wide, dy.Shape.At(2), w.Shape.At(1)) {
+		for _, u := range across {
 			if v.taps == 0 || u.taps == 0 || k.out == 0 {
 				k.gaps = true
 				continue
 			}
-			r := residue[T]{row: v.first, col: u.first, rows: v.n, cols: u.n}
+			r := residue[T]{row: v.first, col: u.first}
 			for g := range op.Groups {
 				cfg := k.config(v, u, g, dy)
 				var err error
@@ -151,27 +159,22 @@ func (k *Transposed[T]) config(v, u axisResidue, group int, dy graph.Layout) Con
 		Offset: k.w.Offset + v.tap*k.w.Stride[0] + u.tap*k.w.Stride[1] + group*k.out*k.w.Stride[3]}
 	filters.Stride[0], filters.Stride[1] = v.step*k.w.Stride[0], u.step*k.w.Stride[1]
 	filters.Stride[2], filters.Stride[3] = k.w.Stride[3], k.w.Stride[2]
-	cfg := Config[T]{X: x, W: filters, RowStride: k.rowStride, Turned: true,
+	if k.side > 1 { // the filters of its taps, side by side
+		filters.Shape = graph.ShapeOf(v.taps, 1, k.out, k.side*k.ch)
+	}
+	cfg := Config[T]{X: x, W: filters, RowStride: k.op.Stride.At(1) * k.rowStride, Turned: true,
 		Op: graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(v.dilation, u.dilation),
 			Pad: graph.IntsOf(v.before, u.before, v.afterEnd, u.afterEnd), Groups: 1}}
-	if k.interleaved {
-		cfg.RowStride = k.ch
+	if !k.dense() {
+		cfg.Line, cfg.Image = k.op.Stride.At(0)*k.width*k.rowStride, k.height*k.width*k.rowStride
 	}
 	return cfg
 }
 
-func (k *Transposed[T]) channels() int { return k.ch * k.op.Groups }
+// dense reports whether a residue is the whole image.
+func (k *Transposed[T]) dense() bool { return k.op.Stride.At(0)*k.op.Stride.At(1) == 1 }
 
-// Shared is the number of elements of scratch that Run needs.
-func (k *Transposed[T]) Shared() int {
-	n := 0
-	if k.interleaved {
-		for i := range k.residues {
-			n = max(n, k.images*k.residues[i].rows*k.residues[i].cols*k.ch)
-		}
-	}
-	return n
-}
+func (k *Transposed[T]) channels() int { return k.ch * k.op.Groups }
 
 // Bands is the number of bands that the epilogue is given.
 func (k *Transposed[T]) Bands() int {
@@ -182,7 +185,7 @@ func (k *Transposed[T]) Bands() int {
 }
 
 // plain reports whether the plans of one residue write the whole image, and call the epilogue.
-func (k *Transposed[T]) plain() bool { return !k.interleaved && !k.gaps && len(k.residues) == 1 }
+func (k *Transposed[T]) plain() bool { return k.dense() && !k.gaps && len(k.residues) == 1 }
 
 // Bytes is the memory that the plan keeps.
 func (k *Transposed[T]) Bytes() int64 {
@@ -209,34 +212,33 @@ func (k *Transposed[T]) Update(w []T) error {
 }
 
 // Run computes the image y, whose pixels are rowStride elements apart. dy and w begin with element 0 of the layouts'
-// memory, y with the first pixel; shared has [Transposed.Shared] elements. A nil Epilogue does nothing; its rows are the
-// image's pixels. Run returns an error if a slice is too short.
-func (k *Transposed[T]) Run(dy, w, y, shared []T, epilogue Epilogue) error {
+// memory, y with the first pixel. A nil Finish or Epilogue does nothing; the Epilogue comes second, and its rows are the image's
+// pixels. A Finish has no Residual. Run returns an error if a slice is too short.
+func (k *Transposed[T]) Run(dy, w, y []T, finish *Finish[T], epilogue Epilogue) error {
 	pixels := k.images * k.height * k.width
 	if pixels == 0 || k.ch == 0 {
 		return nil
 	}
-	if need := (pixels-1)*k.rowStride + k.channels(); len(y) < need || len(shared) < k.Shared() {
-		return fmt.Errorf("conv: slices too short: y has %d elements of %d, the scratch %d of %d", len(y), need, len(shared), k.Shared())
+	if need := (pixels-1)*k.rowStride + k.channels(); len(y) < need {
+		return fmt.Errorf("conv: slices too short: y has %d elements of %d", len(y), need)
 	}
-	defer func() { k.run = transposedRun[T]{} }()
-	k.run = transposedRun[T]{y: y, part: shared, epilogue: epilogue}
+	if err := finish.check(pixels, k.channels()); err != nil {
+		return err
+	}
+	defer func() { k.run, k.part = transposedRun[T]{}, Finish[T]{} }()
+	k.run = transposedRun[T]{y: y, finish: finish, epilogue: epilogue}
 	if k.gaps {
 		k.pool.Run(tiling.CeilDiv(k.images*k.height, max(k.band, 1)), (*clearTask[T])(k))
 	}
 	for i := range k.residues {
 		r := &k.residues[i]
-		k.run.residue = r
 		for g, plan := range r.plans {
 			k.run.group = g
-			to, then := shared, Epilogue((*interleave[T])(k))
-			if !k.interleaved {
-				to, then = y[g*k.ch:], nil
-				if epilogue != nil && k.plain() {
-					then = (*besideGroups[T])(k)
-				}
+			var then Epilogue
+			if epilogue != nil && k.plain() {
+				then = (*besideGroups[T])(k)
 			}
-			if err := plan.Run(dy, w, to, nil, then); err != nil {
+			if err := plan.Run(dy, w, y[(r.row*k.width+r.col)*k.rowStride+g*k.ch:], k.finishOf(g), then); err != nil {
 				return err
 			}
 		}
@@ -247,19 +249,44 @@ func (k *Transposed[T]) Run(dy, w, y, shared []T, epilogue Epilogue) error {
 	return nil
 }
 
+// finishOf is what follows the sums of a group.
+func (k *Transposed[T]) finishOf(group int) *Finish[T] {
+	f := k.run.finish
+	if f == nil {
+		return nil
+	}
+	of := &k.part
+	*of = *f
+	switch {
+	case f.Shift == nil:
+	case k.side > 1:
+		for i := range k.side {
+			copy(k.shift[i*k.ch:], f.Shift[:k.ch])
+		}
+		of.Shift = k.shift
+	default:
+		of.Shift = f.Shift[group*k.ch:][:k.ch]
+	}
+	return of
+}
+
 // rows is the rows lo to hi, of all images, of a band of the interleaved image.
 func (k *Transposed[T]) rows(band int) (lo, hi int) {
 	return band * k.band, min((band+1)*k.band, k.images*k.height)
 }
 
-// clearTask clears a band of the image.
+// clearTask writes the sums of nothing to a band of the image.
 type clearTask[T gemm.Float] Transposed[T]
 
 func (t *clearTask[T]) Do(_, band int) {
 	k := (*Transposed[T])(t)
 	lo, hi := k.rows(band)
 	for pixel := lo * k.width; pixel < hi*k.width; pixel++ {
-		clear(k.run.y[pixel*k.rowStride:][:k.channels()])
+		y := k.run.y[pixel*k.rowStride:][:k.channels()]
+		clear(y)
+		if f := k.run.finish; f != nil {
+			f.at(&gemm.Finish[T]{}, 0, 0).Apply(&y[0], len(y), 1, len(y))
+		}
 	}
 }
 
@@ -278,20 +305,4 @@ type besideGroups[T gemm.Float] Transposed[T]
 // Tile implements [Epilogue].
 func (t *besideGroups[T]) Tile(worker, band, row, col, rows, cols int) {
 	t.run.epilogue.Tile(worker, band, row, col+t.run.group*t.ch, rows, cols)
-}
-
-// interleave copies pixels of a residue to where they belong.
-type interleave[T gemm.Float] Transposed[T]
-
-// Tile implements [Epilogue].
-func (t *interleave[T]) Tile(_, _, row, col, rows, cols int) {
-	k := (*Transposed[T])(t)
-	r := k.run.residue
-	s := k.op.Stride
-	first := k.run.group*k.ch + col
-	for i := row; i < row+rows; i++ {
-		line := i / r.cols
-		at := (line/r.rows*k.height+r.row+line%r.rows*s.At(0))*k.width + r.col + i%r.cols*s.At(1)
-		copy(k.run.y[at*k.rowStride+first:][:cols], k.run.part[i*k.ch+col:])
-	}
 }

@@ -13,23 +13,45 @@ import (
 
 func testTransposed[T gemm.Float](t *testing.T) {
 	r := rand.New(rand.NewPCG(41, 42))
-	for range 30 {
+	for i := range 40 {
 		s := drawSpec(r)
+		if i%4 == 3 { // filters as wide as the stride
+			s.op = graph.Conv2D{Stride: graph.IntsOf(1+r.IntN(3), s.kw), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0),
+				Groups: 1}
+			s.h, s.w = max(s.h, s.kh), s.kw*(1+r.IntN(9))
+		}
 		_, yl := s.layouts(r)
 		xl := graph.Contiguous(graph.ShapeOf(s.n, s.h, s.w, s.c))
 		rowStride := s.c + r.IntN(4)
+		if i%8 == 3 {
+			rowStride = s.c
+		}
 		wl := graph.Contiguous(graph.ShapeOf(s.kh, s.kw, s.c/s.op.Groups, s.o))
 		wl.Offset = r.IntN(3)
 		dy, w := random[T](r, Extent(yl)), random[T](r, Extent(wl))
 		want, terms := make([]float64, Extent(xl)), make([]float64, Extent(xl))
-		for i := range want {
-			want[i], terms[i] = 1, 1 // the epilogue adds 1
+		finish := &Finish[T]{Shift: random[T](r, s.c), Low: -1, High: 1}
+		switch r.IntN(3) {
+		case 0:
+			finish.Shift = nil
+		case 1:
+			finish = nil
 		}
 		s.visit(xl, yl, func(x, i, o int) {
 			v := float64(w[wl.Offset+i]) * float64(dy[o])
 			want[x] += v
 			terms[x] += math.Abs(v)
 		})
+		for i := range want {
+			if finish != nil {
+				if finish.Shift != nil {
+					want[i] += float64(finish.Shift[i%s.c])
+				}
+				want[i] = min(max(want[i], -1), 1)
+			}
+			want[i]++ // the epilogue adds 1
+			terms[i] += 2
+		}
 		for m, micro := range gemm.Micros[T]() {
 			var first []T
 			for workers := 1; workers <= 3; workers++ {
@@ -49,7 +71,7 @@ func testTransposed[T gemm.Float](t *testing.T) {
 					}
 					y := random[T](r, s.n*s.h*s.w*rowStride)
 					before := append([]T(nil), y...)
-					if err := k.Run(dy, filters, y, make([]T, k.Shared()), &adds1[T]{y: y, ld: rowStride}); err != nil {
+					if err := k.Run(dy, filters, y, finish, &adds1[T]{y: y, ld: rowStride}); err != nil {
 						t.Fatal(err)
 					}
 					dx := make([]T, 0, len(want))
@@ -93,8 +115,7 @@ func BenchmarkTransposed(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			shared := make([]float32, k.Shared())
-			benchGrad(b, 2*float64(len(dy))*float64(len(w)/s.o), func() error { return k.Run(dy, w, dx, shared, nil) })
+			benchGrad(b, 2*float64(len(dy))*float64(len(w)/s.o), func() error { return k.Run(dy, w, dx, nil, nil) })
 		})
 	}
 }
