@@ -303,6 +303,8 @@ type PackWeights struct {
 // With Integers, x is rounded to 8 bits, and the sums of each block are integers: of Block elements of a row of x, or of all if
 // Block is 0, the scale is max |x| ÷ 127, as [RoundRows] writes it out. The panels are of I4, or of I8 with Quads.
 //
+// Panels of BF16 without scales multiply x of BF16, too. Processors have instructions for that, which add two products at a time.
+//
 // With Deep the panels are in the order of that name, and x is of BF16 or F16. They may be of F8E4M3 and F8E5M2, too; if they are
 // of 16 bits, they have the type of x.
 type PanelMatMul struct {
@@ -420,8 +422,8 @@ func inferPanelMatMul(op Op, args []Type) ([]Type, error) {
 	switch {
 	case p.Deep && (!x.DType.Is16() || x.Shape.Rank() < 2):
 		return nil, fmt.Errorf("deep panels need an operand of 16 bits of rank 2 or more, not %v", x)
-	case !p.Deep && x.DType != F32 || x.Shape.Rank() < 2:
-		return nil, fmt.Errorf("needs an operand of f32 of rank 2 or more, not %v", x)
+	case !p.Deep && x.DType != F32 && (x.DType != BF16 || w.DType != BF16 || len(args) > 2) || x.Shape.Rank() < 2:
+		return nil, fmt.Errorf("needs an operand of f32 of rank 2 or more, or of bf16 as panels without scales, not %v", x)
 	}
 	if err := checkPanels(w.DType, p.Deep); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"unsafe"
 
 	"fusec/graph"
 	"fusec/graph/body"
@@ -138,45 +139,47 @@ type panelProduct struct {
 	plan     *panel.Plan
 	panels   int // argument
 	first    int // byte of it
-	x, scale *rowMajor
-	halves   int // the argument that has scales of F16 in panels, or -1
-	half     int // first element of it
+	x, scale *rowMajor[float32]
+	bf16     *rowMajor[uint16] // in place of x
+	halves   int               // the argument that has scales of F16 in panels, or -1
+	half     int               // first element of it
 }
 
-// A rowMajor is an operand of f32 in row-major order: where it lies, or copied.
-type rowMajor struct {
+// A rowMajor is an operand in row-major order: where it lies, or copied.
+type rowMajor[E float32 | uint16] struct {
 	arg, offset int
-	copied      []float32
+	copied      []E
 	move        Kernel // nil if it is read where it lies
 	to          [1]Memory
 }
 
-func gathered(o body.Operand, env *Env) *rowMajor {
-	g := &rowMajor{arg: o.Arg, offset: o.Layout.Offset}
+// gathered is an operand of type d, whose elements are of type E.
+func gathered[E float32 | uint16](o body.Operand, d graph.DType, env *Env) *rowMajor[E] {
+	g := &rowMajor[E]{arg: o.Arg, offset: o.Layout.Offset}
 	if !o.Layout.IsContiguous() {
-		from, to := Operand{DType: graph.F32, Layout: o.Layout}, Contiguous(graph.Type{DType: graph.F32, Shape: o.Layout.Shape})
-		g.copied, g.move = make([]float32, o.Layout.Shape.Elems()), newMove(to, env, []part{copyPart(0, from, to)})
+		from, to := Operand{DType: d, Layout: o.Layout}, Contiguous(graph.Type{DType: d, Shape: o.Layout.Shape})
+		g.copied, g.move = make([]E, o.Layout.Shape.Elems()), newMove(to, env, []part{copyPart(0, from, to)})
 	}
 	return g
 }
 
 // of is the operand; nil where there is none.
-func (g *rowMajor) of(args []Memory) ([]float32, error) {
+func (g *rowMajor[E]) of(args []Memory) ([]E, error) {
 	switch {
 	case g == nil:
 		return nil, nil
 	case g.move == nil:
-		return elems[float32](args[g.arg])[g.offset:], nil
+		return elems[E](args[g.arg])[g.offset:], nil
 	}
 	g.to[0] = memoryOf(g.copied)
 	return g.copied, g.move.Run(args[g.arg:][:1], g.to[:])
 }
 
-func (g *rowMajor) bytes() int64 {
+func (g *rowMajor[E]) bytes() int64 {
 	if g == nil {
 		return 0
 	}
-	return 4 * int64(len(g.copied))
+	return int64(unsafe.Sizeof(*new(E))) * int64(len(g.copied))
 }
 
 // newPanelMatMul compiles a Fusion anchored on a PanelMatMul.
@@ -189,12 +192,18 @@ func newPanelMatMul(b *body.Program, results []Operand, env *Env) (Kernel, error
 	if !w.Layout.IsContiguous() {
 		return nil, fmt.Errorf("the panels of %s are not contiguous", b.Anchor.Where())
 	}
-	k := &panelProduct{epilogue: epilogue[float32]{env: env}, panels: w.Arg, x: gathered(b.Operands[0], env),
+	k := &panelProduct{epilogue: epilogue[float32]{env: env}, panels: w.Arg,
 		first: int(b.Anchor.Args[1].Type.DType.Span(int64(w.Layout.Offset))), halves: -1}
+	of := b.Anchor.Args[0].Type.DType // of x
+	if of == graph.BF16 {
+		k.bf16 = gathered[uint16](x, of, env)
+	} else {
+		k.x = gathered[float32](x, of, env)
+	}
 	switch {
 	case len(b.Operands) == 2:
 	case b.Anchor.Args[2].Type.DType == graph.F32:
-		k.scale = gathered(b.Operands[2], env)
+		k.scale = gathered[float32](b.Operands[2], graph.F32, env)
 	case !b.Operands[2].Layout.IsContiguous():
 		return nil, fmt.Errorf("the scales of %s are not contiguous", b.Anchor.Where())
 	default:
@@ -206,7 +215,8 @@ func newPanelMatMul(b *body.Program, results []Operand, env *Env) (Kernel, error
 	}
 	inner := x.Layout.Shape.At(last)
 	cfg := panel.Config{M: b.Space.Elems() / max(op.Columns, 1), N: op.Columns, K: inner, Block: op.Block,
-		Type: b.Anchor.Args[1].Type.DType, Scaled: len(b.Operands) > 2, Integers: op.Integers, LDX: inner, LDC: op.Columns}
+		Type: b.Anchor.Args[1].Type.DType, Scaled: len(b.Operands) > 2, Integers: op.Integers,
+		BF16: of == graph.BF16, LDX: inner, LDC: op.Columns}
 	if op.Columns == 0 {
 		cfg.M = 0
 	}
@@ -224,6 +234,10 @@ func (k *panelProduct) Run(args, results []Memory) error {
 	if err != nil {
 		return err
 	}
+	bf16, err := k.bf16.of(args)
+	if err != nil {
+		return err
+	}
 	scale, err := k.scale.of(args)
 	if err != nil {
 		return err
@@ -235,9 +249,12 @@ func (k *panelProduct) Run(args, results []Memory) error {
 		after = k
 	}
 	panels := args[k.panels][k.first:]
-	if k.halves >= 0 {
+	switch {
+	case k.bf16 != nil:
+		err = k.plan.RunBF16(bf16, panels, c, after)
+	case k.halves >= 0:
 		err = k.plan.RunHalves(x, panels, elems[uint16](args[k.halves])[k.half:], c, after)
-	} else {
+	default:
 		err = k.plan.Run(x, panels, scale, c, after)
 	}
 	if err != nil || k.p == nil {
@@ -252,5 +269,5 @@ func (k *panelProduct) Tile(worker, _, row, col, rows, cols int) {
 }
 
 func (k *panelProduct) bytes() int64 {
-	return k.epilogue.bytes() + k.plan.Bytes() + k.x.bytes() + k.scale.bytes()
+	return k.epilogue.bytes() + k.plan.Bytes() + k.x.bytes() + k.bf16.bytes() + k.scale.bytes()
 }

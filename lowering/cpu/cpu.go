@@ -134,6 +134,20 @@ func (d *Device) PacksWeights(weights graph.Type, as graph.DType) error {
 	return fmt.Errorf("the CPU has no products with weights of %v", as)
 }
 
+// leastPairs is the number of rows from which on a product takes longer than reading its weights.
+const leastPairs = 8
+
+// MultipliesPairs implements panels.Pairer.
+func (d *Device) MultipliesPairs(rows int, of graph.DType) error {
+	switch {
+	case of != graph.BF16:
+		return fmt.Errorf("there are no products of %v and %[1]v on processors", of)
+	case rows < leastPairs:
+		return fmt.Errorf("products of less than %d rows take the time of reading the weights", leastPairs)
+	}
+	return panel.Pairs()
+}
+
 // MultipliesIntegers implements panels.Integers.
 func (d *Device) MultipliesIntegers() error { return panel.Integers() }
 

@@ -38,6 +38,13 @@ type Integers interface {
 	MultipliesIntegers() error
 }
 
+// A Pairer is a Packer with products of numbers of 16 bits on both sides.
+type Pairer interface {
+	// MultipliesPairs reports, as an error that carries the reason, that products of rows of type d with weights in panels of the
+	// same type are not faster than those of rows of f32.
+	MultipliesPairs(rows int, d graph.DType) error
+}
+
 // A Streamer is a target that multiplies few rows of 16 bits by weights in deep panels.
 type Streamer interface {
 	// StreamsWeights gives the element type that a product's operand of some rows is rounded to where it reads weights in deep
@@ -101,15 +108,16 @@ func Run(c *rewrite.Context) error {
 	return p.finish(with)
 }
 
-// Halve rounds frozen weights of f32 to a 16-bit type where the target reads them in panels. What a product reads besides, and
-// its sums, stay in f32.
+// Halve rounds frozen weights of f32 to a 16-bit type where the target reads them in panels. Sums stay in f32, and so does what a
+// product reads besides, unless the target multiplies numbers of 16 bits.
 func Halve(c *rewrite.Context, to graph.DType, least int) error {
 	target, ok := c.Target.(Packer)
 	if !ok || to == graph.Invalid {
 		return nil
 	}
 	g := c.Graph
-	p := packer{c: c, b: graph.Extend(g), frozen: graph.Frozen(g, c.Frozen), packed: map[packing]*graph.Node{}}
+	p := packer{operand: to, c: c, b: graph.Extend(g), frozen: graph.Frozen(g, c.Frozen), packed: map[packing]*graph.Node{}}
+	pairer, pairs := c.Target.(Pairer)
 	with := map[*graph.Node]*graph.Node{}
 	for _, n := range append([]*graph.Node(nil), g.Nodes...) {
 		if !graph.Contracts(n.Op, 0) || n.Type.DType != graph.F32 {
@@ -129,7 +137,11 @@ func Halve(c *rewrite.Context, to graph.DType, least int) error {
 			continue
 		}
 		p.b.From(n)
-		y := p.b.Add(graph.PanelMatMul{Columns: n.Type.Shape.At(n.Type.Shape.Rank() - 1)}, n.Args[0], p.pack(w, trans, to, false))
+		x, cols := n.Args[0], n.Type.Shape.At(n.Type.Shape.Rank()-1)
+		if pairs && pairer.MultipliesPairs(n.Type.Shape.Elems()/cols, to) == nil {
+			x = p.rounded(x)
+		}
+		y := p.b.Add(graph.PanelMatMul{Columns: cols}, x, p.pack(w, trans, to, false))
 		y.Name = n.Name
 		with[n] = y
 		c.Match(pattern, trace.Approximate(to.Epsilon()), "", y, n)

@@ -132,6 +132,37 @@ func TestHalve(t *testing.T) {
 	}
 }
 
+// TestPairs rounds the rows of products of bf16, too, once for all that read them, where the processor multiplies such numbers.
+func TestPairs(t *testing.T) {
+	d := device(t)
+	pairs := panel.Pairs() == nil
+	for _, c := range []struct {
+		rows  int
+		to    precision.Precision
+		casts int
+	}{{40, precision.BF16, 1}, {3, precision.BF16, 0}, {40, precision.F16, 0}} {
+		g := graphtest.Built(t, func(b *graph.Builder) {
+			x := b.Input("x", graph.TypeOf(graph.F32, c.rows, 80))
+			b.Output("y", b.MatMul(x, b.Param("w", graph.TypeOf(graph.F32, 70, 80)), false, true))
+			b.Output("z", b.MatMul(x, b.Param("v", graph.TypeOf(graph.F32, 80, 75)), false, false))
+		})
+		_, tr, err := passes.Run(g, passes.Config{Frozen: true, Target: d, Precision: c.to, Verify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := passtest.Contracts(tr, graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)); err != nil {
+			t.Error(err)
+		}
+		want := c.casts
+		if !pairs {
+			want = 0
+		}
+		if text := passtest.Ops(passtest.Stage(t, tr, "precision").Graph); strings.Count(text, "cast") != want {
+			t.Errorf("%d rows in %v: want %d casts:\n%v", c.rows, c.to, want, text)
+		}
+	}
+}
+
 // TestIntegers rounds what is multiplied by weights of few bits: where blocks are those of the weights, the product rounds itself.
 func TestIntegers(t *testing.T) {
 	d := device(t)

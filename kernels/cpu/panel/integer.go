@@ -46,9 +46,6 @@ func (p *Plan) round(worker, row, rows int) {
 	kern, d := p.by, p.cfg.Type
 	each := p.private[worker*p.each():][8*columns:]
 	for r := range rows {
-		if p.octets == 0 {
-			return
-		}
 		x := p.run.x[(row+r)*p.cfg.LDX:][:p.cfg.K]
 		if p.cfg.K%steps != 0 {
 			n := copy(each, x)

@@ -341,3 +341,27 @@ func i4IntegersHalvesx1AVX512(octets int, block int, x *byte, xs *float32, q *by
 //
 //go:noescape
 func roundRowAVX2(octets int, block int, x *float32, q *byte, stride int, scales *float32, gap int, offset int, order *byte)
+
+// pairsx1AVX512 sets y [1][32] to the product of 1 rows and a panel of weights, both of bfloat16.
+// The weights are octets of 8 rows, x is [octets][1][8]. It needs AVX512-BF16.
+//
+//go:noescape
+func pairsx1AVX512(octets int, x *uint16, q *byte, y *float32)
+
+// pairsx2AVX512 sets y [2][32] to the product of 2 rows and a panel of weights, both of bfloat16.
+// The weights are octets of 8 rows, x is [octets][2][8]. It needs AVX512-BF16.
+//
+//go:noescape
+func pairsx2AVX512(octets int, x *uint16, q *byte, y *float32)
+
+// pairsx4AVX512 sets y [4][32] to the product of 4 rows and a panel of weights, both of bfloat16.
+// The weights are octets of 8 rows, x is [octets][4][8]. It needs AVX512-BF16.
+//
+//go:noescape
+func pairsx4AVX512(octets int, x *uint16, q *byte, y *float32)
+
+// pairsx8AVX512 sets y [8][32] to the product of 8 rows and a panel of weights, both of bfloat16.
+// The weights are octets of 8 rows, x is [octets][8][8]. It needs AVX512-BF16.
+//
+//go:noescape
+func pairsx8AVX512(octets int, x *uint16, q *byte, y *float32)

@@ -116,11 +116,70 @@ func TestRounded(t *testing.T) {
 	}
 }
 
+// TestPairs multiplies rows of bf16 by weights of bf16, with every instruction set, and compares with sums in float64.
+func TestPairs(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	p := pool.New(2)
+	defer p.Close()
+	for _, s := range [][3]int{{1, 1, 1}, {1, 32, 64}, {3, 70, 19}, {1, 33, 13}, {7, 40, 100}, {15, 64, 32}, {70, 97, 24}, {2, 5, 0}, {0, 5, 3},
+		{130, 300, 129}} {
+		m, n, k := s[0], s[1], s[2]
+		w := graph.NewTensor(graph.TypeOf(graph.BF16, k, n))
+		ldx := k + r.IntN(3)
+		x := graph.NewTensor(graph.TypeOf(graph.BF16, m, ldx))
+		for _, v := range []*graph.Tensor{w, x} {
+			for i := range v.Type.Shape.Elems() {
+				v.SetFloat(i, r.NormFloat64())
+			}
+		}
+		panels := graph.NewTensor(graph.Type{DType: graph.BF16, Shape: graph.PanelShape(graph.BF16, k, n)})
+		NewPacker(k, n, graph.PackWeights{}, graph.BF16, graph.BF16, p).Pack(w.Bytes(), panels.Bytes())
+		for _, kern := range kernels {
+			plan, err := newPlan(Config{M: m, N: n, K: k, Type: graph.BF16, BF16: true, LDX: ldx, LDC: n}, p, kern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, tiles := make([]float32, m*n), &cover{n: n, seen: make([]int, m*n)}
+			run := func() error { return plan.RunBF16(units[uint16](x.Bytes()), panels.Bytes(), c, tiles) }
+			if err := run(); err != nil {
+				t.Fatal(err)
+			}
+			for i := range c {
+				row, col, sum, size := i/n, i%n, 0.0, 0.0
+				for j := range k {
+					v := x.Float(row*ldx+j) * w.Float(j*n+col)
+					sum, size = sum+v, size+math.Abs(v)
+				}
+				if off := math.Abs(float64(c[i]) - sum); off > 1e-6*size+1e-30 || tiles.seen[i] != 1 {
+					t.Fatalf("%s, %v: element %d is %v, want %v; it is in %d tiles", kern.name, s, i, c[i], sum, tiles.seen[i])
+				}
+			}
+			if n := testing.AllocsPerRun(3, func() { _ = run() }); n > 0 {
+				t.Errorf("%s, %v: a run allocates %v times", kern.name, s, n)
+			}
+		}
+	}
+	plan, err := New(Config{M: 1, N: 1, K: 2, Type: graph.BF16, BF16: true, LDX: 2, LDC: 1}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := plan.RunBF16(make([]uint16, 1), make([]byte, 8*2*columns), make([]float32, 1), nil); err == nil {
+		t.Error("a row that is too short is accepted")
+	}
+	if err := plan.Run(make([]float32, 2), make([]byte, 8*2*columns), nil, make([]float32, 1), nil); err == nil {
+		t.Error("a row of f32 is accepted")
+	}
+	has := kernels[0].pairs != nil
+	if err := Pairs(); (err == nil) != has {
+		t.Errorf("kernels for pairs: %v, error %v", has, err)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	p := pool.New(1)
 	defer p.Close()
 	for _, cfg := range []Config{{M: -1, Type: graph.I8}, {M: 1, N: 1, K: 1, Type: graph.F32},
-		{M: 1, N: 1, K: 1, Type: graph.I8, Block: 3}, {M: 2, N: 2, K: 2, Type: graph.I8, LDX: 1, LDC: 2}} {
+		{M: 1, N: 1, K: 1, Type: graph.F16, BF16: true}, {M: 1, N: 1, K: 1, Type: graph.I8, Block: 3}, {M: 2, N: 2, K: 2, Type: graph.I8, LDX: 1, LDC: 2}} {
 		if _, err := New(cfg, p); err == nil {
 			t.Errorf("%+v is accepted", cfg)
 		}
@@ -188,7 +247,7 @@ func BenchmarkPanels(b *testing.B) {
 		weights[d] = weightsOf(d, size)
 	}
 	scale := make([]float32, size*size/64)
-	for _, rows := range []int{1, 8, 64} {
+	for _, rows := range []int{1, 8, 64, 512} {
 		x, c := make([]float32, rows*size), make([]float32, rows*size)
 		for i := range x {
 			x[i] = 1
@@ -231,6 +290,18 @@ func BenchmarkPanels(b *testing.B) {
 				}
 			}
 		}
+		cfg16 := Config{M: rows, N: size, K: size, Type: graph.BF16, BF16: true, LDX: size, LDC: size}
+		pairs, err := New(cfg16, p)
+		if err != nil {
+			b.Fatal(err)
+		}
+		x16 := make([]uint16, rows*size)
+		names = append(names, "pairs")
+		runs["pairs"] = func(i int) {
+			if err := pairs.RunBF16(x16, weights[graph.BF16][i%4], c, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
 		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
 			times := map[string][]time.Duration{}
 			for i := 0; b.Loop(); i++ {
@@ -248,8 +319,8 @@ func BenchmarkPanels(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(f32, "f32-ms")
 			b.ReportMetric(median("read")/f32, "f32-of-read")
-			for _, d := range types {
-				b.ReportMetric(f32/median(d.String()), d.String()+"-times")
+			for _, name := range names[2:] {
+				b.ReportMetric(f32/median(name), name+"-times")
 			}
 		})
 	}

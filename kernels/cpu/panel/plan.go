@@ -35,6 +35,8 @@ type Config struct {
 	Scaled  bool
 	// Integers rounds X to 8 bits and sums integers; see [graph.PanelMatMul]. Panels of I8 are in quads.
 	Integers bool
+	// BF16 says that X is of BF16, as the panels are, which have no scales; see [Plan.RunBF16].
+	BF16 bool
 	// LDX and LDC are the distances of the rows of X and C, whose elements are side by side.
 	LDX, LDC int
 }
@@ -48,6 +50,7 @@ type Plan struct {
 	// The routines for the type, of numbers or of integers.
 	tiles        []tile
 	integerTiles []integerTile
+	pairs        []pairTile
 	half         halfTile
 	integerHalf  integerHalfTile
 	octets       int
@@ -58,14 +61,19 @@ type Plan struct {
 	piece        int // octets that a kernel multiplies before it adds to the sums
 
 	x       []float32 // packed: blocks of rows, each [octets][rows][8]
+	bf16    []uint16  // the same in BF16
 	rounded rounded   // the same as integers
-	private []float32 // of each worker: sums, and the scales of a panel, or a row to be rounded
-	run     struct {
-		x, scale, c []float32
-		halves      []uint16 // scales in panels, or nil
-		q           []byte
-		epilogue    Epilogue
-	}
+	private []float32 // of each worker: sums, and the scales of a panel, or a row to be converted
+	run     run
+}
+
+// A run is the operands of a product that is computed.
+type run struct {
+	x, scale, c []float32
+	bf16        []uint16 // X where it is of that type
+	halves      []uint16 // scales in panels, or nil
+	q           []byte
+	epilogue    Epilogue
 }
 
 // A kernel is the routines of an instruction set. Those of a type are for blocks of 1, 2, 4, … rows; halves are those for one row
@@ -77,13 +85,25 @@ type kernel struct {
 	// piece is the number of octets that stay in the cache, where a tile reads them several times; 0 where it does not.
 	piece    int
 	integers *integerKernel // that of products of integers; nil for the portable one
+	pairs    []pairTile     // of products of BF16 and BF16; nil where X is converted to float32
 }
 
 // A tile adds the product of a block of rows and a panel to y; see the generated functions.
 type tile = func(octets, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
 
+// A pairTile is a tile of products of BF16 and BF16, which sets y; see the generated functions.
+type pairTile = func(octets int, x *uint16, q *byte, y *float32)
+
 // A halfTile is a tile with scales of binary16.
 type halfTile = func(octets, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
+
+// Pairs reports, as an error that carries the reason, that this processor is not faster with X of BF16.
+func Pairs() error {
+	if kernels[0].pairs == nil {
+		return errors.New("this processor has no instructions for products of bf16")
+	}
+	return nil
+}
 
 // kernels are those that this processor can run, the preferred one first.
 var kernels = append(native(), &portable)
@@ -102,21 +122,26 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 		return nil, fmt.Errorf("panel: a product %d×%d×%d with blocks of %d", cfg.M, cfg.N, cfg.K, cfg.Block)
 	case kern.tiles[cfg.Type] == nil || cfg.Integers && portableIntegers.tiles[cfg.Type] == nil:
 		return nil, fmt.Errorf("panel: weights of %v", cfg.Type)
+	case cfg.BF16 && (cfg.Type != graph.BF16 || cfg.Scaled || cfg.Integers):
+		return nil, fmt.Errorf("panel: rows of bf16 times weights of %v, or with scales", cfg.Type)
 	case cfg.Integers && cfg.K > graph.MaxIntegerRows && (cfg.Block == 0 || cfg.Block > graph.MaxIntegerRows):
 		return nil, fmt.Errorf("panel: sums of more than %d integers", graph.MaxIntegerRows)
 	case cfg.M > 1 && (cfg.LDX < cfg.K || cfg.LDC < cfg.N):
 		return nil, fmt.Errorf("panel: rows of X %d and of C %d apart", cfg.LDX, cfg.LDC)
 	}
 	l := &Plan{cfg: cfg, pool: p, kern: kern, by: cmp.Or(kern.integers, &portableIntegers)}
-	if cfg.Integers {
+	switch {
+	case cfg.Integers:
 		l.integerTiles, l.integerHalf = l.by.tiles[cfg.Type], l.by.halves[cfg.Type]
-	} else {
+	case cfg.BF16 && kern.pairs != nil:
+		l.pairs = kern.pairs
+	default:
 		l.tiles, l.half = kern.tiles[cfg.Type], kern.halves[cfg.Type]
 	}
 	l.octets = (cfg.K + steps - 1) / steps
 	l.panels = (cfg.N + columns - 1) / columns
 	l.bytes = int(cfg.Type.Span(int64(l.octets * steps * columns)))
-	l.group = max(1, min(widest, l.panels/items))
+	l.group = max(1, min(widest, l.panels*((cfg.M+most-1)/most)/items))
 	if cfg.M <= fewRows {
 		l.group = max(1, l.panels/(shares*p.Workers()))
 	}
@@ -130,7 +155,10 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 	switch {
 	case cfg.Integers:
 		l.rounded = rounded{make([]byte, l.octets*steps*cfg.M), make([]float32, 2*l.blocks*cfg.M)}
-	case !l.inPlace():
+	case l.inPlace():
+	case l.pairs != nil:
+		l.bf16 = make([]uint16, l.octets*steps*cfg.M)
+	default:
 		l.x = make([]float32, l.octets*steps*cfg.M)
 	}
 	l.private = make([]float32, p.Workers()*l.each())
@@ -138,7 +166,9 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 }
 
 // inPlace reports whether one row is read where it lies.
-func (p *Plan) inPlace() bool { return p.cfg.M == 1 && p.cfg.K%steps == 0 && !p.cfg.Integers }
+func (p *Plan) inPlace() bool {
+	return p.cfg.M == 1 && p.cfg.K%steps == 0 && !p.cfg.Integers && p.cfg.BF16 == (p.pairs != nil)
+}
 
 // each is the private memory of a worker.
 func (p *Plan) each() int {
@@ -147,7 +177,7 @@ func (p *Plan) each() int {
 
 // Bytes is the memory that the plan has.
 func (p *Plan) Bytes() int64 {
-	return 4*int64(len(p.x)+len(p.private)+len(p.rounded.scales)) + int64(len(p.rounded.x))
+	return 4*int64(len(p.x)+len(p.private)+len(p.rounded.scales)) + 2*int64(len(p.bf16)) + int64(len(p.rounded.x))
 }
 
 // TileRows is the number of rows of the tiles that an Epilogue is given: all start at a multiple of it.
@@ -162,7 +192,13 @@ func (p *Plan) Run(x []float32, q []byte, scale, c []float32, epilogue Epilogue)
 	if !p.cfg.Scaled {
 		scale = nil
 	}
-	return p.multiply(x, q, scale, nil, c, epilogue)
+	p.run.scale = scale
+	return p.multiply(x, nil, q, c, epilogue)
+}
+
+// RunBF16 is [Plan.Run] of a plan for X of BF16, without scales.
+func (p *Plan) RunBF16(x []uint16, q []byte, c []float32, epilogue Epilogue) error {
+	return p.multiply(nil, x, q, c, epilogue)
 }
 
 // RunHalves is [Plan.Run] with scales of binary16 in panels of their own, as [graph.PackWeights] makes them of [⌈K/Block⌉, N].
@@ -170,7 +206,8 @@ func (p *Plan) RunHalves(x []float32, q []byte, scale []uint16, c []float32, epi
 	if !p.cfg.Scaled || len(scale) < p.panels*p.halves() {
 		return p.short()
 	}
-	return p.multiply(x, q, nil, scale, c, epilogue)
+	p.run.halves = scale
+	return p.multiply(x, nil, q, c, epilogue)
 }
 
 // halves is the number of scales of a panel, with what fills them up.
@@ -180,28 +217,31 @@ func (p *Plan) short() error {
 	return fmt.Errorf("panel: operands too short for %d×%d×%d", p.cfg.M, p.cfg.N, p.cfg.K)
 }
 
-func (p *Plan) multiply(x []float32, q []byte, scale []float32, halves []uint16, c []float32, epilogue Epilogue) error {
-	cfg := &p.cfg
+func (p *Plan) multiply(x []float32, bf16 []uint16, q []byte, c []float32, epilogue Epilogue) error {
+	cfg, r := &p.cfg, &p.run
+	defer func() { *r = run{} }()
 	if cfg.M == 0 || cfg.N == 0 {
 		return nil
 	}
-	if len(x) < (cfg.M-1)*cfg.LDX+cfg.K || len(q) < p.panels*p.bytes || len(c) < (cfg.M-1)*cfg.LDC+cfg.N {
+	elems := len(x)
+	if cfg.BF16 {
+		elems = len(bf16)
+	}
+	if elems < (cfg.M-1)*cfg.LDX+cfg.K || len(q) < p.panels*p.bytes || len(c) < (cfg.M-1)*cfg.LDC+cfg.N {
 		return p.short()
 	}
-	r := &p.run
-	r.x, r.q, r.c, r.epilogue, r.scale, r.halves = x, q, c, epilogue, scale, halves
+	r.x, r.bf16, r.q, r.c, r.epilogue = x, bf16, q, c, epilogue
 	if !p.inPlace() {
 		p.pool.Run((cfg.M+most-1)/most, (*packTask)(p))
-		r.x = p.x
+		r.x, r.bf16 = p.x, p.bf16
 	}
 	p.pool.Run((cfg.M+most-1)/most*((p.panels+p.group-1)/p.group), (*tileTask)(p))
-	r.x, r.q, r.c, r.epilogue, r.scale, r.halves = nil, nil, nil, nil, nil, nil
 	return nil
 }
 
 // height is the number of rows of the next block, of so many that are left, and the number of its kernel.
 func (p *Plan) height(left int) (rows, number int) {
-	number = max(len(p.tiles), len(p.integerTiles)) - 1
+	number = max(len(p.tiles), len(p.integerTiles), len(p.pairs)) - 1
 	for 1<<number > left {
 		number--
 	}
@@ -214,6 +254,9 @@ type packTask Plan
 func (t *packTask) Do(worker, item int) {
 	p := (*Plan)(t)
 	end := min((item+1)*most, p.cfg.M)
+	if p.octets == 0 {
+		return
+	}
 	for row := item * most; row < end; {
 		rows, _ := p.height(end - row)
 		if p.cfg.Integers {
@@ -221,15 +264,28 @@ func (t *packTask) Do(worker, item int) {
 			row += rows
 			continue
 		}
-		to := p.x[row*p.octets*steps:]
 		for r := range rows {
-			from := p.run.x[(row+r)*p.cfg.LDX:][:p.cfg.K]
-			for o := range p.octets {
-				n := copy(to[(o*rows+r)*steps:][:steps], from[o*steps:])
-				clear(to[(o*rows+r)*steps:][n:steps])
+			at, first := (row+r)*p.cfg.LDX, row*p.octets*steps+r*steps
+			switch {
+			case p.pairs != nil:
+				putOctets(p.bf16[first:], p.run.bf16[at:][:p.cfg.K], rows)
+			case p.cfg.BF16:
+				wide := p.private[worker*p.each():][8*columns:][:p.cfg.K]
+				vec.FromHalf(wide, p.run.bf16[at:][:p.cfg.K], graph.BF16)
+				putOctets(p.x[first:], wide, rows)
+			default:
+				putOctets(p.x[first:], p.run.x[at:][:p.cfg.K], rows)
 			}
 		}
 		row += rows
+	}
+}
+
+// putOctets copies a row to octets, those of a block of rows, and fills the last one up with zeros.
+func putOctets[E any](to, from []E, rows int) {
+	for o := 0; o < len(from); o += steps {
+		octet := to[o*rows:][:steps]
+		clear(octet[copy(octet, from[o:]):])
 	}
 }
 
@@ -288,6 +344,8 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 		clear(y[:rows*columns])
 		switch {
 		case p.octets == 0:
+		case p.pairs != nil:
+			p.pairs[number](p.octets, &p.run.bf16[row*p.octets*steps], &p.run.q[panel*p.bytes], &y[0])
 		case p.cfg.Integers && half != nil:
 			p.integerHalf(p.octets, p.cfg.Block/steps, &p.rounded.x[row*p.octets*steps], &p.rounded.scales[2*row*p.blocks],
 				&p.run.q[panel*p.bytes], half, lds, &y[0])

@@ -20,7 +20,11 @@ func native() (list []*kernel) {
 			}, offset: map[graph.DType]int{graph.I4: 8, graph.I8: 128}, round: roundRowAVX2,
 				halves: map[graph.DType]integerHalfTile{graph.I4: i4IntegersHalvesx1AVX512, graph.I8: i8IntegersHalvesx1AVX512}}
 		}
-		list = append(list, &kernel{name: "avx512", integers: integers, tiles: map[graph.DType][]tile{
+		var pairs []pairTile
+		if cpu.X86.HasAVX512BF16 && cpu.X86.HasAVX512BW {
+			pairs = []pairTile{pairsx1AVX512, pairsx2AVX512, pairsx4AVX512, pairsx8AVX512}
+		}
+		list = append(list, &kernel{name: "avx512", integers: integers, pairs: pairs, tiles: map[graph.DType][]tile{
 			graph.I4: {i4x1AVX512, i4x2AVX512, i4x4AVX512, i4x8AVX512}, graph.I8: {i8x1AVX512, i8x2AVX512, i8x4AVX512, i8x8AVX512},
 			graph.BF16: {bf16x1AVX512, bf16x2AVX512, bf16x4AVX512, bf16x8AVX512},
 			graph.F16:  {f16x1AVX512, f16x2AVX512, f16x4AVX512, f16x8AVX512},

@@ -55,6 +55,10 @@ func (m *maker) quantised() {
 				m.add(rowsName+"_block", graph.PanelMatMul{Columns: n, Block: 16}, x, panels, f32((k+15)/16, n))
 				halves := Arg{Type: graph.Type{DType: graph.F16, Shape: graph.PanelShape(graph.F16, (k+15)/16, n)}, Lo: -2, Hi: 2}
 				m.add(rowsName+"_halves", graph.PanelMatMul{Columns: n, Block: 16}, x, panels, halves)
+				if d == graph.BF16 {
+					x.Type.DType = d
+					m.add(rowsName+"_bf16", graph.PanelMatMul{Columns: n}, x, panels)
+				}
 				if d.Is16() {
 					continue
 				}

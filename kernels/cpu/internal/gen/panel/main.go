@@ -307,5 +307,8 @@ func main() {
 		}
 	}
 	generateIntegers()
+	for _, rows := range avx512.rows {
+		generatePairs(rows)
+	}
 	Generate()
 }
