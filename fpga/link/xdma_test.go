@@ -99,15 +99,21 @@ func (c *card) pull() {
 
 func (c *card) at(register uint32) *uint32 { return (*uint32)(unsafe.Pointer(&c.registers[register])) }
 
-// show copies the model's registers to where the host reads them.
+// show copies the model's registers to where the host reads them, and last the one that tells it that the others are there.
 func (c *card) show() {
-	for r := uint32(0); r < isa.RegCounters+8*uint32(isa.Counters); r += 4 {
+	show := func(r uint32) {
 		v, err := c.m.ReadReg(r)
 		if err != nil {
 			panic(err)
 		}
 		atomic.StoreUint32(c.at(r), v)
 	}
+	for r := uint32(0); r < isa.RegCounters+8*uint32(isa.Counters); r += 4 {
+		if r != isa.RegControl {
+			show(r)
+		}
+	}
+	show(isa.RegControl)
 }
 
 // control does what was written to RegControl, which then reads as zero.

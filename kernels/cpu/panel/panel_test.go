@@ -121,8 +121,8 @@ func TestPairs(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	p := pool.New(2)
 	defer p.Close()
-	for _, s := range [][3]int{{1, 1, 1}, {1, 32, 64}, {3, 70, 19}, {1, 33, 13}, {7, 40, 100}, {15, 64, 32}, {70, 97, 24}, {2, 5, 0}, {0, 5, 3},
-		{130, 300, 129}} {
+	for _, s := range [][3]int{{1, 1, 1}, {1, 32, 64}, {3, 70, 19}, {1, 33, 13}, {7, 40, 100}, {15, 64, 32}, {70, 97, 24}, {2, 5, 0},
+		{0, 5, 3}, {130, 300, 129}} {
 		m, n, k := s[0], s[1], s[2]
 		w := graph.NewTensor(graph.TypeOf(graph.BF16, k, n))
 		ldx := k + r.IntN(3)
@@ -179,7 +179,8 @@ func TestRefused(t *testing.T) {
 	p := pool.New(1)
 	defer p.Close()
 	for _, cfg := range []Config{{M: -1, Type: graph.I8}, {M: 1, N: 1, K: 1, Type: graph.F32},
-		{M: 1, N: 1, K: 1, Type: graph.F16, BF16: true}, {M: 1, N: 1, K: 1, Type: graph.I8, Block: 3}, {M: 2, N: 2, K: 2, Type: graph.I8, LDX: 1, LDC: 2}} {
+		{M: 1, N: 1, K: 1, Type: graph.F16, BF16: true}, {M: 1, N: 1, K: 1, Type: graph.I8, Block: 3},
+		{M: 2, N: 2, K: 2, Type: graph.I8, LDX: 1, LDC: 2}} {
 		if _, err := New(cfg, p); err == nil {
 			t.Errorf("%+v is accepted", cfg)
 		}
