@@ -206,8 +206,10 @@ func TestMutants(t *testing.T) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
+			seeds := uint64(40)
 			if c.Name != "tall" {
 				testtools.Long(t)
+				seeds = 400 // a few faults show in one of some hundred programs
 			}
 			files := faulty(t, ms)
 			program := built(t, func(ctx context.Context, c isa.Config, o sim.Options) (string, error) {
@@ -216,7 +218,6 @@ func TestMutants(t *testing.T) {
 				return b.Program, err
 			}, c)
 			t.Chdir(t.TempDir())
-			const seeds = 40
 			if err := told(t, program, c, seeds); err != nil {
 				t.Fatalf("without a fault: %v", err)
 			}
