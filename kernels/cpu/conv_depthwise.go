@@ -6,6 +6,7 @@ import (
 	"fusec/graph"
 	"fusec/graph/body"
 	"fusec/kernels/cpu/depthwise"
+	"fusec/kernels/cpu/vec"
 )
 
 // A channelwise kernel convolves each channel of images of NHWC with filters of its own, or computes the transpose of
@@ -43,7 +44,7 @@ func newChannelwise[T float](b *body.Program, op graph.Conv2D, images, windows g
 		plan = depthwise.NewConvTransposed[T]
 	}
 	if f := fusedFinishOf[T](b, 3); f != nil && !(transposed && each > 1) {
-		k.fused, k.finish.Low, k.finish.High = f, f.low, f.high
+		k.fused, k.finish.Low, k.finish.High, k.finish.Gate = f, f.low, f.high, f.gate
 		k.home, k.c = 0, b.Stores[0].Layout
 		if f.residual != nil {
 			k.finish.Image = imageOf(f.residual.Layout)
@@ -95,9 +96,10 @@ func (k *channelwise[T]) bytes() int64 { return k.epilogue.bytes() + k.plan.Byte
 type fusedFinish[T float] struct {
 	scale, shift, residual *body.Value // loads, or nil
 	low, high              T
+	gate                   vec.Gate[T]
 }
 
-// fusedFinishOf reads a body of one result: bounds of the sum with a residual of shifted, scaled products, each of which
+// fusedFinishOf reads a body of one result: bounds of the gated sum with a residual of shifted, scaled products, each of which
 // may be missing. It is nil for other bodies. Shift and scale have a number for each channel, which are along an axis.
 func fusedFinishOf[T float](b *body.Program, channels int) *fusedFinish[T] {
 	d := dtypeOf[T]()
@@ -117,7 +119,7 @@ func fusedFinishOf[T float](b *body.Program, channels int) *fusedFinish[T] {
 		if v.Kind != body.Elementwise || v.Node.Type.DType != d {
 			return nil
 		}
-		inner := f.scale == nil && f.shift == nil && f.residual == nil // of what is applied to the sum after the bounds
+		inner := f.scale == nil && f.shift == nil && f.residual == nil && f.gate.Slope == 0 // of what is applied after the bounds
 		if op, ok := v.Node.Op.(graph.Unary); ok {
 			if op.Fn != graph.Relu || !inner {
 				return nil
@@ -129,6 +131,12 @@ func fusedFinishOf[T float](b *body.Program, channels int) *fusedFinish[T] {
 		op, ok := v.Node.Op.(graph.Binary)
 		if !ok {
 			return nil
+		}
+		if inner && op.Fn == graph.Mul {
+			if x, gate, ok := gateOf[T](b, v.Args[0], v.Args[1]); ok {
+				f.gate, at = gate, x
+				continue
+			}
 		}
 		chain, other := v.Args[0], v.Args[1]
 		if k := b.Values[chain].Kind; k == body.Load || k == body.Constant {
@@ -159,6 +167,73 @@ func fusedFinishOf[T float](b *body.Program, channels int) *fusedFinish[T] {
 		}
 		at = chain
 	}
+}
+
+// gateOf reads the product of two values as a gate of one of them, x.
+func gateOf[T float](b *body.Program, p, q int) (x int, gate vec.Gate[T], ok bool) {
+	for _, pair := range [][2]int{{p, q}, {q, p}} {
+		if g, ok := boundedLine[T](b, pair[0], pair[1]); ok {
+			return pair[0], g, true
+		}
+	}
+	return 0, gate, false
+}
+
+// boundedLine reads value at as a bounded linear function of value x: min(max(x·Slope + Offset, Floor), Ceiling), with a positive
+// slope. Bounds that stand inside of a linear function are moved out of it.
+func boundedLine[T float](b *body.Program, x, at int) (vec.Gate[T], bool) {
+	slope, offset, floor, ceiling := 1., 0., math.Inf(-1), math.Inf(1)
+	raise := func(c float64) bool {
+		floor = max(floor, slope*c+offset)
+		return floor <= ceiling
+	}
+	for at != x {
+		v := &b.Values[at]
+		if v.Kind != body.Elementwise || v.Node.Type.DType != dtypeOf[T]() {
+			return vec.Gate[T]{}, false
+		}
+		if op, ok := v.Node.Op.(graph.Unary); ok {
+			if op.Fn != graph.Relu || !raise(0) {
+				return vec.Gate[T]{}, false
+			}
+			at = v.Args[0]
+			continue
+		}
+		op, ok := v.Node.Op.(graph.Binary)
+		if !ok {
+			return vec.Gate[T]{}, false
+		}
+		chain, other := v.Args[0], v.Args[1]
+		if b.Values[chain].Kind == body.Constant && op.Fn != graph.Div && op.Fn != graph.Sub {
+			chain, other = other, chain
+		}
+		if b.Values[other].Kind != body.Constant {
+			return vec.Gate[T]{}, false
+		}
+		c := b.Values[other].Number.Float(0)
+		switch op.Fn {
+		case graph.Mul:
+			slope *= c
+		case graph.Div:
+			slope /= c
+		case graph.Add:
+			offset += slope * c
+		case graph.Sub:
+			offset -= slope * c
+		case graph.Max:
+			ok = raise(c)
+		case graph.Min:
+			ceiling = min(ceiling, slope*c+offset)
+			ok = floor <= ceiling
+		default:
+			ok = false
+		}
+		if !ok || !(slope > 0) || math.IsInf(slope, 0) || !(offset-offset == 0) {
+			return vec.Gate[T]{}, false
+		}
+		at = chain
+	}
+	return vec.Gate[T]{Slope: T(slope), Offset: T(offset), Floor: T(floor), Ceiling: T(ceiling)}, T(slope) > 0
 }
 
 // perChannel reports whether a layout over images has one number for each channel, side by side.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/body"
 	"fusec/kernels/cpu/pool"
 	"fusec/kernels/ref/cases"
 )
@@ -222,4 +223,92 @@ func TestConvPoolRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestConvGate has hard-swish and its kin behind a bias, of which those with a positive slope are applied to sums in registers.
+func TestConvGate(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	one, pad := graph.IntsOf(1, 1), graph.IntsOf(1, 1, 1, 1)
+	conv := graph.Conv2D{Stride: one, Dilation: one, Pad: pad, Groups: 1, Layout: graph.NHWC}
+	planes, each, apart := conv, conv, conv
+	planes.Layout, each.Groups, apart.Stride = graph.NCHW, 5, graph.IntsOf(2, 2)
+	apart.Groups = 5
+	planewise := planes
+	planewise.Groups = 5
+	with := func(b *graph.Builder, fn graph.BinaryFn, x *graph.Node, c float64) *graph.Node {
+		return b.BinaryScalar(fn, x, c)
+	}
+	for name, gate := range map[string]struct {
+		of    func(b *graph.Builder, x *graph.Node) *graph.Node
+		fused bool
+	}{
+		"hard-swish": {func(b *graph.Builder, x *graph.Node) *graph.Node {
+			h := with(b, graph.Add, with(b, graph.Mul, x, 1./6), 0.5)
+			return b.Binary(graph.Mul, x, b.Unary(graph.Relu, with(b, graph.Min, h, 1)))
+		}, true},
+		"over six": {func(b *graph.Builder, x *graph.Node) *graph.Node {
+			h := with(b, graph.Min, with(b, graph.Max, with(b, graph.Add, x, 3), 0), 6)
+			return b.Binary(graph.Mul, with(b, graph.Div, h, 6), x)
+		}, true},
+		"bounded": {func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return with(b, graph.Min, b.Binary(graph.Mul, x, with(b, graph.Max, with(b, graph.Sub, x, 0.25), -0.5)), 0.75)
+		}, true},
+		"falling": {func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Binary(graph.Mul, x, b.Unary(graph.Relu, with(b, graph.Mul, x, -1)))
+		}, false},
+		"no bounds in order": {func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Binary(graph.Mul, x, with(b, graph.Min, with(b, graph.Max, x, 1), 0))
+		}, false},
+		"sigmoid": {func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Binary(graph.Mul, x, b.Unary(graph.Sigmoid, x))
+		}, false},
+		"to a power": {func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Binary(graph.Mul, x, with(b, graph.Pow, x, 2))
+		}, false},
+	} {
+		for _, c := range []struct {
+			op   graph.Op
+			x, w []int
+		}{
+			{conv, []int{2, 9, 7, 5}, []int{3, 3, 5, 37}},
+			{each, []int{1, 6, 9, 5}, []int{3, 3, 1, 5}},
+			{apart, []int{1, 6, 9, 5}, []int{3, 3, 1, 5}},
+			{planes, []int{1, 5, 6, 9}, []int{7, 5, 3, 3}},
+			{planewise, []int{2, 5, 6, 9}, []int{5, 1, 3, 3}},
+			{graph.Conv2DTranspose{Stride: graph.IntsOf(2, 2), Dilation: one, Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1, H: 8, W: 6,
+				Layout: graph.NHWC}, []int{2, 4, 3, 5}, []int{2, 2, 7, 5}},
+		} {
+			for _, d := range []graph.DType{graph.F32, graph.F64} {
+				f, types := bodied(t, graph.AnchorConv, func(b *graph.Builder, in cases.Inputs) {
+					y := b.Add(c.op, in(d, c.x...), in(d, c.w...))
+					s := y.Type.Shape
+					shift := in(d, s.At(3))
+					if c.op.(graph.ImageOp).ImageLayout() == graph.NCHW {
+						shift = in(d, s.At(1), 1, 1)
+					}
+					b.Output("", gate.of(b, b.Binary(graph.Add, y, b.Broadcast(shift, s))))
+				})
+				args := make([]*graph.Tensor, len(types))
+				for i, u := range types {
+					args[i] = drawTensor(r, d, -1, 1, u.Shape.Slice()...)
+				}
+				t.Run(name, func(t *testing.T) { checkOp(t, f, args...) })
+				operands := make([]graph.Operand, len(types))
+				for i, u := range types {
+					operands[i] = graph.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)}
+				}
+				p, err := body.Lower(f, operands, []graph.Operand{{DType: d, Layout: graph.Contiguous(f.Body.Outputs[0].Node.Type.Shape)}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := byFloat(d, isFused[float32], isFused[float64])(p); got != gate.fused {
+					t.Errorf("%s of %s after %v: in registers is %v", name, d, c.op, got)
+				}
+			}
+		}
+	}
+}
+
+func isFused[T float](b *body.Program) bool {
+	return fusedFinishOf[T](b, 3) != nil || fusedFinishOf[T](b, 1) != nil
 }

@@ -25,7 +25,7 @@ func (k *pixelEpilogue[T]) compileFinish(b *body.Program, residual bool, results
 	}
 	if f := fusedFinishOf[T](b, 3); f != nil && f.scale == nil && rows(b.Stores[0].Layout) &&
 		(f.residual == nil || residual && rows(f.residual.Layout)) {
-		k.fused, k.finish = f, conv.Finish[T]{Low: f.low, High: f.high}
+		k.fused, k.finish = f, conv.Finish[T]{Low: f.low, High: f.high, Gate: f.gate}
 		k.home, k.c = 0, b.Stores[0].Layout
 		if f.residual != nil {
 			l, _ := f.residual.Layout.Reshape(matrix)

@@ -37,7 +37,7 @@ func newConvPlanes[T float](b *body.Program, op graph.Conv2D, args, results []Op
 	k := &planesConv[T]{epilogue: epilogue[T]{env: env}, x: x.Arg, w: w.Arg, frozen: args[w.Arg].Frozen}
 	if f := fusedFinishOf[T](b, 1); f != nil && f.scale == nil && side(b.Stores[0].Layout) &&
 		(f.residual == nil || side(f.residual.Layout)) {
-		k.fused, k.finish = f, conv.PlanesFinish[T]{Low: f.low, High: f.high}
+		k.fused, k.finish = f, conv.PlanesFinish[T]{Low: f.low, High: f.high, Gate: f.gate}
 		k.home, k.c = 0, b.Stores[0].Layout
 		if f.residual != nil {
 			k.finish.Image, k.finish.Plane = distances(f.residual.Layout)
@@ -121,7 +121,7 @@ func newPlanewise[T float](b *body.Program, op graph.Conv2D, results []Operand, 
 	_, side := planesOf(out)
 	none := depthwise.Unfinished[T]()
 	k := &planewise[T]{epilogue: epilogue[T]{env: env}, x: x.Arg, w: w.Arg, low: none.Low, high: none.High, channels: out.At(1)}
-	if f := fusedFinishOf[T](b, 1); f != nil && f.scale == nil && f.residual == nil && side(b.Stores[0].Layout) {
+	if f := fusedFinishOf[T](b, 1); f != nil && f.scale == nil && f.residual == nil && f.gate.Slope == 0 && side(b.Stores[0].Layout) {
 		k.fused, k.low, k.high = f, f.low, f.high
 		k.home, k.c = 0, b.Stores[0].Layout
 	} else if err := k.compile(b, 2, results, side); err != nil {

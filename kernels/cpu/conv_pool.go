@@ -91,7 +91,7 @@ func newConvPool[T float](b *body.Program, args, results []Operand, env *Env) (K
 		images: out.At(0), line: out.At(2) * out.At(3)}
 	k.y.Layout = store.Layout
 	k.height = k.y.Layout.Shape.At(1)
-	k.finish = conv.Finish[T]{Low: k.fused.low, High: k.fused.high}
+	k.finish = conv.Finish[T]{Low: k.fused.low, High: k.fused.high, Gate: k.fused.gate}
 	if k.fused.residual != nil {
 		l, _ := pixelRows(k.fused.residual.Layout)
 		k.finish.RowStride = l.Stride[0]

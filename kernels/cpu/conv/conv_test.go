@@ -9,6 +9,7 @@ import (
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/vec"
 )
 
 // tolerance is the bound of an element's error, relative to the sum of its terms' absolute values.
@@ -113,6 +114,9 @@ func drawFinish[T gemm.Float](rng *rand.Rand,
 		f.Low, f.High = T(rng.Float64())-0.5, T(rng.Float64())+0.5
 	}
 	if rng.IntN(2) == 0 {
+		f.Gate = vec.Gate[T]{Slope: 0.25, Offset: 0.5, Ceiling: 1}
+	}
+	if rng.IntN(2) == 0 {
 		f.Shift = random[T](rng, out)
 	}
 	with := rng.IntN(2) == 0
@@ -126,6 +130,10 @@ func drawFinish[T gemm.Float](rng *rand.Rand,
 				if x := [][]T{f.Shift, f.Residual}[v[0]]; x != nil {
 					sum, terms = sum+float64(x[v[1]]), terms+math.Abs(float64(x[v[1]]))
 				}
+			}
+			if f.Gate.Slope != 0 {
+				gate := vec.Gate[float64]{Slope: 0.25, Offset: 0.5, Ceiling: 1}
+				sum, terms = gate.Of(sum), terms*(2+math.Abs(sum))
 			}
 			return min(max(sum, float64(f.Low)), float64(f.High)), terms
 		}

@@ -10,6 +10,7 @@ import (
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
 	"fusec/kernels/cpu/tiling"
+	"fusec/kernels/cpu/vec"
 )
 
 // A Config describes a convolution. Op.Layout does not matter: the layouts are those of NHWC.
@@ -38,13 +39,14 @@ type Epilogue interface {
 	Tile(worker, band, row, col, rows, cols int)
 }
 
-// A Finish is what follows the sums while they are in registers: y = min(max(sum + Shift + Residual, Low), High). Shift
+// A Finish is what follows the sums while they are in registers: y = min(max(Gate(sum + Shift + Residual), Low), High). Shift
 // has a number for each filter. Residual is a matrix [N·OH·OW, O] whose rows are RowStride elements apart; it may be
 // the result. What is nil is left out. A NaN stays a NaN.
 type Finish[T gemm.Float] struct {
 	Shift, Residual []T
 	RowStride       int
 	Low, High       T
+	Gate            vec.Gate[T]
 }
 
 // check reports, as an error, what is too short for a matrix of rows of out elements.
@@ -62,7 +64,7 @@ func (f *Finish[T]) at(w *gemm.Finish[T], row, col int) *gemm.Finish[T] {
 	if f == nil {
 		return nil
 	}
-	*w = gemm.Finish[T]{Stride: f.RowStride, Low: f.Low, High: f.High}
+	*w = gemm.Finish[T]{Stride: f.RowStride, Low: f.Low, High: f.High, Gate: f.Gate}
 	if f.Shift != nil {
 		w.Shift = &f.Shift[col]
 	}

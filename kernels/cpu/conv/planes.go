@@ -56,13 +56,14 @@ type planesRun[T gemm.Float] struct {
 	epilogue           Epilogue
 }
 
-// A PlanesFinish is what follows the sums while they are in registers: y = min(max(sum + Shift + Residual, Low), High). Shift
-// has a number for each filter. Residual is images whose planes are contiguous; it may be the result. What is nil is left out.
-// A NaN stays a NaN.
+// A PlanesFinish is what follows the sums while they are in registers: y = min(max(Gate(sum + Shift + Residual), Low), High).
+// Shift has a number for each filter. Residual is images whose planes are contiguous; it may be the result. What is nil is left
+// out. A NaN stays a NaN.
 type PlanesFinish[T gemm.Float] struct {
 	Shift, Residual []T
 	Image, Plane    int // of Residual
 	Low, High       T
+	Gate            vec.Gate[T]
 }
 
 // planesItems is the number of work items, if each has planesVolume multiplications. planesBytes bounds a worker's copy, where that
@@ -277,7 +278,7 @@ func (k *Planes[T]) block(worker, image, pixel, n int, patches []T) {
 	var finish *gemm.Finish[T]
 	if f := k.run.finish; f != nil {
 		finish = &k.workers[worker].finish
-		*finish = gemm.Finish[T]{Stride: f.Plane, Low: f.Low, High: f.High}
+		*finish = gemm.Finish[T]{Stride: f.Plane, Low: f.Low, High: f.High, Gate: f.Gate}
 		if f.Shift != nil {
 			finish.Shift = &k.shift[0]
 		}

@@ -1,6 +1,10 @@
 package depthwise
 
-import "math"
+import (
+	"math"
+
+	"fusec/kernels/cpu/vec"
+)
 
 // itemElements is the number of elements of a result that is worth a work item, and bandRows the fewest rows of it that
 // an item has where there are enough: neighbouring items read some rows both.
@@ -9,12 +13,13 @@ const (
 	bandRows     = 4
 )
 
-// A Finish is what follows the sums of a convolution: y = min(max(sum·Scale + Shift + Residual, Low), High). Scale and
-// Shift have one number for each channel. What is nil is left out. A NaN stays a NaN.
+// A Finish is what follows the sums of a convolution: y = min(max(Gate(sum·Scale + Shift + Residual), Low), High).
+// Scale and Shift have one number for each channel. What is nil is left out. A NaN stays a NaN.
 type Finish[T Float] struct {
 	Scale, Shift, Residual []T
 	Image                  Image // of Residual
 	Low, High              T
+	Gate                   vec.Gate[T]
 }
 
 // Unfinished leaves sums as they are.
@@ -178,7 +183,7 @@ func (k *Correlation[T]) Bind(x, w, y []T, f Finish[T]) {
 		p := &k.passes[i]
 		p.x, p.w, p.y, p.residual = nil, nil, nil, nil
 		p.scale, p.shift = first(f.Scale, k.channels), first(f.Shift, k.channels)
-		p.low, p.high, p.residualPixel = f.Low, f.High, k.cols.out*f.Image.Pixel*size[T]()
+		p.low, p.high, p.gate, p.residualPixel = f.Low, f.High, f.Gate, k.cols.out*f.Image.Pixel*size[T]()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/vec"
 )
 
 const testWorkers = 3
@@ -201,6 +202,9 @@ func testConv[T Float](t *testing.T) {
 		if r.IntN(2) == 0 {
 			f.Low, f.High = 0, 3
 		}
+		if r.IntN(2) == 0 {
+			f.Gate = vec.Gate[T]{Slope: 0.25, Offset: 0.5, Ceiling: 1}
+		}
 		if n%3 == 0 {
 			for range 4 {
 				x[r.IntN(len(x))] = T(math.NaN())
@@ -231,6 +235,11 @@ func testConv[T Float](t *testing.T) {
 					}
 					if f.Residual != nil {
 						s.add(float64(f.Residual[rm.at(row/g.Windows[0], row%g.Windows[0], col)+c]))
+					}
+					if f.Gate.Slope != 0 {
+						gate := vec.Gate[float64]{Slope: 0.25, Offset: 0.5, Ceiling: 1}
+						s.terms *= 2 + math.Abs(s.value)
+						s.value = gate.Of(s.value)
 					}
 					s.value = min(max(s.value, float64(f.Low)), float64(f.High))
 				}

@@ -3,6 +3,8 @@ package depthwise
 import (
 	"math"
 	"unsafe"
+
+	"fusec/kernels/cpu/vec"
 )
 
 // Float is the element type of images.
@@ -22,10 +24,11 @@ type pass[T Float] struct {
 	yPixel           int
 
 	// What follows a sum: it is multiplied by scale, shift is added, each one number for each channel, it is divided by
-	// divisor, residual is added, and it is kept between low and high. What is nil or 0 is left out. A NaN stays a NaN.
+	// divisor, residual is added, it is gated, and it is kept between low and high. What is nil or 0 is left out. A NaN stays a NaN.
 	scale, shift, residual *T
 	residualPixel          int
 	low, high, divisor     T
+	gate                   vec.Gate[T]
 }
 
 // A kernel is the set of routines that one instruction set offers for one element type. Their argument is the address
@@ -34,7 +37,8 @@ type kernel[T Float] struct {
 	name string
 	// correlate sets, of each pixel, y to the sum of x·w over the window, and applies what follows.
 	correlate func(*int)
-	// slide is correlate for windows of 3×3 that move by one column, followed by shift and bounds alone. It is nil if there is none.
+	// slide is correlate for windows of 3×3 that move by one column, followed by shift, gate and bounds alone. It is nil if there is
+	// none.
 	slide func(*int)
 	// greatest sets, of each pixel, y to the greatest x of the window, NaN if there is one, −Inf of nothing.
 	greatest func(*int)
@@ -120,6 +124,7 @@ func correlatePortable[T Float](a *pass[T]) {
 			if residual != nil {
 				sum += residual[c]
 			}
+			sum = a.gate.Of(sum)
 			if sum < a.low {
 				sum = a.low
 			}

@@ -134,6 +134,54 @@ none10:
 	ADDQ   128(AX), SI
 
 none11:
+	CMPL         148(AX), $0x00
+	JE           none12
+	VBROADCASTSS 148(AX), Y8
+	VBROADCASTSS 152(AX), Y9
+	VBROADCASTSS 156(AX), Y10
+	VBROADCASTSS 160(AX), Y11
+	VMULPS       Y8, Y0, Y12
+	VADDPS       Y9, Y12, Y12
+	VMAXPS       Y10, Y12, Y12
+	VMINPS       Y11, Y12, Y12
+	VMULPS       Y12, Y0, Y0
+	VMULPS       Y8, Y1, Y12
+	VADDPS       Y9, Y12, Y12
+	VMAXPS       Y10, Y12, Y12
+	VMINPS       Y11, Y12, Y12
+	VMULPS       Y12, Y1, Y1
+	VMULPS       Y8, Y2, Y12
+	VADDPS       Y9, Y12, Y12
+	VMAXPS       Y10, Y12, Y12
+	VMINPS       Y11, Y12, Y12
+	VMULPS       Y12, Y2, Y2
+	VMULPS       Y8, Y3, Y12
+	VADDPS       Y9, Y12, Y12
+	VMAXPS       Y10, Y12, Y12
+	VMINPS       Y11, Y12, Y12
+	VMULPS       Y12, Y3, Y3
+	VMULPS       Y8, Y4, Y12
+	VADDPS       Y9, Y12, Y12
+	VMAXPS       Y10, Y12, Y12
+	VMINPS       Y11, Y12, Y12
+	VMULPS       Y12, Y4, Y4
+	VMULPS       Y8, Y5, Y12
+	VADDPS       Y9, Y12, Y12
+	VMAXPS       Y10, Y12, Y12
+	VMINPS       Y11, Y12, Y12
+	VMULPS       Y12, Y5, Y5
+	VMULPS       Y8, Y6, Y12
+	VADDPS       Y9, Y12, Y12
+	VMAXPS       Y10, Y12, Y12
+	VMINPS       Y11, Y12, Y12
+	VMULPS       Y12, Y6, Y6
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y9, Y8, Y8
+	VMAXPS       Y10, Y8, Y8
+	VMINPS       Y11, Y8, Y8
+	VMULPS       Y8, Y7, Y7
+
+none12:
 	VBROADCASTSS 136(AX), Y8
 	VMAXPS       Y0, Y8, Y0
 	VMAXPS       Y1, Y8, Y1
@@ -169,10 +217,10 @@ none11:
 	JMP          channels3
 
 fewer4:
-masked12:
+masked13:
 	MOVQ    8(AX), SI
 	SUBQ    CX, SI
-	JLE     done13
+	JLE     done14
 	SHRQ    $0x02, SI
 	LEAQ    tailmasks<>+0(SB), DI
 	MOVQ    $0x00000008, R8
@@ -190,14 +238,14 @@ masked12:
 	MOVQ    64(AX), R10
 	ADDQ    CX, R10
 	TESTQ   DI, DI
-	JE      taps16
+	JE      taps17
 
-row14:
+row15:
 	MOVQ SI, R9
 	MOVQ 24(AX), R8
 	MOVQ R10, R11
 
-tap15:
+tap16:
 	VMASKMOVPS  (R11), Y0, Y5
 	VMASKMOVPS  (R9), Y0, Y6
 	VFMADD231PS Y6, Y5, Y1
@@ -210,16 +258,16 @@ tap15:
 	ADDQ        56(AX), R9
 	ADDQ        80(AX), R11
 	DECQ        R8
-	JNE         tap15
+	JNE         tap16
 	ADDQ        48(AX), SI
 	ADDQ        72(AX), R10
 	DECQ        DI
-	JNE         row14
+	JNE         row15
 
-taps16:
+taps17:
 	MOVQ       104(AX), SI
 	TESTQ      SI, SI
-	JE         none17
+	JE         none18
 	ADDQ       CX, SI
 	VMASKMOVPS (SI), Y0, Y5
 	VMULPS     Y5, Y1, Y1
@@ -227,10 +275,10 @@ taps16:
 	VMULPS     Y5, Y3, Y3
 	VMULPS     Y5, Y4, Y4
 
-none17:
+none18:
 	MOVQ       112(AX), SI
 	TESTQ      SI, SI
-	JE         none18
+	JE         none19
 	ADDQ       CX, SI
 	VMASKMOVPS (SI), Y0, Y5
 	VADDPS     Y5, Y1, Y1
@@ -238,18 +286,18 @@ none17:
 	VADDPS     Y5, Y3, Y3
 	VADDPS     Y5, Y4, Y4
 
-none18:
+none19:
 	CMPL         144(AX), $0x00
-	JE           none19
+	JE           none20
 	VBROADCASTSS 144(AX), Y5
 	VDIVPS       Y5, Y1, Y1
 	VDIVPS       Y5, Y2, Y2
 	VDIVPS       Y5, Y3, Y3
 	VDIVPS       Y5, Y4, Y4
 
-none19:
+none20:
 	CMPQ       120(AX), $0x00
-	JE         none20
+	JE         none21
 	MOVQ       24(SP), SI
 	ADDQ       CX, SI
 	VMASKMOVPS (SI), Y0, Y5
@@ -265,7 +313,35 @@ none19:
 	VADDPS     Y5, Y4, Y4
 	ADDQ       128(AX), SI
 
-none20:
+none21:
+	CMPL         148(AX), $0x00
+	JE           none22
+	VBROADCASTSS 148(AX), Y5
+	VBROADCASTSS 152(AX), Y6
+	VBROADCASTSS 156(AX), Y7
+	VBROADCASTSS 160(AX), Y8
+	VMULPS       Y5, Y1, Y9
+	VADDPS       Y6, Y9, Y9
+	VMAXPS       Y7, Y9, Y9
+	VMINPS       Y8, Y9, Y9
+	VMULPS       Y9, Y1, Y1
+	VMULPS       Y5, Y2, Y9
+	VADDPS       Y6, Y9, Y9
+	VMAXPS       Y7, Y9, Y9
+	VMINPS       Y8, Y9, Y9
+	VMULPS       Y9, Y2, Y2
+	VMULPS       Y5, Y3, Y9
+	VADDPS       Y6, Y9, Y9
+	VMAXPS       Y7, Y9, Y9
+	VMINPS       Y8, Y9, Y9
+	VMULPS       Y9, Y3, Y3
+	VMULPS       Y5, Y4, Y5
+	VADDPS       Y6, Y5, Y5
+	VMAXPS       Y7, Y5, Y5
+	VMINPS       Y8, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+
+none22:
 	VBROADCASTSS 136(AX), Y5
 	VMAXPS       Y1, Y5, Y1
 	VMAXPS       Y2, Y5, Y2
@@ -286,9 +362,9 @@ none20:
 	ADDQ         96(AX), SI
 	VMASKMOVPS   Y4, Y0, (SI)
 	ADDQ         $0x00000020, CX
-	JMP          masked12
+	JMP          masked13
 
-done13:
+done14:
 	MOVQ   40(AX), CX
 	IMUL3Q $0x00000004, CX, CX
 	ADDQ   CX, (SP)
@@ -302,15 +378,15 @@ done13:
 	JMP    pixels1
 
 pixelsDone2:
-pixels21:
+pixels23:
 	CMPQ 16(SP), $0x01
-	JLT  pixelsDone22
+	JLT  pixelsDone24
 	XORQ CX, CX
 
-channels23:
+channels25:
 	LEAQ   128(CX), DX
 	CMPQ   DX, 8(AX)
-	JGT    fewer24
+	JGT    fewer26
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -321,14 +397,14 @@ channels23:
 	MOVQ   64(AX), R8
 	ADDQ   CX, R8
 	TESTQ  BX, BX
-	JE     taps27
+	JE     taps29
 
-row25:
+row27:
 	MOVQ DX, DI
 	MOVQ 24(AX), SI
 	MOVQ R8, R9
 
-tap26:
+tap28:
 	VMOVUPS     (R9), Y4
 	VMOVUPS     32(R9), Y5
 	VMOVUPS     64(R9), Y6
@@ -340,16 +416,16 @@ tap26:
 	ADDQ        56(AX), DI
 	ADDQ        80(AX), R9
 	DECQ        SI
-	JNE         tap26
+	JNE         tap28
 	ADDQ        48(AX), DX
 	ADDQ        72(AX), R8
 	DECQ        BX
-	JNE         row25
+	JNE         row27
 
-taps27:
+taps29:
 	MOVQ    104(AX), DX
 	TESTQ   DX, DX
-	JE      none28
+	JE      none30
 	ADDQ    CX, DX
 	VMOVUPS (DX), Y4
 	VMULPS  Y4, Y0, Y0
@@ -360,10 +436,10 @@ taps27:
 	VMOVUPS 96(DX), Y4
 	VMULPS  Y4, Y3, Y3
 
-none28:
+none30:
 	MOVQ    112(AX), DX
 	TESTQ   DX, DX
-	JE      none29
+	JE      none31
 	ADDQ    CX, DX
 	VMOVUPS (DX), Y4
 	VADDPS  Y4, Y0, Y0
@@ -374,18 +450,18 @@ none28:
 	VMOVUPS 96(DX), Y4
 	VADDPS  Y4, Y3, Y3
 
-none29:
+none31:
 	CMPL         144(AX), $0x00
-	JE           none30
+	JE           none32
 	VBROADCASTSS 144(AX), Y4
 	VDIVPS       Y4, Y0, Y0
 	VDIVPS       Y4, Y1, Y1
 	VDIVPS       Y4, Y2, Y2
 	VDIVPS       Y4, Y3, Y3
 
-none30:
+none32:
 	CMPQ   120(AX), $0x00
-	JE     none31
+	JE     none33
 	MOVQ   24(SP), DX
 	ADDQ   CX, DX
 	VADDPS (DX), Y0, Y0
@@ -394,7 +470,35 @@ none30:
 	VADDPS 96(DX), Y3, Y3
 	ADDQ   128(AX), DX
 
-none31:
+none33:
+	CMPL         148(AX), $0x00
+	JE           none34
+	VBROADCASTSS 148(AX), Y4
+	VBROADCASTSS 152(AX), Y5
+	VBROADCASTSS 156(AX), Y6
+	VBROADCASTSS 160(AX), Y7
+	VMULPS       Y4, Y0, Y8
+	VADDPS       Y5, Y8, Y8
+	VMAXPS       Y6, Y8, Y8
+	VMINPS       Y7, Y8, Y8
+	VMULPS       Y8, Y0, Y0
+	VMULPS       Y4, Y1, Y8
+	VADDPS       Y5, Y8, Y8
+	VMAXPS       Y6, Y8, Y8
+	VMINPS       Y7, Y8, Y8
+	VMULPS       Y8, Y1, Y1
+	VMULPS       Y4, Y2, Y8
+	VADDPS       Y5, Y8, Y8
+	VMAXPS       Y6, Y8, Y8
+	VMINPS       Y7, Y8, Y8
+	VMULPS       Y8, Y2, Y2
+	VMULPS       Y4, Y3, Y4
+	VADDPS       Y5, Y4, Y4
+	VMAXPS       Y6, Y4, Y4
+	VMINPS       Y7, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+
+none34:
 	VBROADCASTSS 136(AX), Y4
 	VMAXPS       Y0, Y4, Y0
 	VMAXPS       Y1, Y4, Y1
@@ -412,13 +516,13 @@ none31:
 	VMOVUPS      Y2, 64(DX)
 	VMOVUPS      Y3, 96(DX)
 	ADDQ         $0x00000080, CX
-	JMP          channels23
+	JMP          channels25
 
-fewer24:
-masked32:
+fewer26:
+masked35:
 	MOVQ    8(AX), DX
 	SUBQ    CX, DX
-	JLE     done33
+	JLE     done36
 	SHRQ    $0x02, DX
 	LEAQ    tailmasks<>+0(SB), BX
 	MOVQ    $0x00000008, SI
@@ -433,58 +537,71 @@ masked32:
 	MOVQ    64(AX), R8
 	ADDQ    CX, R8
 	TESTQ   BX, BX
-	JE      taps36
+	JE      taps39
 
-row34:
+row37:
 	MOVQ DX, DI
 	MOVQ 24(AX), SI
 	MOVQ R8, R9
 
-tap35:
+tap38:
 	VMASKMOVPS  (R9), Y0, Y2
 	VMASKMOVPS  (DI), Y0, Y3
 	VFMADD231PS Y3, Y2, Y1
 	ADDQ        56(AX), DI
 	ADDQ        80(AX), R9
 	DECQ        SI
-	JNE         tap35
+	JNE         tap38
 	ADDQ        48(AX), DX
 	ADDQ        72(AX), R8
 	DECQ        BX
-	JNE         row34
+	JNE         row37
 
-taps36:
+taps39:
 	MOVQ       104(AX), DX
 	TESTQ      DX, DX
-	JE         none37
+	JE         none40
 	ADDQ       CX, DX
 	VMASKMOVPS (DX), Y0, Y2
 	VMULPS     Y2, Y1, Y1
 
-none37:
+none40:
 	MOVQ       112(AX), DX
 	TESTQ      DX, DX
-	JE         none38
+	JE         none41
 	ADDQ       CX, DX
 	VMASKMOVPS (DX), Y0, Y2
 	VADDPS     Y2, Y1, Y1
 
-none38:
+none41:
 	CMPL         144(AX), $0x00
-	JE           none39
+	JE           none42
 	VBROADCASTSS 144(AX), Y2
 	VDIVPS       Y2, Y1, Y1
 
-none39:
+none42:
 	CMPQ       120(AX), $0x00
-	JE         none40
+	JE         none43
 	MOVQ       24(SP), DX
 	ADDQ       CX, DX
 	VMASKMOVPS (DX), Y0, Y2
 	VADDPS     Y2, Y1, Y1
 	ADDQ       128(AX), DX
 
-none40:
+none43:
+	CMPL         148(AX), $0x00
+	JE           none44
+	VBROADCASTSS 148(AX), Y2
+	VBROADCASTSS 152(AX), Y3
+	VBROADCASTSS 156(AX), Y4
+	VBROADCASTSS 160(AX), Y5
+	VMULPS       Y2, Y1, Y2
+	VADDPS       Y3, Y2, Y2
+	VMAXPS       Y4, Y2, Y2
+	VMINPS       Y5, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+
+none44:
 	VBROADCASTSS 136(AX), Y2
 	VMAXPS       Y1, Y2, Y1
 	VBROADCASTSS 140(AX), Y2
@@ -493,9 +610,9 @@ none40:
 	ADDQ         CX, DX
 	VMASKMOVPS   Y1, Y0, (DX)
 	ADDQ         $0x00000020, CX
-	JMP          masked32
+	JMP          masked35
 
-done33:
+done36:
 	MOVQ 40(AX), CX
 	ADDQ CX, (SP)
 	MOVQ 96(AX), CX
@@ -503,9 +620,9 @@ done33:
 	MOVQ 128(AX), CX
 	ADDQ CX, 24(SP)
 	SUBQ $0x01, 16(SP)
-	JMP  pixels21
+	JMP  pixels23
 
-pixelsDone22:
+pixelsDone24:
 	VZEROUPPER
 	RET
 
@@ -1428,6 +1545,54 @@ none10:
 	ADDQ   128(AX), SI
 
 none11:
+	CMPQ         160(AX), $0x00
+	JE           none12
+	VBROADCASTSD 160(AX), Y8
+	VBROADCASTSD 168(AX), Y9
+	VBROADCASTSD 176(AX), Y10
+	VBROADCASTSD 184(AX), Y11
+	VMULPD       Y8, Y0, Y12
+	VADDPD       Y9, Y12, Y12
+	VMAXPD       Y10, Y12, Y12
+	VMINPD       Y11, Y12, Y12
+	VMULPD       Y12, Y0, Y0
+	VMULPD       Y8, Y1, Y12
+	VADDPD       Y9, Y12, Y12
+	VMAXPD       Y10, Y12, Y12
+	VMINPD       Y11, Y12, Y12
+	VMULPD       Y12, Y1, Y1
+	VMULPD       Y8, Y2, Y12
+	VADDPD       Y9, Y12, Y12
+	VMAXPD       Y10, Y12, Y12
+	VMINPD       Y11, Y12, Y12
+	VMULPD       Y12, Y2, Y2
+	VMULPD       Y8, Y3, Y12
+	VADDPD       Y9, Y12, Y12
+	VMAXPD       Y10, Y12, Y12
+	VMINPD       Y11, Y12, Y12
+	VMULPD       Y12, Y3, Y3
+	VMULPD       Y8, Y4, Y12
+	VADDPD       Y9, Y12, Y12
+	VMAXPD       Y10, Y12, Y12
+	VMINPD       Y11, Y12, Y12
+	VMULPD       Y12, Y4, Y4
+	VMULPD       Y8, Y5, Y12
+	VADDPD       Y9, Y12, Y12
+	VMAXPD       Y10, Y12, Y12
+	VMINPD       Y11, Y12, Y12
+	VMULPD       Y12, Y5, Y5
+	VMULPD       Y8, Y6, Y12
+	VADDPD       Y9, Y12, Y12
+	VMAXPD       Y10, Y12, Y12
+	VMINPD       Y11, Y12, Y12
+	VMULPD       Y12, Y6, Y6
+	VMULPD       Y8, Y7, Y8
+	VADDPD       Y9, Y8, Y8
+	VMAXPD       Y10, Y8, Y8
+	VMINPD       Y11, Y8, Y8
+	VMULPD       Y8, Y7, Y7
+
+none12:
 	VBROADCASTSD 136(AX), Y8
 	VMAXPD       Y0, Y8, Y0
 	VMAXPD       Y1, Y8, Y1
@@ -1463,10 +1628,10 @@ none11:
 	JMP          channels3
 
 fewer4:
-masked12:
+masked13:
 	MOVQ    8(AX), SI
 	SUBQ    CX, SI
-	JLE     done13
+	JLE     done14
 	SHRQ    $0x03, SI
 	LEAQ    tailmasks<>+0(SB), DI
 	MOVQ    $0x00000004, R8
@@ -1484,14 +1649,14 @@ masked12:
 	MOVQ    64(AX), R10
 	ADDQ    CX, R10
 	TESTQ   DI, DI
-	JE      taps16
+	JE      taps17
 
-row14:
+row15:
 	MOVQ SI, R9
 	MOVQ 24(AX), R8
 	MOVQ R10, R11
 
-tap15:
+tap16:
 	VMASKMOVPD  (R11), Y0, Y5
 	VMASKMOVPD  (R9), Y0, Y6
 	VFMADD231PD Y6, Y5, Y1
@@ -1504,16 +1669,16 @@ tap15:
 	ADDQ        56(AX), R9
 	ADDQ        80(AX), R11
 	DECQ        R8
-	JNE         tap15
+	JNE         tap16
 	ADDQ        48(AX), SI
 	ADDQ        72(AX), R10
 	DECQ        DI
-	JNE         row14
+	JNE         row15
 
-taps16:
+taps17:
 	MOVQ       104(AX), SI
 	TESTQ      SI, SI
-	JE         none17
+	JE         none18
 	ADDQ       CX, SI
 	VMASKMOVPD (SI), Y0, Y5
 	VMULPD     Y5, Y1, Y1
@@ -1521,10 +1686,10 @@ taps16:
 	VMULPD     Y5, Y3, Y3
 	VMULPD     Y5, Y4, Y4
 
-none17:
+none18:
 	MOVQ       112(AX), SI
 	TESTQ      SI, SI
-	JE         none18
+	JE         none19
 	ADDQ       CX, SI
 	VMASKMOVPD (SI), Y0, Y5
 	VADDPD     Y5, Y1, Y1
@@ -1532,18 +1697,18 @@ none17:
 	VADDPD     Y5, Y3, Y3
 	VADDPD     Y5, Y4, Y4
 
-none18:
+none19:
 	CMPQ         152(AX), $0x00
-	JE           none19
+	JE           none20
 	VBROADCASTSD 152(AX), Y5
 	VDIVPD       Y5, Y1, Y1
 	VDIVPD       Y5, Y2, Y2
 	VDIVPD       Y5, Y3, Y3
 	VDIVPD       Y5, Y4, Y4
 
-none19:
+none20:
 	CMPQ       120(AX), $0x00
-	JE         none20
+	JE         none21
 	MOVQ       24(SP), SI
 	ADDQ       CX, SI
 	VMASKMOVPD (SI), Y0, Y5
@@ -1559,7 +1724,35 @@ none19:
 	VADDPD     Y5, Y4, Y4
 	ADDQ       128(AX), SI
 
-none20:
+none21:
+	CMPQ         160(AX), $0x00
+	JE           none22
+	VBROADCASTSD 160(AX), Y5
+	VBROADCASTSD 168(AX), Y6
+	VBROADCASTSD 176(AX), Y7
+	VBROADCASTSD 184(AX), Y8
+	VMULPD       Y5, Y1, Y9
+	VADDPD       Y6, Y9, Y9
+	VMAXPD       Y7, Y9, Y9
+	VMINPD       Y8, Y9, Y9
+	VMULPD       Y9, Y1, Y1
+	VMULPD       Y5, Y2, Y9
+	VADDPD       Y6, Y9, Y9
+	VMAXPD       Y7, Y9, Y9
+	VMINPD       Y8, Y9, Y9
+	VMULPD       Y9, Y2, Y2
+	VMULPD       Y5, Y3, Y9
+	VADDPD       Y6, Y9, Y9
+	VMAXPD       Y7, Y9, Y9
+	VMINPD       Y8, Y9, Y9
+	VMULPD       Y9, Y3, Y3
+	VMULPD       Y5, Y4, Y5
+	VADDPD       Y6, Y5, Y5
+	VMAXPD       Y7, Y5, Y5
+	VMINPD       Y8, Y5, Y5
+	VMULPD       Y5, Y4, Y4
+
+none22:
 	VBROADCASTSD 136(AX), Y5
 	VMAXPD       Y1, Y5, Y1
 	VMAXPD       Y2, Y5, Y2
@@ -1580,9 +1773,9 @@ none20:
 	ADDQ         96(AX), SI
 	VMASKMOVPD   Y4, Y0, (SI)
 	ADDQ         $0x00000020, CX
-	JMP          masked12
+	JMP          masked13
 
-done13:
+done14:
 	MOVQ   40(AX), CX
 	IMUL3Q $0x00000004, CX, CX
 	ADDQ   CX, (SP)
@@ -1596,15 +1789,15 @@ done13:
 	JMP    pixels1
 
 pixelsDone2:
-pixels21:
+pixels23:
 	CMPQ 16(SP), $0x01
-	JLT  pixelsDone22
+	JLT  pixelsDone24
 	XORQ CX, CX
 
-channels23:
+channels25:
 	LEAQ   128(CX), DX
 	CMPQ   DX, 8(AX)
-	JGT    fewer24
+	JGT    fewer26
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1615,14 +1808,14 @@ channels23:
 	MOVQ   64(AX), R8
 	ADDQ   CX, R8
 	TESTQ  BX, BX
-	JE     taps27
+	JE     taps29
 
-row25:
+row27:
 	MOVQ DX, DI
 	MOVQ 24(AX), SI
 	MOVQ R8, R9
 
-tap26:
+tap28:
 	VMOVUPD     (R9), Y4
 	VMOVUPD     32(R9), Y5
 	VMOVUPD     64(R9), Y6
@@ -1634,16 +1827,16 @@ tap26:
 	ADDQ        56(AX), DI
 	ADDQ        80(AX), R9
 	DECQ        SI
-	JNE         tap26
+	JNE         tap28
 	ADDQ        48(AX), DX
 	ADDQ        72(AX), R8
 	DECQ        BX
-	JNE         row25
+	JNE         row27
 
-taps27:
+taps29:
 	MOVQ    104(AX), DX
 	TESTQ   DX, DX
-	JE      none28
+	JE      none30
 	ADDQ    CX, DX
 	VMOVUPD (DX), Y4
 	VMULPD  Y4, Y0, Y0
@@ -1654,10 +1847,10 @@ taps27:
 	VMOVUPD 96(DX), Y4
 	VMULPD  Y4, Y3, Y3
 
-none28:
+none30:
 	MOVQ    112(AX), DX
 	TESTQ   DX, DX
-	JE      none29
+	JE      none31
 	ADDQ    CX, DX
 	VMOVUPD (DX), Y4
 	VADDPD  Y4, Y0, Y0
@@ -1668,18 +1861,18 @@ none28:
 	VMOVUPD 96(DX), Y4
 	VADDPD  Y4, Y3, Y3
 
-none29:
+none31:
 	CMPQ         152(AX), $0x00
-	JE           none30
+	JE           none32
 	VBROADCASTSD 152(AX), Y4
 	VDIVPD       Y4, Y0, Y0
 	VDIVPD       Y4, Y1, Y1
 	VDIVPD       Y4, Y2, Y2
 	VDIVPD       Y4, Y3, Y3
 
-none30:
+none32:
 	CMPQ   120(AX), $0x00
-	JE     none31
+	JE     none33
 	MOVQ   24(SP), DX
 	ADDQ   CX, DX
 	VADDPD (DX), Y0, Y0
@@ -1688,7 +1881,35 @@ none30:
 	VADDPD 96(DX), Y3, Y3
 	ADDQ   128(AX), DX
 
-none31:
+none33:
+	CMPQ         160(AX), $0x00
+	JE           none34
+	VBROADCASTSD 160(AX), Y4
+	VBROADCASTSD 168(AX), Y5
+	VBROADCASTSD 176(AX), Y6
+	VBROADCASTSD 184(AX), Y7
+	VMULPD       Y4, Y0, Y8
+	VADDPD       Y5, Y8, Y8
+	VMAXPD       Y6, Y8, Y8
+	VMINPD       Y7, Y8, Y8
+	VMULPD       Y8, Y0, Y0
+	VMULPD       Y4, Y1, Y8
+	VADDPD       Y5, Y8, Y8
+	VMAXPD       Y6, Y8, Y8
+	VMINPD       Y7, Y8, Y8
+	VMULPD       Y8, Y1, Y1
+	VMULPD       Y4, Y2, Y8
+	VADDPD       Y5, Y8, Y8
+	VMAXPD       Y6, Y8, Y8
+	VMINPD       Y7, Y8, Y8
+	VMULPD       Y8, Y2, Y2
+	VMULPD       Y4, Y3, Y4
+	VADDPD       Y5, Y4, Y4
+	VMAXPD       Y6, Y4, Y4
+	VMINPD       Y7, Y4, Y4
+	VMULPD       Y4, Y3, Y3
+
+none34:
 	VBROADCASTSD 136(AX), Y4
 	VMAXPD       Y0, Y4, Y0
 	VMAXPD       Y1, Y4, Y1
@@ -1706,13 +1927,13 @@ none31:
 	VMOVUPD      Y2, 64(DX)
 	VMOVUPD      Y3, 96(DX)
 	ADDQ         $0x00000080, CX
-	JMP          channels23
+	JMP          channels25
 
-fewer24:
-masked32:
+fewer26:
+masked35:
 	MOVQ    8(AX), DX
 	SUBQ    CX, DX
-	JLE     done33
+	JLE     done36
 	SHRQ    $0x03, DX
 	LEAQ    tailmasks<>+0(SB), BX
 	MOVQ    $0x00000004, SI
@@ -1727,58 +1948,71 @@ masked32:
 	MOVQ    64(AX), R8
 	ADDQ    CX, R8
 	TESTQ   BX, BX
-	JE      taps36
+	JE      taps39
 
-row34:
+row37:
 	MOVQ DX, DI
 	MOVQ 24(AX), SI
 	MOVQ R8, R9
 
-tap35:
+tap38:
 	VMASKMOVPD  (R9), Y0, Y2
 	VMASKMOVPD  (DI), Y0, Y3
 	VFMADD231PD Y3, Y2, Y1
 	ADDQ        56(AX), DI
 	ADDQ        80(AX), R9
 	DECQ        SI
-	JNE         tap35
+	JNE         tap38
 	ADDQ        48(AX), DX
 	ADDQ        72(AX), R8
 	DECQ        BX
-	JNE         row34
+	JNE         row37
 
-taps36:
+taps39:
 	MOVQ       104(AX), DX
 	TESTQ      DX, DX
-	JE         none37
+	JE         none40
 	ADDQ       CX, DX
 	VMASKMOVPD (DX), Y0, Y2
 	VMULPD     Y2, Y1, Y1
 
-none37:
+none40:
 	MOVQ       112(AX), DX
 	TESTQ      DX, DX
-	JE         none38
+	JE         none41
 	ADDQ       CX, DX
 	VMASKMOVPD (DX), Y0, Y2
 	VADDPD     Y2, Y1, Y1
 
-none38:
+none41:
 	CMPQ         152(AX), $0x00
-	JE           none39
+	JE           none42
 	VBROADCASTSD 152(AX), Y2
 	VDIVPD       Y2, Y1, Y1
 
-none39:
+none42:
 	CMPQ       120(AX), $0x00
-	JE         none40
+	JE         none43
 	MOVQ       24(SP), DX
 	ADDQ       CX, DX
 	VMASKMOVPD (DX), Y0, Y2
 	VADDPD     Y2, Y1, Y1
 	ADDQ       128(AX), DX
 
-none40:
+none43:
+	CMPQ         160(AX), $0x00
+	JE           none44
+	VBROADCASTSD 160(AX), Y2
+	VBROADCASTSD 168(AX), Y3
+	VBROADCASTSD 176(AX), Y4
+	VBROADCASTSD 184(AX), Y5
+	VMULPD       Y2, Y1, Y2
+	VADDPD       Y3, Y2, Y2
+	VMAXPD       Y4, Y2, Y2
+	VMINPD       Y5, Y2, Y2
+	VMULPD       Y2, Y1, Y1
+
+none44:
 	VBROADCASTSD 136(AX), Y2
 	VMAXPD       Y1, Y2, Y1
 	VBROADCASTSD 144(AX), Y2
@@ -1787,9 +2021,9 @@ none40:
 	ADDQ         CX, DX
 	VMASKMOVPD   Y1, Y0, (DX)
 	ADDQ         $0x00000020, CX
-	JMP          masked32
+	JMP          masked35
 
-done33:
+done36:
 	MOVQ 40(AX), CX
 	ADDQ CX, (SP)
 	MOVQ 96(AX), CX
@@ -1797,9 +2031,9 @@ done33:
 	MOVQ 128(AX), CX
 	ADDQ CX, 24(SP)
 	SUBQ $0x01, 16(SP)
-	JMP  pixels21
+	JMP  pixels23
 
-pixelsDone22:
+pixelsDone24:
 	VZEROUPPER
 	RET
 
@@ -2750,6 +2984,94 @@ none10:
 	ADDQ   128(AX), R8
 
 none11:
+	CMPL         148(AX), $0x00
+	JE           none12
+	VBROADCASTSS 148(AX), Z17
+	VBROADCASTSS 152(AX), Z18
+	VBROADCASTSS 156(AX), Z19
+	VBROADCASTSS 160(AX), Z20
+	VMULPS       Z17, Z1, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z1, Z1
+	VMULPS       Z17, Z2, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z2, Z2
+	VMULPS       Z17, Z3, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z3, Z3
+	VMULPS       Z17, Z4, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z4, Z4
+	VMULPS       Z17, Z5, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z5, Z5
+	VMULPS       Z17, Z6, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z6, Z6
+	VMULPS       Z17, Z7, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z7, Z7
+	VMULPS       Z17, Z8, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z8, Z8
+	VMULPS       Z17, Z9, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z9, Z9
+	VMULPS       Z17, Z10, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z10, Z10
+	VMULPS       Z17, Z11, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z11, Z11
+	VMULPS       Z17, Z12, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z12, Z12
+	VMULPS       Z17, Z13, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z13, Z13
+	VMULPS       Z17, Z14, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z14, Z14
+	VMULPS       Z17, Z15, Z21
+	VADDPS       Z18, Z21, Z21
+	VMAXPS       Z19, Z21, Z21
+	VMINPS       Z20, Z21, Z21
+	VMULPS       Z21, Z15, Z15
+	VMULPS       Z17, Z16, Z17
+	VADDPS       Z18, Z17, Z17
+	VMAXPS       Z19, Z17, Z17
+	VMINPS       Z20, Z17, Z17
+	VMULPS       Z17, Z16, Z16
+
+none12:
 	VBROADCASTSS 136(AX), Z17
 	VMAXPS       Z1, Z17, Z1
 	VMAXPS       Z2, Z17, Z2
@@ -2813,10 +3135,10 @@ none11:
 	JMP          channels3
 
 fewer4:
-masked12:
+masked13:
 	MOVQ    8(AX), R8
 	SUBQ    CX, R8
-	JLE     done13
+	JLE     done14
 	SHRQ    $0x02, R8
 	MOVQ    $-1, R9
 	BZHIQ   R8, R9, R9
@@ -2835,14 +3157,14 @@ masked12:
 	MOVQ    64(AX), R12
 	ADDQ    CX, R12
 	TESTQ   R9, R9
-	JE      taps16
+	JE      taps17
 
-row14:
+row15:
 	MOVQ R8, R11
 	MOVQ 24(AX), R10
 	MOVQ R12, R13
 
-tap15:
+tap16:
 	VMOVUPS.Z   (R13), K1, Z9
 	VMOVUPS.Z   (R11), K1, Z10
 	VFMADD231PS Z10, Z9, Z1
@@ -2863,16 +3185,16 @@ tap15:
 	ADDQ        56(AX), R11
 	ADDQ        80(AX), R13
 	DECQ        R10
-	JNE         tap15
+	JNE         tap16
 	ADDQ        48(AX), R8
 	ADDQ        72(AX), R12
 	DECQ        R9
-	JNE         row14
+	JNE         row15
 
-taps16:
+taps17:
 	MOVQ      104(AX), R8
 	TESTQ     R8, R8
-	JE        none17
+	JE        none18
 	ADDQ      CX, R8
 	VMOVUPS.Z (R8), K1, Z9
 	VMULPS    Z9, Z1, Z1
@@ -2884,10 +3206,10 @@ taps16:
 	VMULPS    Z9, Z7, Z7
 	VMULPS    Z9, Z8, Z8
 
-none17:
+none18:
 	MOVQ      112(AX), R8
 	TESTQ     R8, R8
-	JE        none18
+	JE        none19
 	ADDQ      CX, R8
 	VMOVUPS.Z (R8), K1, Z9
 	VADDPS    Z9, Z1, Z1
@@ -2899,9 +3221,9 @@ none17:
 	VADDPS    Z9, Z7, Z7
 	VADDPS    Z9, Z8, Z8
 
-none18:
+none19:
 	CMPL         144(AX), $0x00
-	JE           none19
+	JE           none20
 	VBROADCASTSS 144(AX), Z9
 	VDIVPS       Z9, Z1, Z1
 	VDIVPS       Z9, Z2, Z2
@@ -2912,9 +3234,9 @@ none18:
 	VDIVPS       Z9, Z7, Z7
 	VDIVPS       Z9, Z8, Z8
 
-none19:
+none20:
 	CMPQ      120(AX), $0x00
-	JE        none20
+	JE        none21
 	MOVQ      24(SP), R8
 	ADDQ      CX, R8
 	VMOVUPS.Z (R8), K1, Z9
@@ -2942,7 +3264,55 @@ none19:
 	VADDPS    Z9, Z8, Z8
 	ADDQ      128(AX), R8
 
-none20:
+none21:
+	CMPL         148(AX), $0x00
+	JE           none22
+	VBROADCASTSS 148(AX), Z9
+	VBROADCASTSS 152(AX), Z10
+	VBROADCASTSS 156(AX), Z11
+	VBROADCASTSS 160(AX), Z12
+	VMULPS       Z9, Z1, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z1, Z1
+	VMULPS       Z9, Z2, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z2, Z2
+	VMULPS       Z9, Z3, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z3, Z3
+	VMULPS       Z9, Z4, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z4, Z4
+	VMULPS       Z9, Z5, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z5, Z5
+	VMULPS       Z9, Z6, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z6, Z6
+	VMULPS       Z9, Z7, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z7, Z7
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z10, Z9, Z9
+	VMAXPS       Z11, Z9, Z9
+	VMINPS       Z12, Z9, Z9
+	VMULPS       Z9, Z8, Z8
+
+none22:
 	VBROADCASTSS 136(AX), Z9
 	VMAXPS       Z1, Z9, Z1
 	VMAXPS       Z2, Z9, Z2
@@ -2979,9 +3349,9 @@ none20:
 	ADDQ         96(AX), R8
 	VMOVUPS      Z8, K1, (R8)
 	ADDQ         $0x00000040, CX
-	JMP          masked12
+	JMP          masked13
 
-done13:
+done14:
 	MOVQ   40(AX), CX
 	IMUL3Q $0x00000008, CX, CX
 	ADDQ   CX, (SP)
@@ -2995,15 +3365,15 @@ done13:
 	JMP    pixels1
 
 pixelsDone2:
-pixels21:
+pixels23:
 	CMPQ 16(SP), $0x04
-	JLT  pixelsDone22
+	JLT  pixelsDone24
 	XORQ CX, CX
 
-channels23:
+channels25:
 	LEAQ    128(CX), SI
 	CMPQ    SI, 8(AX)
-	JGT     fewer24
+	JGT     fewer26
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
 	VMOVAPS Z0, Z3
@@ -3018,14 +3388,14 @@ channels23:
 	MOVQ    64(AX), R10
 	ADDQ    CX, R10
 	TESTQ   DI, DI
-	JE      taps27
+	JE      taps29
 
-row25:
+row27:
 	MOVQ SI, R9
 	MOVQ 24(AX), R8
 	MOVQ R10, R11
 
-tap26:
+tap28:
 	VMOVUPS     (R11), Z9
 	VMOVUPS     64(R11), Z10
 	VFMADD231PS (R9), Z9, Z1
@@ -3039,16 +3409,16 @@ tap26:
 	ADDQ        56(AX), R9
 	ADDQ        80(AX), R11
 	DECQ        R8
-	JNE         tap26
+	JNE         tap28
 	ADDQ        48(AX), SI
 	ADDQ        72(AX), R10
 	DECQ        DI
-	JNE         row25
+	JNE         row27
 
-taps27:
+taps29:
 	MOVQ    104(AX), SI
 	TESTQ   SI, SI
-	JE      none28
+	JE      none30
 	ADDQ    CX, SI
 	VMOVUPS (SI), Z9
 	VMULPS  Z9, Z1, Z1
@@ -3061,10 +3431,10 @@ taps27:
 	VMULPS  Z9, Z6, Z6
 	VMULPS  Z9, Z8, Z8
 
-none28:
+none30:
 	MOVQ    112(AX), SI
 	TESTQ   SI, SI
-	JE      none29
+	JE      none31
 	ADDQ    CX, SI
 	VMOVUPS (SI), Z9
 	VADDPS  Z9, Z1, Z1
@@ -3077,9 +3447,9 @@ none28:
 	VADDPS  Z9, Z6, Z6
 	VADDPS  Z9, Z8, Z8
 
-none29:
+none31:
 	CMPL         144(AX), $0x00
-	JE           none30
+	JE           none32
 	VBROADCASTSS 144(AX), Z9
 	VDIVPS       Z9, Z1, Z1
 	VDIVPS       Z9, Z2, Z2
@@ -3090,9 +3460,9 @@ none29:
 	VDIVPS       Z9, Z7, Z7
 	VDIVPS       Z9, Z8, Z8
 
-none30:
+none32:
 	CMPQ   120(AX), $0x00
-	JE     none31
+	JE     none33
 	MOVQ   24(SP), SI
 	ADDQ   CX, SI
 	VADDPS (SI), Z1, Z1
@@ -3108,7 +3478,55 @@ none30:
 	VADDPS 64(SI), Z8, Z8
 	ADDQ   128(AX), SI
 
-none31:
+none33:
+	CMPL         148(AX), $0x00
+	JE           none34
+	VBROADCASTSS 148(AX), Z9
+	VBROADCASTSS 152(AX), Z10
+	VBROADCASTSS 156(AX), Z11
+	VBROADCASTSS 160(AX), Z12
+	VMULPS       Z9, Z1, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z1, Z1
+	VMULPS       Z9, Z2, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z2, Z2
+	VMULPS       Z9, Z3, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z3, Z3
+	VMULPS       Z9, Z4, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z4, Z4
+	VMULPS       Z9, Z5, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z5, Z5
+	VMULPS       Z9, Z6, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z6, Z6
+	VMULPS       Z9, Z7, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z7, Z7
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z10, Z9, Z9
+	VMAXPS       Z11, Z9, Z9
+	VMINPS       Z12, Z9, Z9
+	VMULPS       Z9, Z8, Z8
+
+none34:
 	VBROADCASTSS 136(AX), Z9
 	VMAXPS       Z1, Z9, Z1
 	VMAXPS       Z2, Z9, Z2
@@ -3141,13 +3559,13 @@ none31:
 	VMOVUPS      Z7, (SI)
 	VMOVUPS      Z8, 64(SI)
 	ADDQ         $0x00000080, CX
-	JMP          channels23
+	JMP          channels25
 
-fewer24:
-masked32:
+fewer26:
+masked35:
 	MOVQ    8(AX), SI
 	SUBQ    CX, SI
-	JLE     done33
+	JLE     done36
 	SHRQ    $0x02, SI
 	MOVQ    $-1, DI
 	BZHIQ   SI, DI, DI
@@ -3162,14 +3580,14 @@ masked32:
 	MOVQ    64(AX), R10
 	ADDQ    CX, R10
 	TESTQ   DI, DI
-	JE      taps36
+	JE      taps39
 
-row34:
+row37:
 	MOVQ SI, R9
 	MOVQ 24(AX), R8
 	MOVQ R10, R11
 
-tap35:
+tap38:
 	VMOVUPS.Z   (R11), K1, Z5
 	VMOVUPS.Z   (R9), K1, Z6
 	VFMADD231PS Z6, Z5, Z1
@@ -3182,16 +3600,16 @@ tap35:
 	ADDQ        56(AX), R9
 	ADDQ        80(AX), R11
 	DECQ        R8
-	JNE         tap35
+	JNE         tap38
 	ADDQ        48(AX), SI
 	ADDQ        72(AX), R10
 	DECQ        DI
-	JNE         row34
+	JNE         row37
 
-taps36:
+taps39:
 	MOVQ      104(AX), SI
 	TESTQ     SI, SI
-	JE        none37
+	JE        none40
 	ADDQ      CX, SI
 	VMOVUPS.Z (SI), K1, Z5
 	VMULPS    Z5, Z1, Z1
@@ -3199,10 +3617,10 @@ taps36:
 	VMULPS    Z5, Z3, Z3
 	VMULPS    Z5, Z4, Z4
 
-none37:
+none40:
 	MOVQ      112(AX), SI
 	TESTQ     SI, SI
-	JE        none38
+	JE        none41
 	ADDQ      CX, SI
 	VMOVUPS.Z (SI), K1, Z5
 	VADDPS    Z5, Z1, Z1
@@ -3210,18 +3628,18 @@ none37:
 	VADDPS    Z5, Z3, Z3
 	VADDPS    Z5, Z4, Z4
 
-none38:
+none41:
 	CMPL         144(AX), $0x00
-	JE           none39
+	JE           none42
 	VBROADCASTSS 144(AX), Z5
 	VDIVPS       Z5, Z1, Z1
 	VDIVPS       Z5, Z2, Z2
 	VDIVPS       Z5, Z3, Z3
 	VDIVPS       Z5, Z4, Z4
 
-none39:
+none42:
 	CMPQ      120(AX), $0x00
-	JE        none40
+	JE        none43
 	MOVQ      24(SP), SI
 	ADDQ      CX, SI
 	VMOVUPS.Z (SI), K1, Z5
@@ -3237,7 +3655,35 @@ none39:
 	VADDPS    Z5, Z4, Z4
 	ADDQ      128(AX), SI
 
-none40:
+none43:
+	CMPL         148(AX), $0x00
+	JE           none44
+	VBROADCASTSS 148(AX), Z5
+	VBROADCASTSS 152(AX), Z6
+	VBROADCASTSS 156(AX), Z7
+	VBROADCASTSS 160(AX), Z8
+	VMULPS       Z5, Z1, Z9
+	VADDPS       Z6, Z9, Z9
+	VMAXPS       Z7, Z9, Z9
+	VMINPS       Z8, Z9, Z9
+	VMULPS       Z9, Z1, Z1
+	VMULPS       Z5, Z2, Z9
+	VADDPS       Z6, Z9, Z9
+	VMAXPS       Z7, Z9, Z9
+	VMINPS       Z8, Z9, Z9
+	VMULPS       Z9, Z2, Z2
+	VMULPS       Z5, Z3, Z9
+	VADDPS       Z6, Z9, Z9
+	VMAXPS       Z7, Z9, Z9
+	VMINPS       Z8, Z9, Z9
+	VMULPS       Z9, Z3, Z3
+	VMULPS       Z5, Z4, Z5
+	VADDPS       Z6, Z5, Z5
+	VMAXPS       Z7, Z5, Z5
+	VMINPS       Z8, Z5, Z5
+	VMULPS       Z5, Z4, Z4
+
+none44:
 	VBROADCASTSS 136(AX), Z5
 	VMAXPS       Z1, Z5, Z1
 	VMAXPS       Z2, Z5, Z2
@@ -3258,9 +3704,9 @@ none40:
 	ADDQ         96(AX), SI
 	VMOVUPS      Z4, K1, (SI)
 	ADDQ         $0x00000040, CX
-	JMP          masked32
+	JMP          masked35
 
-done33:
+done36:
 	MOVQ   40(AX), CX
 	IMUL3Q $0x00000004, CX, CX
 	ADDQ   CX, (SP)
@@ -3271,18 +3717,18 @@ done33:
 	IMUL3Q $0x00000004, CX, CX
 	ADDQ   CX, 24(SP)
 	SUBQ   $0x04, 16(SP)
-	JMP    pixels21
+	JMP    pixels23
 
-pixelsDone22:
-pixels41:
+pixelsDone24:
+pixels45:
 	CMPQ 16(SP), $0x02
-	JLT  pixelsDone42
+	JLT  pixelsDone46
 	XORQ CX, CX
 
-channels43:
+channels47:
 	LEAQ    256(CX), BX
 	CMPQ    BX, 8(AX)
-	JGT     fewer44
+	JGT     fewer48
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
 	VMOVAPS Z0, Z3
@@ -3297,14 +3743,14 @@ channels43:
 	MOVQ    64(AX), R9
 	ADDQ    CX, R9
 	TESTQ   SI, SI
-	JE      taps47
+	JE      taps51
 
-row45:
+row49:
 	MOVQ BX, R8
 	MOVQ 24(AX), DI
 	MOVQ R9, R10
 
-tap46:
+tap50:
 	VMOVUPS     (R10), Z9
 	VMOVUPS     64(R10), Z10
 	VMOVUPS     128(R10), Z11
@@ -3320,16 +3766,16 @@ tap46:
 	ADDQ        56(AX), R8
 	ADDQ        80(AX), R10
 	DECQ        DI
-	JNE         tap46
+	JNE         tap50
 	ADDQ        48(AX), BX
 	ADDQ        72(AX), R9
 	DECQ        SI
-	JNE         row45
+	JNE         row49
 
-taps47:
+taps51:
 	MOVQ    104(AX), BX
 	TESTQ   BX, BX
-	JE      none48
+	JE      none52
 	ADDQ    CX, BX
 	VMOVUPS (BX), Z9
 	VMULPS  Z9, Z1, Z1
@@ -3344,10 +3790,10 @@ taps47:
 	VMULPS  Z9, Z4, Z4
 	VMULPS  Z9, Z8, Z8
 
-none48:
+none52:
 	MOVQ    112(AX), BX
 	TESTQ   BX, BX
-	JE      none49
+	JE      none53
 	ADDQ    CX, BX
 	VMOVUPS (BX), Z9
 	VADDPS  Z9, Z1, Z1
@@ -3362,9 +3808,9 @@ none48:
 	VADDPS  Z9, Z4, Z4
 	VADDPS  Z9, Z8, Z8
 
-none49:
+none53:
 	CMPL         144(AX), $0x00
-	JE           none50
+	JE           none54
 	VBROADCASTSS 144(AX), Z9
 	VDIVPS       Z9, Z1, Z1
 	VDIVPS       Z9, Z2, Z2
@@ -3375,9 +3821,9 @@ none49:
 	VDIVPS       Z9, Z7, Z7
 	VDIVPS       Z9, Z8, Z8
 
-none50:
+none54:
 	CMPQ   120(AX), $0x00
-	JE     none51
+	JE     none55
 	MOVQ   24(SP), BX
 	ADDQ   CX, BX
 	VADDPS (BX), Z1, Z1
@@ -3391,7 +3837,55 @@ none50:
 	VADDPS 192(BX), Z8, Z8
 	ADDQ   128(AX), BX
 
-none51:
+none55:
+	CMPL         148(AX), $0x00
+	JE           none56
+	VBROADCASTSS 148(AX), Z9
+	VBROADCASTSS 152(AX), Z10
+	VBROADCASTSS 156(AX), Z11
+	VBROADCASTSS 160(AX), Z12
+	VMULPS       Z9, Z1, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z1, Z1
+	VMULPS       Z9, Z2, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z2, Z2
+	VMULPS       Z9, Z3, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z3, Z3
+	VMULPS       Z9, Z4, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z4, Z4
+	VMULPS       Z9, Z5, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z5, Z5
+	VMULPS       Z9, Z6, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z6, Z6
+	VMULPS       Z9, Z7, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z7, Z7
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z10, Z9, Z9
+	VMAXPS       Z11, Z9, Z9
+	VMINPS       Z12, Z9, Z9
+	VMULPS       Z9, Z8, Z8
+
+none56:
 	VBROADCASTSS 136(AX), Z9
 	VMAXPS       Z1, Z9, Z1
 	VMAXPS       Z2, Z9, Z2
@@ -3422,13 +3916,13 @@ none51:
 	VMOVUPS      Z7, 128(BX)
 	VMOVUPS      Z8, 192(BX)
 	ADDQ         $0x00000100, CX
-	JMP          channels43
+	JMP          channels47
 
-fewer44:
-masked52:
+fewer48:
+masked57:
 	MOVQ    8(AX), BX
 	SUBQ    CX, BX
-	JLE     done53
+	JLE     done58
 	SHRQ    $0x02, BX
 	MOVQ    $-1, SI
 	BZHIQ   BX, SI, SI
@@ -3441,14 +3935,14 @@ masked52:
 	MOVQ    64(AX), R9
 	ADDQ    CX, R9
 	TESTQ   SI, SI
-	JE      taps56
+	JE      taps61
 
-row54:
+row59:
 	MOVQ BX, R8
 	MOVQ 24(AX), DI
 	MOVQ R9, R10
 
-tap55:
+tap60:
 	VMOVUPS.Z   (R10), K1, Z3
 	VMOVUPS.Z   (R8), K1, Z4
 	VFMADD231PS Z4, Z3, Z1
@@ -3457,40 +3951,40 @@ tap55:
 	ADDQ        56(AX), R8
 	ADDQ        80(AX), R10
 	DECQ        DI
-	JNE         tap55
+	JNE         tap60
 	ADDQ        48(AX), BX
 	ADDQ        72(AX), R9
 	DECQ        SI
-	JNE         row54
+	JNE         row59
 
-taps56:
+taps61:
 	MOVQ      104(AX), BX
 	TESTQ     BX, BX
-	JE        none57
+	JE        none62
 	ADDQ      CX, BX
 	VMOVUPS.Z (BX), K1, Z3
 	VMULPS    Z3, Z1, Z1
 	VMULPS    Z3, Z2, Z2
 
-none57:
+none62:
 	MOVQ      112(AX), BX
 	TESTQ     BX, BX
-	JE        none58
+	JE        none63
 	ADDQ      CX, BX
 	VMOVUPS.Z (BX), K1, Z3
 	VADDPS    Z3, Z1, Z1
 	VADDPS    Z3, Z2, Z2
 
-none58:
+none63:
 	CMPL         144(AX), $0x00
-	JE           none59
+	JE           none64
 	VBROADCASTSS 144(AX), Z3
 	VDIVPS       Z3, Z1, Z1
 	VDIVPS       Z3, Z2, Z2
 
-none59:
+none64:
 	CMPQ      120(AX), $0x00
-	JE        none60
+	JE        none65
 	MOVQ      24(SP), BX
 	ADDQ      CX, BX
 	VMOVUPS.Z (BX), K1, Z3
@@ -3500,7 +3994,25 @@ none59:
 	VADDPS    Z3, Z2, Z2
 	ADDQ      128(AX), BX
 
-none60:
+none65:
+	CMPL         148(AX), $0x00
+	JE           none66
+	VBROADCASTSS 148(AX), Z3
+	VBROADCASTSS 152(AX), Z4
+	VBROADCASTSS 156(AX), Z5
+	VBROADCASTSS 160(AX), Z6
+	VMULPS       Z3, Z1, Z7
+	VADDPS       Z4, Z7, Z7
+	VMAXPS       Z5, Z7, Z7
+	VMINPS       Z6, Z7, Z7
+	VMULPS       Z7, Z1, Z1
+	VMULPS       Z3, Z2, Z3
+	VADDPS       Z4, Z3, Z3
+	VMAXPS       Z5, Z3, Z3
+	VMINPS       Z6, Z3, Z3
+	VMULPS       Z3, Z2, Z2
+
+none66:
 	VBROADCASTSS 136(AX), Z3
 	VMAXPS       Z1, Z3, Z1
 	VMAXPS       Z2, Z3, Z2
@@ -3513,9 +4025,9 @@ none60:
 	ADDQ         96(AX), BX
 	VMOVUPS      Z2, K1, (BX)
 	ADDQ         $0x00000040, CX
-	JMP          masked52
+	JMP          masked57
 
-done53:
+done58:
 	MOVQ   40(AX), CX
 	IMUL3Q $0x00000002, CX, CX
 	ADDQ   CX, (SP)
@@ -3526,18 +4038,18 @@ done53:
 	IMUL3Q $0x00000002, CX, CX
 	ADDQ   CX, 24(SP)
 	SUBQ   $0x02, 16(SP)
-	JMP    pixels41
+	JMP    pixels45
 
-pixelsDone42:
-pixels61:
+pixelsDone46:
+pixels67:
 	CMPQ 16(SP), $0x01
-	JLT  pixelsDone62
+	JLT  pixelsDone68
 	XORQ CX, CX
 
-channels63:
+channels69:
 	LEAQ    512(CX), DX
 	CMPQ    DX, 8(AX)
-	JGT     fewer64
+	JGT     fewer70
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
 	VMOVAPS Z0, Z3
@@ -3552,14 +4064,14 @@ channels63:
 	MOVQ    64(AX), R8
 	ADDQ    CX, R8
 	TESTQ   BX, BX
-	JE      taps67
+	JE      taps73
 
-row65:
+row71:
 	MOVQ DX, DI
 	MOVQ 24(AX), SI
 	MOVQ R8, R9
 
-tap66:
+tap72:
 	VMOVUPS     (R9), Z9
 	VMOVUPS     64(R9), Z10
 	VMOVUPS     128(R9), Z11
@@ -3579,16 +4091,16 @@ tap66:
 	ADDQ        56(AX), DI
 	ADDQ        80(AX), R9
 	DECQ        SI
-	JNE         tap66
+	JNE         tap72
 	ADDQ        48(AX), DX
 	ADDQ        72(AX), R8
 	DECQ        BX
-	JNE         row65
+	JNE         row71
 
-taps67:
+taps73:
 	MOVQ    104(AX), DX
 	TESTQ   DX, DX
-	JE      none68
+	JE      none74
 	ADDQ    CX, DX
 	VMOVUPS (DX), Z9
 	VMULPS  Z9, Z1, Z1
@@ -3607,10 +4119,10 @@ taps67:
 	VMOVUPS 448(DX), Z9
 	VMULPS  Z9, Z8, Z8
 
-none68:
+none74:
 	MOVQ    112(AX), DX
 	TESTQ   DX, DX
-	JE      none69
+	JE      none75
 	ADDQ    CX, DX
 	VMOVUPS (DX), Z9
 	VADDPS  Z9, Z1, Z1
@@ -3629,9 +4141,9 @@ none68:
 	VMOVUPS 448(DX), Z9
 	VADDPS  Z9, Z8, Z8
 
-none69:
+none75:
 	CMPL         144(AX), $0x00
-	JE           none70
+	JE           none76
 	VBROADCASTSS 144(AX), Z9
 	VDIVPS       Z9, Z1, Z1
 	VDIVPS       Z9, Z2, Z2
@@ -3642,9 +4154,9 @@ none69:
 	VDIVPS       Z9, Z7, Z7
 	VDIVPS       Z9, Z8, Z8
 
-none70:
+none76:
 	CMPQ   120(AX), $0x00
-	JE     none71
+	JE     none77
 	MOVQ   24(SP), DX
 	ADDQ   CX, DX
 	VADDPS (DX), Z1, Z1
@@ -3657,7 +4169,55 @@ none70:
 	VADDPS 448(DX), Z8, Z8
 	ADDQ   128(AX), DX
 
-none71:
+none77:
+	CMPL         148(AX), $0x00
+	JE           none78
+	VBROADCASTSS 148(AX), Z9
+	VBROADCASTSS 152(AX), Z10
+	VBROADCASTSS 156(AX), Z11
+	VBROADCASTSS 160(AX), Z12
+	VMULPS       Z9, Z1, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z1, Z1
+	VMULPS       Z9, Z2, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z2, Z2
+	VMULPS       Z9, Z3, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z3, Z3
+	VMULPS       Z9, Z4, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z4, Z4
+	VMULPS       Z9, Z5, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z5, Z5
+	VMULPS       Z9, Z6, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z6, Z6
+	VMULPS       Z9, Z7, Z13
+	VADDPS       Z10, Z13, Z13
+	VMAXPS       Z11, Z13, Z13
+	VMINPS       Z12, Z13, Z13
+	VMULPS       Z13, Z7, Z7
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z10, Z9, Z9
+	VMAXPS       Z11, Z9, Z9
+	VMINPS       Z12, Z9, Z9
+	VMULPS       Z9, Z8, Z8
+
+none78:
 	VBROADCASTSS 136(AX), Z9
 	VMAXPS       Z1, Z9, Z1
 	VMAXPS       Z2, Z9, Z2
@@ -3687,13 +4247,13 @@ none71:
 	VMOVUPS      Z7, 384(DX)
 	VMOVUPS      Z8, 448(DX)
 	ADDQ         $0x00000200, CX
-	JMP          channels63
+	JMP          channels69
 
-fewer64:
-channels72:
+fewer70:
+channels79:
 	LEAQ    256(CX), DX
 	CMPQ    DX, 8(AX)
-	JGT     fewer73
+	JGT     fewer80
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
 	VMOVAPS Z0, Z3
@@ -3704,14 +4264,14 @@ channels72:
 	MOVQ    64(AX), R8
 	ADDQ    CX, R8
 	TESTQ   BX, BX
-	JE      taps76
+	JE      taps83
 
-row74:
+row81:
 	MOVQ DX, DI
 	MOVQ 24(AX), SI
 	MOVQ R8, R9
 
-tap75:
+tap82:
 	VMOVUPS     (R9), Z5
 	VMOVUPS     64(R9), Z6
 	VMOVUPS     128(R9), Z7
@@ -3723,16 +4283,16 @@ tap75:
 	ADDQ        56(AX), DI
 	ADDQ        80(AX), R9
 	DECQ        SI
-	JNE         tap75
+	JNE         tap82
 	ADDQ        48(AX), DX
 	ADDQ        72(AX), R8
 	DECQ        BX
-	JNE         row74
+	JNE         row81
 
-taps76:
+taps83:
 	MOVQ    104(AX), DX
 	TESTQ   DX, DX
-	JE      none77
+	JE      none84
 	ADDQ    CX, DX
 	VMOVUPS (DX), Z5
 	VMULPS  Z5, Z1, Z1
@@ -3743,10 +4303,10 @@ taps76:
 	VMOVUPS 192(DX), Z5
 	VMULPS  Z5, Z4, Z4
 
-none77:
+none84:
 	MOVQ    112(AX), DX
 	TESTQ   DX, DX
-	JE      none78
+	JE      none85
 	ADDQ    CX, DX
 	VMOVUPS (DX), Z5
 	VADDPS  Z5, Z1, Z1
@@ -3757,18 +4317,18 @@ none77:
 	VMOVUPS 192(DX), Z5
 	VADDPS  Z5, Z4, Z4
 
-none78:
+none85:
 	CMPL         144(AX), $0x00
-	JE           none79
+	JE           none86
 	VBROADCASTSS 144(AX), Z5
 	VDIVPS       Z5, Z1, Z1
 	VDIVPS       Z5, Z2, Z2
 	VDIVPS       Z5, Z3, Z3
 	VDIVPS       Z5, Z4, Z4
 
-none79:
+none86:
 	CMPQ   120(AX), $0x00
-	JE     none80
+	JE     none87
 	MOVQ   24(SP), DX
 	ADDQ   CX, DX
 	VADDPS (DX), Z1, Z1
@@ -3777,7 +4337,35 @@ none79:
 	VADDPS 192(DX), Z4, Z4
 	ADDQ   128(AX), DX
 
-none80:
+none87:
+	CMPL         148(AX), $0x00
+	JE           none88
+	VBROADCASTSS 148(AX), Z5
+	VBROADCASTSS 152(AX), Z6
+	VBROADCASTSS 156(AX), Z7
+	VBROADCASTSS 160(AX), Z8
+	VMULPS       Z5, Z1, Z9
+	VADDPS       Z6, Z9, Z9
+	VMAXPS       Z7, Z9, Z9
+	VMINPS       Z8, Z9, Z9
+	VMULPS       Z9, Z1, Z1
+	VMULPS       Z5, Z2, Z9
+	VADDPS       Z6, Z9, Z9
+	VMAXPS       Z7, Z9, Z9
+	VMINPS       Z8, Z9, Z9
+	VMULPS       Z9, Z2, Z2
+	VMULPS       Z5, Z3, Z9
+	VADDPS       Z6, Z9, Z9
+	VMAXPS       Z7, Z9, Z9
+	VMINPS       Z8, Z9, Z9
+	VMULPS       Z9, Z3, Z3
+	VMULPS       Z5, Z4, Z5
+	VADDPS       Z6, Z5, Z5
+	VMAXPS       Z7, Z5, Z5
+	VMINPS       Z8, Z5, Z5
+	VMULPS       Z5, Z4, Z4
+
+none88:
 	VBROADCASTSS 136(AX), Z5
 	VMAXPS       Z1, Z5, Z1
 	VMAXPS       Z2, Z5, Z2
@@ -3795,13 +4383,13 @@ none80:
 	VMOVUPS      Z3, 128(DX)
 	VMOVUPS      Z4, 192(DX)
 	ADDQ         $0x00000100, CX
-	JMP          channels72
+	JMP          channels79
 
-fewer73:
-masked81:
+fewer80:
+masked89:
 	MOVQ    8(AX), DX
 	SUBQ    CX, DX
-	JLE     done82
+	JLE     done90
 	SHRQ    $0x02, DX
 	MOVQ    $-1, BX
 	BZHIQ   DX, BX, BX
@@ -3813,58 +4401,71 @@ masked81:
 	MOVQ    64(AX), R8
 	ADDQ    CX, R8
 	TESTQ   BX, BX
-	JE      taps85
+	JE      taps93
 
-row83:
+row91:
 	MOVQ DX, DI
 	MOVQ 24(AX), SI
 	MOVQ R8, R9
 
-tap84:
+tap92:
 	VMOVUPS.Z   (R9), K1, Z2
 	VMOVUPS.Z   (DI), K1, Z3
 	VFMADD231PS Z3, Z2, Z1
 	ADDQ        56(AX), DI
 	ADDQ        80(AX), R9
 	DECQ        SI
-	JNE         tap84
+	JNE         tap92
 	ADDQ        48(AX), DX
 	ADDQ        72(AX), R8
 	DECQ        BX
-	JNE         row83
+	JNE         row91
 
-taps85:
+taps93:
 	MOVQ      104(AX), DX
 	TESTQ     DX, DX
-	JE        none86
+	JE        none94
 	ADDQ      CX, DX
 	VMOVUPS.Z (DX), K1, Z2
 	VMULPS    Z2, Z1, Z1
 
-none86:
+none94:
 	MOVQ      112(AX), DX
 	TESTQ     DX, DX
-	JE        none87
+	JE        none95
 	ADDQ      CX, DX
 	VMOVUPS.Z (DX), K1, Z2
 	VADDPS    Z2, Z1, Z1
 
-none87:
+none95:
 	CMPL         144(AX), $0x00
-	JE           none88
+	JE           none96
 	VBROADCASTSS 144(AX), Z2
 	VDIVPS       Z2, Z1, Z1
 
-none88:
+none96:
 	CMPQ      120(AX), $0x00
-	JE        none89
+	JE        none97
 	MOVQ      24(SP), DX
 	ADDQ      CX, DX
 	VMOVUPS.Z (DX), K1, Z2
 	VADDPS    Z2, Z1, Z1
 	ADDQ      128(AX), DX
 
-none89:
+none97:
+	CMPL         148(AX), $0x00
+	JE           none98
+	VBROADCASTSS 148(AX), Z2
+	VBROADCASTSS 152(AX), Z3
+	VBROADCASTSS 156(AX), Z4
+	VBROADCASTSS 160(AX), Z5
+	VMULPS       Z2, Z1, Z2
+	VADDPS       Z3, Z2, Z2
+	VMAXPS       Z4, Z2, Z2
+	VMINPS       Z5, Z2, Z2
+	VMULPS       Z2, Z1, Z1
+
+none98:
 	VBROADCASTSS 136(AX), Z2
 	VMAXPS       Z1, Z2, Z1
 	VBROADCASTSS 140(AX), Z2
@@ -3873,9 +4474,9 @@ none89:
 	ADDQ         CX, DX
 	VMOVUPS      Z1, K1, (DX)
 	ADDQ         $0x00000040, CX
-	JMP          masked81
+	JMP          masked89
 
-done82:
+done90:
 	MOVQ 40(AX), CX
 	ADDQ CX, (SP)
 	MOVQ 96(AX), CX
@@ -3883,9 +4484,9 @@ done82:
 	MOVQ 128(AX), CX
 	ADDQ CX, 24(SP)
 	SUBQ $0x01, 16(SP)
-	JMP  pixels61
+	JMP  pixels67
 
-pixelsDone62:
+pixelsDone68:
 	VZEROUPPER
 	RET
 
@@ -5669,125 +6270,179 @@ channels1:
 	ADDQ         56(AX), SI
 
 slide3:
-	VMOVUPS     (DX), Z24
-	VMOVUPS     64(DX), Z25
-	VMOVUPS     (SI), Z26
-	VFMADD231PS Z26, Z0, Z24
-	VFMADD231PS Z26, Z2, Z22
-	VFMADD231PS Z26, Z4, Z20
-	VMOVUPS     64(SI), Z26
-	VFMADD231PS Z26, Z1, Z25
-	VFMADD231PS Z26, Z3, Z23
-	VFMADD231PS Z26, Z5, Z21
-	VMOVUPS     (SI)(BX*1), Z26
-	VFMADD231PS Z26, Z6, Z24
-	VFMADD231PS Z26, Z8, Z22
-	VFMADD231PS Z26, Z10, Z20
-	VMOVUPS     64(SI)(BX*1), Z26
-	VFMADD231PS Z26, Z7, Z25
-	VFMADD231PS Z26, Z9, Z23
-	VFMADD231PS Z26, Z11, Z21
-	VMOVUPS     (SI)(BX*2), Z26
-	VFMADD231PS Z26, Z12, Z24
-	VFMADD231PS Z26, Z14, Z22
-	VFMADD231PS Z26, Z16, Z20
-	VMOVUPS     64(SI)(BX*2), Z26
-	VFMADD231PS Z26, Z13, Z25
-	VFMADD231PS Z26, Z15, Z23
-	VFMADD231PS Z26, Z17, Z21
-	ADDQ        56(AX), SI
-	VMAXPS      Z20, Z18, Z20
-	VMINPS      Z20, Z19, Z20
-	VMOVUPS     Z20, (DI)
-	VMAXPS      Z21, Z18, Z21
-	VMINPS      Z21, Z19, Z21
-	VMOVUPS     Z21, 64(DI)
-	ADDQ        96(AX), DI
-	SUBQ        $0x00000001, R8
-	JLE         slid4
-	VMOVUPS     (DX), Z20
-	VMOVUPS     64(DX), Z21
-	VMOVUPS     (SI), Z26
-	VFMADD231PS Z26, Z0, Z20
-	VFMADD231PS Z26, Z2, Z24
-	VFMADD231PS Z26, Z4, Z22
-	VMOVUPS     64(SI), Z26
-	VFMADD231PS Z26, Z1, Z21
-	VFMADD231PS Z26, Z3, Z25
-	VFMADD231PS Z26, Z5, Z23
-	VMOVUPS     (SI)(BX*1), Z26
-	VFMADD231PS Z26, Z6, Z20
-	VFMADD231PS Z26, Z8, Z24
-	VFMADD231PS Z26, Z10, Z22
-	VMOVUPS     64(SI)(BX*1), Z26
-	VFMADD231PS Z26, Z7, Z21
-	VFMADD231PS Z26, Z9, Z25
-	VFMADD231PS Z26, Z11, Z23
-	VMOVUPS     (SI)(BX*2), Z26
-	VFMADD231PS Z26, Z12, Z20
-	VFMADD231PS Z26, Z14, Z24
-	VFMADD231PS Z26, Z16, Z22
-	VMOVUPS     64(SI)(BX*2), Z26
-	VFMADD231PS Z26, Z13, Z21
-	VFMADD231PS Z26, Z15, Z25
-	VFMADD231PS Z26, Z17, Z23
-	ADDQ        56(AX), SI
-	VMAXPS      Z22, Z18, Z22
-	VMINPS      Z22, Z19, Z22
-	VMOVUPS     Z22, (DI)
-	VMAXPS      Z23, Z18, Z23
-	VMINPS      Z23, Z19, Z23
-	VMOVUPS     Z23, 64(DI)
-	ADDQ        96(AX), DI
-	SUBQ        $0x00000001, R8
-	JLE         slid4
-	VMOVUPS     (DX), Z22
-	VMOVUPS     64(DX), Z23
-	VMOVUPS     (SI), Z26
-	VFMADD231PS Z26, Z0, Z22
-	VFMADD231PS Z26, Z2, Z20
-	VFMADD231PS Z26, Z4, Z24
-	VMOVUPS     64(SI), Z26
-	VFMADD231PS Z26, Z1, Z23
-	VFMADD231PS Z26, Z3, Z21
-	VFMADD231PS Z26, Z5, Z25
-	VMOVUPS     (SI)(BX*1), Z26
-	VFMADD231PS Z26, Z6, Z22
-	VFMADD231PS Z26, Z8, Z20
-	VFMADD231PS Z26, Z10, Z24
-	VMOVUPS     64(SI)(BX*1), Z26
-	VFMADD231PS Z26, Z7, Z23
-	VFMADD231PS Z26, Z9, Z21
-	VFMADD231PS Z26, Z11, Z25
-	VMOVUPS     (SI)(BX*2), Z26
-	VFMADD231PS Z26, Z12, Z22
-	VFMADD231PS Z26, Z14, Z20
-	VFMADD231PS Z26, Z16, Z24
-	VMOVUPS     64(SI)(BX*2), Z26
-	VFMADD231PS Z26, Z13, Z23
-	VFMADD231PS Z26, Z15, Z21
-	VFMADD231PS Z26, Z17, Z25
-	ADDQ        56(AX), SI
-	VMAXPS      Z24, Z18, Z24
-	VMINPS      Z24, Z19, Z24
-	VMOVUPS     Z24, (DI)
-	VMAXPS      Z25, Z18, Z25
-	VMINPS      Z25, Z19, Z25
-	VMOVUPS     Z25, 64(DI)
-	ADDQ        96(AX), DI
-	SUBQ        $0x00000001, R8
-	JLE         slid4
-	JMP         slide3
+	VMOVUPS      (DX), Z24
+	VMOVUPS      64(DX), Z25
+	VMOVUPS      (SI), Z26
+	VFMADD231PS  Z26, Z0, Z24
+	VFMADD231PS  Z26, Z2, Z22
+	VFMADD231PS  Z26, Z4, Z20
+	VMOVUPS      64(SI), Z26
+	VFMADD231PS  Z26, Z1, Z25
+	VFMADD231PS  Z26, Z3, Z23
+	VFMADD231PS  Z26, Z5, Z21
+	VMOVUPS      (SI)(BX*1), Z26
+	VFMADD231PS  Z26, Z6, Z24
+	VFMADD231PS  Z26, Z8, Z22
+	VFMADD231PS  Z26, Z10, Z20
+	VMOVUPS      64(SI)(BX*1), Z26
+	VFMADD231PS  Z26, Z7, Z25
+	VFMADD231PS  Z26, Z9, Z23
+	VFMADD231PS  Z26, Z11, Z21
+	VMOVUPS      (SI)(BX*2), Z26
+	VFMADD231PS  Z26, Z12, Z24
+	VFMADD231PS  Z26, Z14, Z22
+	VFMADD231PS  Z26, Z16, Z20
+	VMOVUPS      64(SI)(BX*2), Z26
+	VFMADD231PS  Z26, Z13, Z25
+	VFMADD231PS  Z26, Z15, Z23
+	VFMADD231PS  Z26, Z17, Z21
+	ADDQ         56(AX), SI
+	CMPL         148(AX), $0x00
+	JE           none5
+	VBROADCASTSS 148(AX), Z26
+	VBROADCASTSS 152(AX), Z27
+	VBROADCASTSS 156(AX), Z28
+	VBROADCASTSS 160(AX), Z29
+	VMULPS       Z26, Z20, Z30
+	VADDPS       Z27, Z30, Z30
+	VMAXPS       Z28, Z30, Z30
+	VMINPS       Z29, Z30, Z30
+	VMULPS       Z30, Z20, Z20
+	VMULPS       Z26, Z21, Z26
+	VADDPS       Z27, Z26, Z26
+	VMAXPS       Z28, Z26, Z26
+	VMINPS       Z29, Z26, Z26
+	VMULPS       Z26, Z21, Z21
+
+none5:
+	VMAXPS       Z20, Z18, Z20
+	VMINPS       Z20, Z19, Z20
+	VMOVUPS      Z20, (DI)
+	VMAXPS       Z21, Z18, Z21
+	VMINPS       Z21, Z19, Z21
+	VMOVUPS      Z21, 64(DI)
+	ADDQ         96(AX), DI
+	SUBQ         $0x00000001, R8
+	JLE          slid4
+	VMOVUPS      (DX), Z20
+	VMOVUPS      64(DX), Z21
+	VMOVUPS      (SI), Z26
+	VFMADD231PS  Z26, Z0, Z20
+	VFMADD231PS  Z26, Z2, Z24
+	VFMADD231PS  Z26, Z4, Z22
+	VMOVUPS      64(SI), Z26
+	VFMADD231PS  Z26, Z1, Z21
+	VFMADD231PS  Z26, Z3, Z25
+	VFMADD231PS  Z26, Z5, Z23
+	VMOVUPS      (SI)(BX*1), Z26
+	VFMADD231PS  Z26, Z6, Z20
+	VFMADD231PS  Z26, Z8, Z24
+	VFMADD231PS  Z26, Z10, Z22
+	VMOVUPS      64(SI)(BX*1), Z26
+	VFMADD231PS  Z26, Z7, Z21
+	VFMADD231PS  Z26, Z9, Z25
+	VFMADD231PS  Z26, Z11, Z23
+	VMOVUPS      (SI)(BX*2), Z26
+	VFMADD231PS  Z26, Z12, Z20
+	VFMADD231PS  Z26, Z14, Z24
+	VFMADD231PS  Z26, Z16, Z22
+	VMOVUPS      64(SI)(BX*2), Z26
+	VFMADD231PS  Z26, Z13, Z21
+	VFMADD231PS  Z26, Z15, Z25
+	VFMADD231PS  Z26, Z17, Z23
+	ADDQ         56(AX), SI
+	CMPL         148(AX), $0x00
+	JE           none6
+	VBROADCASTSS 148(AX), Z26
+	VBROADCASTSS 152(AX), Z27
+	VBROADCASTSS 156(AX), Z28
+	VBROADCASTSS 160(AX), Z29
+	VMULPS       Z26, Z22, Z30
+	VADDPS       Z27, Z30, Z30
+	VMAXPS       Z28, Z30, Z30
+	VMINPS       Z29, Z30, Z30
+	VMULPS       Z30, Z22, Z22
+	VMULPS       Z26, Z23, Z26
+	VADDPS       Z27, Z26, Z26
+	VMAXPS       Z28, Z26, Z26
+	VMINPS       Z29, Z26, Z26
+	VMULPS       Z26, Z23, Z23
+
+none6:
+	VMAXPS       Z22, Z18, Z22
+	VMINPS       Z22, Z19, Z22
+	VMOVUPS      Z22, (DI)
+	VMAXPS       Z23, Z18, Z23
+	VMINPS       Z23, Z19, Z23
+	VMOVUPS      Z23, 64(DI)
+	ADDQ         96(AX), DI
+	SUBQ         $0x00000001, R8
+	JLE          slid4
+	VMOVUPS      (DX), Z22
+	VMOVUPS      64(DX), Z23
+	VMOVUPS      (SI), Z26
+	VFMADD231PS  Z26, Z0, Z22
+	VFMADD231PS  Z26, Z2, Z20
+	VFMADD231PS  Z26, Z4, Z24
+	VMOVUPS      64(SI), Z26
+	VFMADD231PS  Z26, Z1, Z23
+	VFMADD231PS  Z26, Z3, Z21
+	VFMADD231PS  Z26, Z5, Z25
+	VMOVUPS      (SI)(BX*1), Z26
+	VFMADD231PS  Z26, Z6, Z22
+	VFMADD231PS  Z26, Z8, Z20
+	VFMADD231PS  Z26, Z10, Z24
+	VMOVUPS      64(SI)(BX*1), Z26
+	VFMADD231PS  Z26, Z7, Z23
+	VFMADD231PS  Z26, Z9, Z21
+	VFMADD231PS  Z26, Z11, Z25
+	VMOVUPS      (SI)(BX*2), Z26
+	VFMADD231PS  Z26, Z12, Z22
+	VFMADD231PS  Z26, Z14, Z20
+	VFMADD231PS  Z26, Z16, Z24
+	VMOVUPS      64(SI)(BX*2), Z26
+	VFMADD231PS  Z26, Z13, Z23
+	VFMADD231PS  Z26, Z15, Z21
+	VFMADD231PS  Z26, Z17, Z25
+	ADDQ         56(AX), SI
+	CMPL         148(AX), $0x00
+	JE           none7
+	VBROADCASTSS 148(AX), Z26
+	VBROADCASTSS 152(AX), Z27
+	VBROADCASTSS 156(AX), Z28
+	VBROADCASTSS 160(AX), Z29
+	VMULPS       Z26, Z24, Z30
+	VADDPS       Z27, Z30, Z30
+	VMAXPS       Z28, Z30, Z30
+	VMINPS       Z29, Z30, Z30
+	VMULPS       Z30, Z24, Z24
+	VMULPS       Z26, Z25, Z26
+	VADDPS       Z27, Z26, Z26
+	VMAXPS       Z28, Z26, Z26
+	VMINPS       Z29, Z26, Z26
+	VMULPS       Z26, Z25, Z25
+
+none7:
+	VMAXPS  Z24, Z18, Z24
+	VMINPS  Z24, Z19, Z24
+	VMOVUPS Z24, (DI)
+	VMAXPS  Z25, Z18, Z25
+	VMINPS  Z25, Z19, Z25
+	VMOVUPS Z25, 64(DI)
+	ADDQ    96(AX), DI
+	SUBQ    $0x00000001, R8
+	JLE     slid4
+	JMP     slide3
 
 slid4:
 	ADDQ $0x00000080, CX
 	JMP  channels1
 
 fewer2:
-masked5:
+masked8:
 	MOVQ         8(AX), DX
 	SUBQ         CX, DX
-	JLE          done6
+	JLE          done9
 	SHRQ         $0x02, DX
 	MOVQ         $-1, BX
 	BZHIQ        DX, BX, BX
@@ -5848,74 +6503,113 @@ masked5:
 	VFMADD231PS  Z13, Z7, Z11
 	ADDQ         56(AX), SI
 
-slide7:
-	VMOVUPS.Z   (DX), K1, Z13
-	VMOVUPS.Z   (SI), K1, Z14
-	VFMADD231PS Z14, Z0, Z13
-	VFMADD231PS Z14, Z1, Z12
-	VFMADD231PS Z14, Z2, Z11
-	VMOVUPS.Z   (SI)(BX*1), K1, Z14
-	VFMADD231PS Z14, Z3, Z13
-	VFMADD231PS Z14, Z4, Z12
-	VFMADD231PS Z14, Z5, Z11
-	VMOVUPS.Z   (SI)(BX*2), K1, Z14
-	VFMADD231PS Z14, Z6, Z13
-	VFMADD231PS Z14, Z7, Z12
-	VFMADD231PS Z14, Z8, Z11
-	ADDQ        56(AX), SI
-	VMAXPS      Z11, Z9, Z11
-	VMINPS      Z11, Z10, Z11
-	VMOVUPS     Z11, K1, (DI)
-	ADDQ        96(AX), DI
-	SUBQ        $0x00000001, R8
-	JLE         slid8
-	VMOVUPS.Z   (DX), K1, Z11
-	VMOVUPS.Z   (SI), K1, Z14
-	VFMADD231PS Z14, Z0, Z11
-	VFMADD231PS Z14, Z1, Z13
-	VFMADD231PS Z14, Z2, Z12
-	VMOVUPS.Z   (SI)(BX*1), K1, Z14
-	VFMADD231PS Z14, Z3, Z11
-	VFMADD231PS Z14, Z4, Z13
-	VFMADD231PS Z14, Z5, Z12
-	VMOVUPS.Z   (SI)(BX*2), K1, Z14
-	VFMADD231PS Z14, Z6, Z11
-	VFMADD231PS Z14, Z7, Z13
-	VFMADD231PS Z14, Z8, Z12
-	ADDQ        56(AX), SI
-	VMAXPS      Z12, Z9, Z12
-	VMINPS      Z12, Z10, Z12
-	VMOVUPS     Z12, K1, (DI)
-	ADDQ        96(AX), DI
-	SUBQ        $0x00000001, R8
-	JLE         slid8
-	VMOVUPS.Z   (DX), K1, Z12
-	VMOVUPS.Z   (SI), K1, Z14
-	VFMADD231PS Z14, Z0, Z12
-	VFMADD231PS Z14, Z1, Z11
-	VFMADD231PS Z14, Z2, Z13
-	VMOVUPS.Z   (SI)(BX*1), K1, Z14
-	VFMADD231PS Z14, Z3, Z12
-	VFMADD231PS Z14, Z4, Z11
-	VFMADD231PS Z14, Z5, Z13
-	VMOVUPS.Z   (SI)(BX*2), K1, Z14
-	VFMADD231PS Z14, Z6, Z12
-	VFMADD231PS Z14, Z7, Z11
-	VFMADD231PS Z14, Z8, Z13
-	ADDQ        56(AX), SI
-	VMAXPS      Z13, Z9, Z13
-	VMINPS      Z13, Z10, Z13
-	VMOVUPS     Z13, K1, (DI)
-	ADDQ        96(AX), DI
-	SUBQ        $0x00000001, R8
-	JLE         slid8
-	JMP         slide7
+slide10:
+	VMOVUPS.Z    (DX), K1, Z13
+	VMOVUPS.Z    (SI), K1, Z14
+	VFMADD231PS  Z14, Z0, Z13
+	VFMADD231PS  Z14, Z1, Z12
+	VFMADD231PS  Z14, Z2, Z11
+	VMOVUPS.Z    (SI)(BX*1), K1, Z14
+	VFMADD231PS  Z14, Z3, Z13
+	VFMADD231PS  Z14, Z4, Z12
+	VFMADD231PS  Z14, Z5, Z11
+	VMOVUPS.Z    (SI)(BX*2), K1, Z14
+	VFMADD231PS  Z14, Z6, Z13
+	VFMADD231PS  Z14, Z7, Z12
+	VFMADD231PS  Z14, Z8, Z11
+	ADDQ         56(AX), SI
+	CMPL         148(AX), $0x00
+	JE           none12
+	VBROADCASTSS 148(AX), Z14
+	VBROADCASTSS 152(AX), Z15
+	VBROADCASTSS 156(AX), Z16
+	VBROADCASTSS 160(AX), Z17
+	VMULPS       Z14, Z11, Z14
+	VADDPS       Z15, Z14, Z14
+	VMAXPS       Z16, Z14, Z14
+	VMINPS       Z17, Z14, Z14
+	VMULPS       Z14, Z11, Z11
 
-slid8:
+none12:
+	VMAXPS       Z11, Z9, Z11
+	VMINPS       Z11, Z10, Z11
+	VMOVUPS      Z11, K1, (DI)
+	ADDQ         96(AX), DI
+	SUBQ         $0x00000001, R8
+	JLE          slid11
+	VMOVUPS.Z    (DX), K1, Z11
+	VMOVUPS.Z    (SI), K1, Z14
+	VFMADD231PS  Z14, Z0, Z11
+	VFMADD231PS  Z14, Z1, Z13
+	VFMADD231PS  Z14, Z2, Z12
+	VMOVUPS.Z    (SI)(BX*1), K1, Z14
+	VFMADD231PS  Z14, Z3, Z11
+	VFMADD231PS  Z14, Z4, Z13
+	VFMADD231PS  Z14, Z5, Z12
+	VMOVUPS.Z    (SI)(BX*2), K1, Z14
+	VFMADD231PS  Z14, Z6, Z11
+	VFMADD231PS  Z14, Z7, Z13
+	VFMADD231PS  Z14, Z8, Z12
+	ADDQ         56(AX), SI
+	CMPL         148(AX), $0x00
+	JE           none13
+	VBROADCASTSS 148(AX), Z14
+	VBROADCASTSS 152(AX), Z15
+	VBROADCASTSS 156(AX), Z16
+	VBROADCASTSS 160(AX), Z17
+	VMULPS       Z14, Z12, Z14
+	VADDPS       Z15, Z14, Z14
+	VMAXPS       Z16, Z14, Z14
+	VMINPS       Z17, Z14, Z14
+	VMULPS       Z14, Z12, Z12
+
+none13:
+	VMAXPS       Z12, Z9, Z12
+	VMINPS       Z12, Z10, Z12
+	VMOVUPS      Z12, K1, (DI)
+	ADDQ         96(AX), DI
+	SUBQ         $0x00000001, R8
+	JLE          slid11
+	VMOVUPS.Z    (DX), K1, Z12
+	VMOVUPS.Z    (SI), K1, Z14
+	VFMADD231PS  Z14, Z0, Z12
+	VFMADD231PS  Z14, Z1, Z11
+	VFMADD231PS  Z14, Z2, Z13
+	VMOVUPS.Z    (SI)(BX*1), K1, Z14
+	VFMADD231PS  Z14, Z3, Z12
+	VFMADD231PS  Z14, Z4, Z11
+	VFMADD231PS  Z14, Z5, Z13
+	VMOVUPS.Z    (SI)(BX*2), K1, Z14
+	VFMADD231PS  Z14, Z6, Z12
+	VFMADD231PS  Z14, Z7, Z11
+	VFMADD231PS  Z14, Z8, Z13
+	ADDQ         56(AX), SI
+	CMPL         148(AX), $0x00
+	JE           none14
+	VBROADCASTSS 148(AX), Z14
+	VBROADCASTSS 152(AX), Z15
+	VBROADCASTSS 156(AX), Z16
+	VBROADCASTSS 160(AX), Z17
+	VMULPS       Z14, Z13, Z14
+	VADDPS       Z15, Z14, Z14
+	VMAXPS       Z16, Z14, Z14
+	VMINPS       Z17, Z14, Z14
+	VMULPS       Z14, Z13, Z13
+
+none14:
+	VMAXPS  Z13, Z9, Z13
+	VMINPS  Z13, Z10, Z13
+	VMOVUPS Z13, K1, (DI)
+	ADDQ    96(AX), DI
+	SUBQ    $0x00000001, R8
+	JLE     slid11
+	JMP     slide10
+
+slid11:
 	ADDQ $0x00000040, CX
-	JMP  masked5
+	JMP  masked8
 
-done6:
+done9:
 	VZEROUPPER
 	RET
 
@@ -6278,6 +6972,94 @@ none10:
 	ADDQ   128(AX), R8
 
 none11:
+	CMPQ         160(AX), $0x00
+	JE           none12
+	VBROADCASTSD 160(AX), Z17
+	VBROADCASTSD 168(AX), Z18
+	VBROADCASTSD 176(AX), Z19
+	VBROADCASTSD 184(AX), Z20
+	VMULPD       Z17, Z1, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z1, Z1
+	VMULPD       Z17, Z2, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z2, Z2
+	VMULPD       Z17, Z3, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z3, Z3
+	VMULPD       Z17, Z4, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z4, Z4
+	VMULPD       Z17, Z5, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z5, Z5
+	VMULPD       Z17, Z6, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z6, Z6
+	VMULPD       Z17, Z7, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z7, Z7
+	VMULPD       Z17, Z8, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z8, Z8
+	VMULPD       Z17, Z9, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z9, Z9
+	VMULPD       Z17, Z10, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z10, Z10
+	VMULPD       Z17, Z11, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z11, Z11
+	VMULPD       Z17, Z12, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z12, Z12
+	VMULPD       Z17, Z13, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z13, Z13
+	VMULPD       Z17, Z14, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z14, Z14
+	VMULPD       Z17, Z15, Z21
+	VADDPD       Z18, Z21, Z21
+	VMAXPD       Z19, Z21, Z21
+	VMINPD       Z20, Z21, Z21
+	VMULPD       Z21, Z15, Z15
+	VMULPD       Z17, Z16, Z17
+	VADDPD       Z18, Z17, Z17
+	VMAXPD       Z19, Z17, Z17
+	VMINPD       Z20, Z17, Z17
+	VMULPD       Z17, Z16, Z16
+
+none12:
 	VBROADCASTSD 136(AX), Z17
 	VMAXPD       Z1, Z17, Z1
 	VMAXPD       Z2, Z17, Z2
@@ -6341,10 +7123,10 @@ none11:
 	JMP          channels3
 
 fewer4:
-masked12:
+masked13:
 	MOVQ    8(AX), R8
 	SUBQ    CX, R8
-	JLE     done13
+	JLE     done14
 	SHRQ    $0x03, R8
 	MOVQ    $-1, R9
 	BZHIQ   R8, R9, R9
@@ -6363,14 +7145,14 @@ masked12:
 	MOVQ    64(AX), R12
 	ADDQ    CX, R12
 	TESTQ   R9, R9
-	JE      taps16
+	JE      taps17
 
-row14:
+row15:
 	MOVQ R8, R11
 	MOVQ 24(AX), R10
 	MOVQ R12, R13
 
-tap15:
+tap16:
 	VMOVUPD.Z   (R13), K1, Z9
 	VMOVUPD.Z   (R11), K1, Z10
 	VFMADD231PD Z10, Z9, Z1
@@ -6391,16 +7173,16 @@ tap15:
 	ADDQ        56(AX), R11
 	ADDQ        80(AX), R13
 	DECQ        R10
-	JNE         tap15
+	JNE         tap16
 	ADDQ        48(AX), R8
 	ADDQ        72(AX), R12
 	DECQ        R9
-	JNE         row14
+	JNE         row15
 
-taps16:
+taps17:
 	MOVQ      104(AX), R8
 	TESTQ     R8, R8
-	JE        none17
+	JE        none18
 	ADDQ      CX, R8
 	VMOVUPD.Z (R8), K1, Z9
 	VMULPD    Z9, Z1, Z1
@@ -6412,10 +7194,10 @@ taps16:
 	VMULPD    Z9, Z7, Z7
 	VMULPD    Z9, Z8, Z8
 
-none17:
+none18:
 	MOVQ      112(AX), R8
 	TESTQ     R8, R8
-	JE        none18
+	JE        none19
 	ADDQ      CX, R8
 	VMOVUPD.Z (R8), K1, Z9
 	VADDPD    Z9, Z1, Z1
@@ -6427,9 +7209,9 @@ none17:
 	VADDPD    Z9, Z7, Z7
 	VADDPD    Z9, Z8, Z8
 
-none18:
+none19:
 	CMPQ         152(AX), $0x00
-	JE           none19
+	JE           none20
 	VBROADCASTSD 152(AX), Z9
 	VDIVPD       Z9, Z1, Z1
 	VDIVPD       Z9, Z2, Z2
@@ -6440,9 +7222,9 @@ none18:
 	VDIVPD       Z9, Z7, Z7
 	VDIVPD       Z9, Z8, Z8
 
-none19:
+none20:
 	CMPQ      120(AX), $0x00
-	JE        none20
+	JE        none21
 	MOVQ      24(SP), R8
 	ADDQ      CX, R8
 	VMOVUPD.Z (R8), K1, Z9
@@ -6470,7 +7252,55 @@ none19:
 	VADDPD    Z9, Z8, Z8
 	ADDQ      128(AX), R8
 
-none20:
+none21:
+	CMPQ         160(AX), $0x00
+	JE           none22
+	VBROADCASTSD 160(AX), Z9
+	VBROADCASTSD 168(AX), Z10
+	VBROADCASTSD 176(AX), Z11
+	VBROADCASTSD 184(AX), Z12
+	VMULPD       Z9, Z1, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z1, Z1
+	VMULPD       Z9, Z2, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z2, Z2
+	VMULPD       Z9, Z3, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z3, Z3
+	VMULPD       Z9, Z4, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z4, Z4
+	VMULPD       Z9, Z5, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z5, Z5
+	VMULPD       Z9, Z6, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z6, Z6
+	VMULPD       Z9, Z7, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z7, Z7
+	VMULPD       Z9, Z8, Z9
+	VADDPD       Z10, Z9, Z9
+	VMAXPD       Z11, Z9, Z9
+	VMINPD       Z12, Z9, Z9
+	VMULPD       Z9, Z8, Z8
+
+none22:
 	VBROADCASTSD 136(AX), Z9
 	VMAXPD       Z1, Z9, Z1
 	VMAXPD       Z2, Z9, Z2
@@ -6507,9 +7337,9 @@ none20:
 	ADDQ         96(AX), R8
 	VMOVUPD      Z8, K1, (R8)
 	ADDQ         $0x00000040, CX
-	JMP          masked12
+	JMP          masked13
 
-done13:
+done14:
 	MOVQ   40(AX), CX
 	IMUL3Q $0x00000008, CX, CX
 	ADDQ   CX, (SP)
@@ -6523,15 +7353,15 @@ done13:
 	JMP    pixels1
 
 pixelsDone2:
-pixels21:
+pixels23:
 	CMPQ 16(SP), $0x04
-	JLT  pixelsDone22
+	JLT  pixelsDone24
 	XORQ CX, CX
 
-channels23:
+channels25:
 	LEAQ    128(CX), SI
 	CMPQ    SI, 8(AX)
-	JGT     fewer24
+	JGT     fewer26
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
 	VMOVAPS Z0, Z3
@@ -6546,14 +7376,14 @@ channels23:
 	MOVQ    64(AX), R10
 	ADDQ    CX, R10
 	TESTQ   DI, DI
-	JE      taps27
+	JE      taps29
 
-row25:
+row27:
 	MOVQ SI, R9
 	MOVQ 24(AX), R8
 	MOVQ R10, R11
 
-tap26:
+tap28:
 	VMOVUPD     (R11), Z9
 	VMOVUPD     64(R11), Z10
 	VFMADD231PD (R9), Z9, Z1
@@ -6567,16 +7397,16 @@ tap26:
 	ADDQ        56(AX), R9
 	ADDQ        80(AX), R11
 	DECQ        R8
-	JNE         tap26
+	JNE         tap28
 	ADDQ        48(AX), SI
 	ADDQ        72(AX), R10
 	DECQ        DI
-	JNE         row25
+	JNE         row27
 
-taps27:
+taps29:
 	MOVQ    104(AX), SI
 	TESTQ   SI, SI
-	JE      none28
+	JE      none30
 	ADDQ    CX, SI
 	VMOVUPD (SI), Z9
 	VMULPD  Z9, Z1, Z1
@@ -6589,10 +7419,10 @@ taps27:
 	VMULPD  Z9, Z6, Z6
 	VMULPD  Z9, Z8, Z8
 
-none28:
+none30:
 	MOVQ    112(AX), SI
 	TESTQ   SI, SI
-	JE      none29
+	JE      none31
 	ADDQ    CX, SI
 	VMOVUPD (SI), Z9
 	VADDPD  Z9, Z1, Z1
@@ -6605,9 +7435,9 @@ none28:
 	VADDPD  Z9, Z6, Z6
 	VADDPD  Z9, Z8, Z8
 
-none29:
+none31:
 	CMPQ         152(AX), $0x00
-	JE           none30
+	JE           none32
 	VBROADCASTSD 152(AX), Z9
 	VDIVPD       Z9, Z1, Z1
 	VDIVPD       Z9, Z2, Z2
@@ -6618,9 +7448,9 @@ none29:
 	VDIVPD       Z9, Z7, Z7
 	VDIVPD       Z9, Z8, Z8
 
-none30:
+none32:
 	CMPQ   120(AX), $0x00
-	JE     none31
+	JE     none33
 	MOVQ   24(SP), SI
 	ADDQ   CX, SI
 	VADDPD (SI), Z1, Z1
@@ -6636,7 +7466,55 @@ none30:
 	VADDPD 64(SI), Z8, Z8
 	ADDQ   128(AX), SI
 
-none31:
+none33:
+	CMPQ         160(AX), $0x00
+	JE           none34
+	VBROADCASTSD 160(AX), Z9
+	VBROADCASTSD 168(AX), Z10
+	VBROADCASTSD 176(AX), Z11
+	VBROADCASTSD 184(AX), Z12
+	VMULPD       Z9, Z1, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z1, Z1
+	VMULPD       Z9, Z2, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z2, Z2
+	VMULPD       Z9, Z3, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z3, Z3
+	VMULPD       Z9, Z4, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z4, Z4
+	VMULPD       Z9, Z5, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z5, Z5
+	VMULPD       Z9, Z6, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z6, Z6
+	VMULPD       Z9, Z7, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z7, Z7
+	VMULPD       Z9, Z8, Z9
+	VADDPD       Z10, Z9, Z9
+	VMAXPD       Z11, Z9, Z9
+	VMINPD       Z12, Z9, Z9
+	VMULPD       Z9, Z8, Z8
+
+none34:
 	VBROADCASTSD 136(AX), Z9
 	VMAXPD       Z1, Z9, Z1
 	VMAXPD       Z2, Z9, Z2
@@ -6669,13 +7547,13 @@ none31:
 	VMOVUPD      Z7, (SI)
 	VMOVUPD      Z8, 64(SI)
 	ADDQ         $0x00000080, CX
-	JMP          channels23
+	JMP          channels25
 
-fewer24:
-masked32:
+fewer26:
+masked35:
 	MOVQ    8(AX), SI
 	SUBQ    CX, SI
-	JLE     done33
+	JLE     done36
 	SHRQ    $0x03, SI
 	MOVQ    $-1, DI
 	BZHIQ   SI, DI, DI
@@ -6690,14 +7568,14 @@ masked32:
 	MOVQ    64(AX), R10
 	ADDQ    CX, R10
 	TESTQ   DI, DI
-	JE      taps36
+	JE      taps39
 
-row34:
+row37:
 	MOVQ SI, R9
 	MOVQ 24(AX), R8
 	MOVQ R10, R11
 
-tap35:
+tap38:
 	VMOVUPD.Z   (R11), K1, Z5
 	VMOVUPD.Z   (R9), K1, Z6
 	VFMADD231PD Z6, Z5, Z1
@@ -6710,16 +7588,16 @@ tap35:
 	ADDQ        56(AX), R9
 	ADDQ        80(AX), R11
 	DECQ        R8
-	JNE         tap35
+	JNE         tap38
 	ADDQ        48(AX), SI
 	ADDQ        72(AX), R10
 	DECQ        DI
-	JNE         row34
+	JNE         row37
 
-taps36:
+taps39:
 	MOVQ      104(AX), SI
 	TESTQ     SI, SI
-	JE        none37
+	JE        none40
 	ADDQ      CX, SI
 	VMOVUPD.Z (SI), K1, Z5
 	VMULPD    Z5, Z1, Z1
@@ -6727,10 +7605,10 @@ taps36:
 	VMULPD    Z5, Z3, Z3
 	VMULPD    Z5, Z4, Z4
 
-none37:
+none40:
 	MOVQ      112(AX), SI
 	TESTQ     SI, SI
-	JE        none38
+	JE        none41
 	ADDQ      CX, SI
 	VMOVUPD.Z (SI), K1, Z5
 	VADDPD    Z5, Z1, Z1
@@ -6738,18 +7616,18 @@ none37:
 	VADDPD    Z5, Z3, Z3
 	VADDPD    Z5, Z4, Z4
 
-none38:
+none41:
 	CMPQ         152(AX), $0x00
-	JE           none39
+	JE           none42
 	VBROADCASTSD 152(AX), Z5
 	VDIVPD       Z5, Z1, Z1
 	VDIVPD       Z5, Z2, Z2
 	VDIVPD       Z5, Z3, Z3
 	VDIVPD       Z5, Z4, Z4
 
-none39:
+none42:
 	CMPQ      120(AX), $0x00
-	JE        none40
+	JE        none43
 	MOVQ      24(SP), SI
 	ADDQ      CX, SI
 	VMOVUPD.Z (SI), K1, Z5
@@ -6765,7 +7643,35 @@ none39:
 	VADDPD    Z5, Z4, Z4
 	ADDQ      128(AX), SI
 
-none40:
+none43:
+	CMPQ         160(AX), $0x00
+	JE           none44
+	VBROADCASTSD 160(AX), Z5
+	VBROADCASTSD 168(AX), Z6
+	VBROADCASTSD 176(AX), Z7
+	VBROADCASTSD 184(AX), Z8
+	VMULPD       Z5, Z1, Z9
+	VADDPD       Z6, Z9, Z9
+	VMAXPD       Z7, Z9, Z9
+	VMINPD       Z8, Z9, Z9
+	VMULPD       Z9, Z1, Z1
+	VMULPD       Z5, Z2, Z9
+	VADDPD       Z6, Z9, Z9
+	VMAXPD       Z7, Z9, Z9
+	VMINPD       Z8, Z9, Z9
+	VMULPD       Z9, Z2, Z2
+	VMULPD       Z5, Z3, Z9
+	VADDPD       Z6, Z9, Z9
+	VMAXPD       Z7, Z9, Z9
+	VMINPD       Z8, Z9, Z9
+	VMULPD       Z9, Z3, Z3
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z6, Z5, Z5
+	VMAXPD       Z7, Z5, Z5
+	VMINPD       Z8, Z5, Z5
+	VMULPD       Z5, Z4, Z4
+
+none44:
 	VBROADCASTSD 136(AX), Z5
 	VMAXPD       Z1, Z5, Z1
 	VMAXPD       Z2, Z5, Z2
@@ -6786,9 +7692,9 @@ none40:
 	ADDQ         96(AX), SI
 	VMOVUPD      Z4, K1, (SI)
 	ADDQ         $0x00000040, CX
-	JMP          masked32
+	JMP          masked35
 
-done33:
+done36:
 	MOVQ   40(AX), CX
 	IMUL3Q $0x00000004, CX, CX
 	ADDQ   CX, (SP)
@@ -6799,18 +7705,18 @@ done33:
 	IMUL3Q $0x00000004, CX, CX
 	ADDQ   CX, 24(SP)
 	SUBQ   $0x04, 16(SP)
-	JMP    pixels21
+	JMP    pixels23
 
-pixelsDone22:
-pixels41:
+pixelsDone24:
+pixels45:
 	CMPQ 16(SP), $0x02
-	JLT  pixelsDone42
+	JLT  pixelsDone46
 	XORQ CX, CX
 
-channels43:
+channels47:
 	LEAQ    256(CX), BX
 	CMPQ    BX, 8(AX)
-	JGT     fewer44
+	JGT     fewer48
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
 	VMOVAPS Z0, Z3
@@ -6825,14 +7731,14 @@ channels43:
 	MOVQ    64(AX), R9
 	ADDQ    CX, R9
 	TESTQ   SI, SI
-	JE      taps47
+	JE      taps51
 
-row45:
+row49:
 	MOVQ BX, R8
 	MOVQ 24(AX), DI
 	MOVQ R9, R10
 
-tap46:
+tap50:
 	VMOVUPD     (R10), Z9
 	VMOVUPD     64(R10), Z10
 	VMOVUPD     128(R10), Z11
@@ -6848,16 +7754,16 @@ tap46:
 	ADDQ        56(AX), R8
 	ADDQ        80(AX), R10
 	DECQ        DI
-	JNE         tap46
+	JNE         tap50
 	ADDQ        48(AX), BX
 	ADDQ        72(AX), R9
 	DECQ        SI
-	JNE         row45
+	JNE         row49
 
-taps47:
+taps51:
 	MOVQ    104(AX), BX
 	TESTQ   BX, BX
-	JE      none48
+	JE      none52
 	ADDQ    CX, BX
 	VMOVUPD (BX), Z9
 	VMULPD  Z9, Z1, Z1
@@ -6872,10 +7778,10 @@ taps47:
 	VMULPD  Z9, Z4, Z4
 	VMULPD  Z9, Z8, Z8
 
-none48:
+none52:
 	MOVQ    112(AX), BX
 	TESTQ   BX, BX
-	JE      none49
+	JE      none53
 	ADDQ    CX, BX
 	VMOVUPD (BX), Z9
 	VADDPD  Z9, Z1, Z1
@@ -6890,9 +7796,9 @@ none48:
 	VADDPD  Z9, Z4, Z4
 	VADDPD  Z9, Z8, Z8
 
-none49:
+none53:
 	CMPQ         152(AX), $0x00
-	JE           none50
+	JE           none54
 	VBROADCASTSD 152(AX), Z9
 	VDIVPD       Z9, Z1, Z1
 	VDIVPD       Z9, Z2, Z2
@@ -6903,9 +7809,9 @@ none49:
 	VDIVPD       Z9, Z7, Z7
 	VDIVPD       Z9, Z8, Z8
 
-none50:
+none54:
 	CMPQ   120(AX), $0x00
-	JE     none51
+	JE     none55
 	MOVQ   24(SP), BX
 	ADDQ   CX, BX
 	VADDPD (BX), Z1, Z1
@@ -6919,7 +7825,55 @@ none50:
 	VADDPD 192(BX), Z8, Z8
 	ADDQ   128(AX), BX
 
-none51:
+none55:
+	CMPQ         160(AX), $0x00
+	JE           none56
+	VBROADCASTSD 160(AX), Z9
+	VBROADCASTSD 168(AX), Z10
+	VBROADCASTSD 176(AX), Z11
+	VBROADCASTSD 184(AX), Z12
+	VMULPD       Z9, Z1, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z1, Z1
+	VMULPD       Z9, Z2, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z2, Z2
+	VMULPD       Z9, Z3, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z3, Z3
+	VMULPD       Z9, Z4, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z4, Z4
+	VMULPD       Z9, Z5, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z5, Z5
+	VMULPD       Z9, Z6, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z6, Z6
+	VMULPD       Z9, Z7, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z7, Z7
+	VMULPD       Z9, Z8, Z9
+	VADDPD       Z10, Z9, Z9
+	VMAXPD       Z11, Z9, Z9
+	VMINPD       Z12, Z9, Z9
+	VMULPD       Z9, Z8, Z8
+
+none56:
 	VBROADCASTSD 136(AX), Z9
 	VMAXPD       Z1, Z9, Z1
 	VMAXPD       Z2, Z9, Z2
@@ -6950,13 +7904,13 @@ none51:
 	VMOVUPD      Z7, 128(BX)
 	VMOVUPD      Z8, 192(BX)
 	ADDQ         $0x00000100, CX
-	JMP          channels43
+	JMP          channels47
 
-fewer44:
-masked52:
+fewer48:
+masked57:
 	MOVQ    8(AX), BX
 	SUBQ    CX, BX
-	JLE     done53
+	JLE     done58
 	SHRQ    $0x03, BX
 	MOVQ    $-1, SI
 	BZHIQ   BX, SI, SI
@@ -6969,14 +7923,14 @@ masked52:
 	MOVQ    64(AX), R9
 	ADDQ    CX, R9
 	TESTQ   SI, SI
-	JE      taps56
+	JE      taps61
 
-row54:
+row59:
 	MOVQ BX, R8
 	MOVQ 24(AX), DI
 	MOVQ R9, R10
 
-tap55:
+tap60:
 	VMOVUPD.Z   (R10), K1, Z3
 	VMOVUPD.Z   (R8), K1, Z4
 	VFMADD231PD Z4, Z3, Z1
@@ -6985,40 +7939,40 @@ tap55:
 	ADDQ        56(AX), R8
 	ADDQ        80(AX), R10
 	DECQ        DI
-	JNE         tap55
+	JNE         tap60
 	ADDQ        48(AX), BX
 	ADDQ        72(AX), R9
 	DECQ        SI
-	JNE         row54
+	JNE         row59
 
-taps56:
+taps61:
 	MOVQ      104(AX), BX
 	TESTQ     BX, BX
-	JE        none57
+	JE        none62
 	ADDQ      CX, BX
 	VMOVUPD.Z (BX), K1, Z3
 	VMULPD    Z3, Z1, Z1
 	VMULPD    Z3, Z2, Z2
 
-none57:
+none62:
 	MOVQ      112(AX), BX
 	TESTQ     BX, BX
-	JE        none58
+	JE        none63
 	ADDQ      CX, BX
 	VMOVUPD.Z (BX), K1, Z3
 	VADDPD    Z3, Z1, Z1
 	VADDPD    Z3, Z2, Z2
 
-none58:
+none63:
 	CMPQ         152(AX), $0x00
-	JE           none59
+	JE           none64
 	VBROADCASTSD 152(AX), Z3
 	VDIVPD       Z3, Z1, Z1
 	VDIVPD       Z3, Z2, Z2
 
-none59:
+none64:
 	CMPQ      120(AX), $0x00
-	JE        none60
+	JE        none65
 	MOVQ      24(SP), BX
 	ADDQ      CX, BX
 	VMOVUPD.Z (BX), K1, Z3
@@ -7028,7 +7982,25 @@ none59:
 	VADDPD    Z3, Z2, Z2
 	ADDQ      128(AX), BX
 
-none60:
+none65:
+	CMPQ         160(AX), $0x00
+	JE           none66
+	VBROADCASTSD 160(AX), Z3
+	VBROADCASTSD 168(AX), Z4
+	VBROADCASTSD 176(AX), Z5
+	VBROADCASTSD 184(AX), Z6
+	VMULPD       Z3, Z1, Z7
+	VADDPD       Z4, Z7, Z7
+	VMAXPD       Z5, Z7, Z7
+	VMINPD       Z6, Z7, Z7
+	VMULPD       Z7, Z1, Z1
+	VMULPD       Z3, Z2, Z3
+	VADDPD       Z4, Z3, Z3
+	VMAXPD       Z5, Z3, Z3
+	VMINPD       Z6, Z3, Z3
+	VMULPD       Z3, Z2, Z2
+
+none66:
 	VBROADCASTSD 136(AX), Z3
 	VMAXPD       Z1, Z3, Z1
 	VMAXPD       Z2, Z3, Z2
@@ -7041,9 +8013,9 @@ none60:
 	ADDQ         96(AX), BX
 	VMOVUPD      Z2, K1, (BX)
 	ADDQ         $0x00000040, CX
-	JMP          masked52
+	JMP          masked57
 
-done53:
+done58:
 	MOVQ   40(AX), CX
 	IMUL3Q $0x00000002, CX, CX
 	ADDQ   CX, (SP)
@@ -7054,18 +8026,18 @@ done53:
 	IMUL3Q $0x00000002, CX, CX
 	ADDQ   CX, 24(SP)
 	SUBQ   $0x02, 16(SP)
-	JMP    pixels41
+	JMP    pixels45
 
-pixelsDone42:
-pixels61:
+pixelsDone46:
+pixels67:
 	CMPQ 16(SP), $0x01
-	JLT  pixelsDone62
+	JLT  pixelsDone68
 	XORQ CX, CX
 
-channels63:
+channels69:
 	LEAQ    512(CX), DX
 	CMPQ    DX, 8(AX)
-	JGT     fewer64
+	JGT     fewer70
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
 	VMOVAPS Z0, Z3
@@ -7080,14 +8052,14 @@ channels63:
 	MOVQ    64(AX), R8
 	ADDQ    CX, R8
 	TESTQ   BX, BX
-	JE      taps67
+	JE      taps73
 
-row65:
+row71:
 	MOVQ DX, DI
 	MOVQ 24(AX), SI
 	MOVQ R8, R9
 
-tap66:
+tap72:
 	VMOVUPD     (R9), Z9
 	VMOVUPD     64(R9), Z10
 	VMOVUPD     128(R9), Z11
@@ -7107,16 +8079,16 @@ tap66:
 	ADDQ        56(AX), DI
 	ADDQ        80(AX), R9
 	DECQ        SI
-	JNE         tap66
+	JNE         tap72
 	ADDQ        48(AX), DX
 	ADDQ        72(AX), R8
 	DECQ        BX
-	JNE         row65
+	JNE         row71
 
-taps67:
+taps73:
 	MOVQ    104(AX), DX
 	TESTQ   DX, DX
-	JE      none68
+	JE      none74
 	ADDQ    CX, DX
 	VMOVUPD (DX), Z9
 	VMULPD  Z9, Z1, Z1
@@ -7135,10 +8107,10 @@ taps67:
 	VMOVUPD 448(DX), Z9
 	VMULPD  Z9, Z8, Z8
 
-none68:
+none74:
 	MOVQ    112(AX), DX
 	TESTQ   DX, DX
-	JE      none69
+	JE      none75
 	ADDQ    CX, DX
 	VMOVUPD (DX), Z9
 	VADDPD  Z9, Z1, Z1
@@ -7157,9 +8129,9 @@ none68:
 	VMOVUPD 448(DX), Z9
 	VADDPD  Z9, Z8, Z8
 
-none69:
+none75:
 	CMPQ         152(AX), $0x00
-	JE           none70
+	JE           none76
 	VBROADCASTSD 152(AX), Z9
 	VDIVPD       Z9, Z1, Z1
 	VDIVPD       Z9, Z2, Z2
@@ -7170,9 +8142,9 @@ none69:
 	VDIVPD       Z9, Z7, Z7
 	VDIVPD       Z9, Z8, Z8
 
-none70:
+none76:
 	CMPQ   120(AX), $0x00
-	JE     none71
+	JE     none77
 	MOVQ   24(SP), DX
 	ADDQ   CX, DX
 	VADDPD (DX), Z1, Z1
@@ -7185,7 +8157,55 @@ none70:
 	VADDPD 448(DX), Z8, Z8
 	ADDQ   128(AX), DX
 
-none71:
+none77:
+	CMPQ         160(AX), $0x00
+	JE           none78
+	VBROADCASTSD 160(AX), Z9
+	VBROADCASTSD 168(AX), Z10
+	VBROADCASTSD 176(AX), Z11
+	VBROADCASTSD 184(AX), Z12
+	VMULPD       Z9, Z1, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z1, Z1
+	VMULPD       Z9, Z2, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z2, Z2
+	VMULPD       Z9, Z3, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z3, Z3
+	VMULPD       Z9, Z4, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z4, Z4
+	VMULPD       Z9, Z5, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z5, Z5
+	VMULPD       Z9, Z6, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z6, Z6
+	VMULPD       Z9, Z7, Z13
+	VADDPD       Z10, Z13, Z13
+	VMAXPD       Z11, Z13, Z13
+	VMINPD       Z12, Z13, Z13
+	VMULPD       Z13, Z7, Z7
+	VMULPD       Z9, Z8, Z9
+	VADDPD       Z10, Z9, Z9
+	VMAXPD       Z11, Z9, Z9
+	VMINPD       Z12, Z9, Z9
+	VMULPD       Z9, Z8, Z8
+
+none78:
 	VBROADCASTSD 136(AX), Z9
 	VMAXPD       Z1, Z9, Z1
 	VMAXPD       Z2, Z9, Z2
@@ -7215,13 +8235,13 @@ none71:
 	VMOVUPD      Z7, 384(DX)
 	VMOVUPD      Z8, 448(DX)
 	ADDQ         $0x00000200, CX
-	JMP          channels63
+	JMP          channels69
 
-fewer64:
-channels72:
+fewer70:
+channels79:
 	LEAQ    256(CX), DX
 	CMPQ    DX, 8(AX)
-	JGT     fewer73
+	JGT     fewer80
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
 	VMOVAPS Z0, Z3
@@ -7232,14 +8252,14 @@ channels72:
 	MOVQ    64(AX), R8
 	ADDQ    CX, R8
 	TESTQ   BX, BX
-	JE      taps76
+	JE      taps83
 
-row74:
+row81:
 	MOVQ DX, DI
 	MOVQ 24(AX), SI
 	MOVQ R8, R9
 
-tap75:
+tap82:
 	VMOVUPD     (R9), Z5
 	VMOVUPD     64(R9), Z6
 	VMOVUPD     128(R9), Z7
@@ -7251,16 +8271,16 @@ tap75:
 	ADDQ        56(AX), DI
 	ADDQ        80(AX), R9
 	DECQ        SI
-	JNE         tap75
+	JNE         tap82
 	ADDQ        48(AX), DX
 	ADDQ        72(AX), R8
 	DECQ        BX
-	JNE         row74
+	JNE         row81
 
-taps76:
+taps83:
 	MOVQ    104(AX), DX
 	TESTQ   DX, DX
-	JE      none77
+	JE      none84
 	ADDQ    CX, DX
 	VMOVUPD (DX), Z5
 	VMULPD  Z5, Z1, Z1
@@ -7271,10 +8291,10 @@ taps76:
 	VMOVUPD 192(DX), Z5
 	VMULPD  Z5, Z4, Z4
 
-none77:
+none84:
 	MOVQ    112(AX), DX
 	TESTQ   DX, DX
-	JE      none78
+	JE      none85
 	ADDQ    CX, DX
 	VMOVUPD (DX), Z5
 	VADDPD  Z5, Z1, Z1
@@ -7285,18 +8305,18 @@ none77:
 	VMOVUPD 192(DX), Z5
 	VADDPD  Z5, Z4, Z4
 
-none78:
+none85:
 	CMPQ         152(AX), $0x00
-	JE           none79
+	JE           none86
 	VBROADCASTSD 152(AX), Z5
 	VDIVPD       Z5, Z1, Z1
 	VDIVPD       Z5, Z2, Z2
 	VDIVPD       Z5, Z3, Z3
 	VDIVPD       Z5, Z4, Z4
 
-none79:
+none86:
 	CMPQ   120(AX), $0x00
-	JE     none80
+	JE     none87
 	MOVQ   24(SP), DX
 	ADDQ   CX, DX
 	VADDPD (DX), Z1, Z1
@@ -7305,7 +8325,35 @@ none79:
 	VADDPD 192(DX), Z4, Z4
 	ADDQ   128(AX), DX
 
-none80:
+none87:
+	CMPQ         160(AX), $0x00
+	JE           none88
+	VBROADCASTSD 160(AX), Z5
+	VBROADCASTSD 168(AX), Z6
+	VBROADCASTSD 176(AX), Z7
+	VBROADCASTSD 184(AX), Z8
+	VMULPD       Z5, Z1, Z9
+	VADDPD       Z6, Z9, Z9
+	VMAXPD       Z7, Z9, Z9
+	VMINPD       Z8, Z9, Z9
+	VMULPD       Z9, Z1, Z1
+	VMULPD       Z5, Z2, Z9
+	VADDPD       Z6, Z9, Z9
+	VMAXPD       Z7, Z9, Z9
+	VMINPD       Z8, Z9, Z9
+	VMULPD       Z9, Z2, Z2
+	VMULPD       Z5, Z3, Z9
+	VADDPD       Z6, Z9, Z9
+	VMAXPD       Z7, Z9, Z9
+	VMINPD       Z8, Z9, Z9
+	VMULPD       Z9, Z3, Z3
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z6, Z5, Z5
+	VMAXPD       Z7, Z5, Z5
+	VMINPD       Z8, Z5, Z5
+	VMULPD       Z5, Z4, Z4
+
+none88:
 	VBROADCASTSD 136(AX), Z5
 	VMAXPD       Z1, Z5, Z1
 	VMAXPD       Z2, Z5, Z2
@@ -7323,13 +8371,13 @@ none80:
 	VMOVUPD      Z3, 128(DX)
 	VMOVUPD      Z4, 192(DX)
 	ADDQ         $0x00000100, CX
-	JMP          channels72
+	JMP          channels79
 
-fewer73:
-masked81:
+fewer80:
+masked89:
 	MOVQ    8(AX), DX
 	SUBQ    CX, DX
-	JLE     done82
+	JLE     done90
 	SHRQ    $0x03, DX
 	MOVQ    $-1, BX
 	BZHIQ   DX, BX, BX
@@ -7341,58 +8389,71 @@ masked81:
 	MOVQ    64(AX), R8
 	ADDQ    CX, R8
 	TESTQ   BX, BX
-	JE      taps85
+	JE      taps93
 
-row83:
+row91:
 	MOVQ DX, DI
 	MOVQ 24(AX), SI
 	MOVQ R8, R9
 
-tap84:
+tap92:
 	VMOVUPD.Z   (R9), K1, Z2
 	VMOVUPD.Z   (DI), K1, Z3
 	VFMADD231PD Z3, Z2, Z1
 	ADDQ        56(AX), DI
 	ADDQ        80(AX), R9
 	DECQ        SI
-	JNE         tap84
+	JNE         tap92
 	ADDQ        48(AX), DX
 	ADDQ        72(AX), R8
 	DECQ        BX
-	JNE         row83
+	JNE         row91
 
-taps85:
+taps93:
 	MOVQ      104(AX), DX
 	TESTQ     DX, DX
-	JE        none86
+	JE        none94
 	ADDQ      CX, DX
 	VMOVUPD.Z (DX), K1, Z2
 	VMULPD    Z2, Z1, Z1
 
-none86:
+none94:
 	MOVQ      112(AX), DX
 	TESTQ     DX, DX
-	JE        none87
+	JE        none95
 	ADDQ      CX, DX
 	VMOVUPD.Z (DX), K1, Z2
 	VADDPD    Z2, Z1, Z1
 
-none87:
+none95:
 	CMPQ         152(AX), $0x00
-	JE           none88
+	JE           none96
 	VBROADCASTSD 152(AX), Z2
 	VDIVPD       Z2, Z1, Z1
 
-none88:
+none96:
 	CMPQ      120(AX), $0x00
-	JE        none89
+	JE        none97
 	MOVQ      24(SP), DX
 	ADDQ      CX, DX
 	VMOVUPD.Z (DX), K1, Z2
 	VADDPD    Z2, Z1, Z1
 	ADDQ      128(AX), DX
 
-none89:
+none97:
+	CMPQ         160(AX), $0x00
+	JE           none98
+	VBROADCASTSD 160(AX), Z2
+	VBROADCASTSD 168(AX), Z3
+	VBROADCASTSD 176(AX), Z4
+	VBROADCASTSD 184(AX), Z5
+	VMULPD       Z2, Z1, Z2
+	VADDPD       Z3, Z2, Z2
+	VMAXPD       Z4, Z2, Z2
+	VMINPD       Z5, Z2, Z2
+	VMULPD       Z2, Z1, Z1
+
+none98:
 	VBROADCASTSD 136(AX), Z2
 	VMAXPD       Z1, Z2, Z1
 	VBROADCASTSD 144(AX), Z2
@@ -7401,9 +8462,9 @@ none89:
 	ADDQ         CX, DX
 	VMOVUPD      Z1, K1, (DX)
 	ADDQ         $0x00000040, CX
-	JMP          masked81
+	JMP          masked89
 
-done82:
+done90:
 	MOVQ 40(AX), CX
 	ADDQ CX, (SP)
 	MOVQ 96(AX), CX
@@ -7411,9 +8472,9 @@ done82:
 	MOVQ 128(AX), CX
 	ADDQ CX, 24(SP)
 	SUBQ $0x01, 16(SP)
-	JMP  pixels61
+	JMP  pixels67
 
-pixelsDone62:
+pixelsDone68:
 	VZEROUPPER
 	RET
 
@@ -9181,125 +10242,179 @@ channels1:
 	ADDQ         56(AX), SI
 
 slide3:
-	VMOVUPD     (DX), Z24
-	VMOVUPD     64(DX), Z25
-	VMOVUPD     (SI), Z26
-	VFMADD231PD Z26, Z0, Z24
-	VFMADD231PD Z26, Z2, Z22
-	VFMADD231PD Z26, Z4, Z20
-	VMOVUPD     64(SI), Z26
-	VFMADD231PD Z26, Z1, Z25
-	VFMADD231PD Z26, Z3, Z23
-	VFMADD231PD Z26, Z5, Z21
-	VMOVUPD     (SI)(BX*1), Z26
-	VFMADD231PD Z26, Z6, Z24
-	VFMADD231PD Z26, Z8, Z22
-	VFMADD231PD Z26, Z10, Z20
-	VMOVUPD     64(SI)(BX*1), Z26
-	VFMADD231PD Z26, Z7, Z25
-	VFMADD231PD Z26, Z9, Z23
-	VFMADD231PD Z26, Z11, Z21
-	VMOVUPD     (SI)(BX*2), Z26
-	VFMADD231PD Z26, Z12, Z24
-	VFMADD231PD Z26, Z14, Z22
-	VFMADD231PD Z26, Z16, Z20
-	VMOVUPD     64(SI)(BX*2), Z26
-	VFMADD231PD Z26, Z13, Z25
-	VFMADD231PD Z26, Z15, Z23
-	VFMADD231PD Z26, Z17, Z21
-	ADDQ        56(AX), SI
-	VMAXPD      Z20, Z18, Z20
-	VMINPD      Z20, Z19, Z20
-	VMOVUPD     Z20, (DI)
-	VMAXPD      Z21, Z18, Z21
-	VMINPD      Z21, Z19, Z21
-	VMOVUPD     Z21, 64(DI)
-	ADDQ        96(AX), DI
-	SUBQ        $0x00000001, R8
-	JLE         slid4
-	VMOVUPD     (DX), Z20
-	VMOVUPD     64(DX), Z21
-	VMOVUPD     (SI), Z26
-	VFMADD231PD Z26, Z0, Z20
-	VFMADD231PD Z26, Z2, Z24
-	VFMADD231PD Z26, Z4, Z22
-	VMOVUPD     64(SI), Z26
-	VFMADD231PD Z26, Z1, Z21
-	VFMADD231PD Z26, Z3, Z25
-	VFMADD231PD Z26, Z5, Z23
-	VMOVUPD     (SI)(BX*1), Z26
-	VFMADD231PD Z26, Z6, Z20
-	VFMADD231PD Z26, Z8, Z24
-	VFMADD231PD Z26, Z10, Z22
-	VMOVUPD     64(SI)(BX*1), Z26
-	VFMADD231PD Z26, Z7, Z21
-	VFMADD231PD Z26, Z9, Z25
-	VFMADD231PD Z26, Z11, Z23
-	VMOVUPD     (SI)(BX*2), Z26
-	VFMADD231PD Z26, Z12, Z20
-	VFMADD231PD Z26, Z14, Z24
-	VFMADD231PD Z26, Z16, Z22
-	VMOVUPD     64(SI)(BX*2), Z26
-	VFMADD231PD Z26, Z13, Z21
-	VFMADD231PD Z26, Z15, Z25
-	VFMADD231PD Z26, Z17, Z23
-	ADDQ        56(AX), SI
-	VMAXPD      Z22, Z18, Z22
-	VMINPD      Z22, Z19, Z22
-	VMOVUPD     Z22, (DI)
-	VMAXPD      Z23, Z18, Z23
-	VMINPD      Z23, Z19, Z23
-	VMOVUPD     Z23, 64(DI)
-	ADDQ        96(AX), DI
-	SUBQ        $0x00000001, R8
-	JLE         slid4
-	VMOVUPD     (DX), Z22
-	VMOVUPD     64(DX), Z23
-	VMOVUPD     (SI), Z26
-	VFMADD231PD Z26, Z0, Z22
-	VFMADD231PD Z26, Z2, Z20
-	VFMADD231PD Z26, Z4, Z24
-	VMOVUPD     64(SI), Z26
-	VFMADD231PD Z26, Z1, Z23
-	VFMADD231PD Z26, Z3, Z21
-	VFMADD231PD Z26, Z5, Z25
-	VMOVUPD     (SI)(BX*1), Z26
-	VFMADD231PD Z26, Z6, Z22
-	VFMADD231PD Z26, Z8, Z20
-	VFMADD231PD Z26, Z10, Z24
-	VMOVUPD     64(SI)(BX*1), Z26
-	VFMADD231PD Z26, Z7, Z23
-	VFMADD231PD Z26, Z9, Z21
-	VFMADD231PD Z26, Z11, Z25
-	VMOVUPD     (SI)(BX*2), Z26
-	VFMADD231PD Z26, Z12, Z22
-	VFMADD231PD Z26, Z14, Z20
-	VFMADD231PD Z26, Z16, Z24
-	VMOVUPD     64(SI)(BX*2), Z26
-	VFMADD231PD Z26, Z13, Z23
-	VFMADD231PD Z26, Z15, Z21
-	VFMADD231PD Z26, Z17, Z25
-	ADDQ        56(AX), SI
-	VMAXPD      Z24, Z18, Z24
-	VMINPD      Z24, Z19, Z24
-	VMOVUPD     Z24, (DI)
-	VMAXPD      Z25, Z18, Z25
-	VMINPD      Z25, Z19, Z25
-	VMOVUPD     Z25, 64(DI)
-	ADDQ        96(AX), DI
-	SUBQ        $0x00000001, R8
-	JLE         slid4
-	JMP         slide3
+	VMOVUPD      (DX), Z24
+	VMOVUPD      64(DX), Z25
+	VMOVUPD      (SI), Z26
+	VFMADD231PD  Z26, Z0, Z24
+	VFMADD231PD  Z26, Z2, Z22
+	VFMADD231PD  Z26, Z4, Z20
+	VMOVUPD      64(SI), Z26
+	VFMADD231PD  Z26, Z1, Z25
+	VFMADD231PD  Z26, Z3, Z23
+	VFMADD231PD  Z26, Z5, Z21
+	VMOVUPD      (SI)(BX*1), Z26
+	VFMADD231PD  Z26, Z6, Z24
+	VFMADD231PD  Z26, Z8, Z22
+	VFMADD231PD  Z26, Z10, Z20
+	VMOVUPD      64(SI)(BX*1), Z26
+	VFMADD231PD  Z26, Z7, Z25
+	VFMADD231PD  Z26, Z9, Z23
+	VFMADD231PD  Z26, Z11, Z21
+	VMOVUPD      (SI)(BX*2), Z26
+	VFMADD231PD  Z26, Z12, Z24
+	VFMADD231PD  Z26, Z14, Z22
+	VFMADD231PD  Z26, Z16, Z20
+	VMOVUPD      64(SI)(BX*2), Z26
+	VFMADD231PD  Z26, Z13, Z25
+	VFMADD231PD  Z26, Z15, Z23
+	VFMADD231PD  Z26, Z17, Z21
+	ADDQ         56(AX), SI
+	CMPQ         160(AX), $0x00
+	JE           none5
+	VBROADCASTSD 160(AX), Z26
+	VBROADCASTSD 168(AX), Z27
+	VBROADCASTSD 176(AX), Z28
+	VBROADCASTSD 184(AX), Z29
+	VMULPD       Z26, Z20, Z30
+	VADDPD       Z27, Z30, Z30
+	VMAXPD       Z28, Z30, Z30
+	VMINPD       Z29, Z30, Z30
+	VMULPD       Z30, Z20, Z20
+	VMULPD       Z26, Z21, Z26
+	VADDPD       Z27, Z26, Z26
+	VMAXPD       Z28, Z26, Z26
+	VMINPD       Z29, Z26, Z26
+	VMULPD       Z26, Z21, Z21
+
+none5:
+	VMAXPD       Z20, Z18, Z20
+	VMINPD       Z20, Z19, Z20
+	VMOVUPD      Z20, (DI)
+	VMAXPD       Z21, Z18, Z21
+	VMINPD       Z21, Z19, Z21
+	VMOVUPD      Z21, 64(DI)
+	ADDQ         96(AX), DI
+	SUBQ         $0x00000001, R8
+	JLE          slid4
+	VMOVUPD      (DX), Z20
+	VMOVUPD      64(DX), Z21
+	VMOVUPD      (SI), Z26
+	VFMADD231PD  Z26, Z0, Z20
+	VFMADD231PD  Z26, Z2, Z24
+	VFMADD231PD  Z26, Z4, Z22
+	VMOVUPD      64(SI), Z26
+	VFMADD231PD  Z26, Z1, Z21
+	VFMADD231PD  Z26, Z3, Z25
+	VFMADD231PD  Z26, Z5, Z23
+	VMOVUPD      (SI)(BX*1), Z26
+	VFMADD231PD  Z26, Z6, Z20
+	VFMADD231PD  Z26, Z8, Z24
+	VFMADD231PD  Z26, Z10, Z22
+	VMOVUPD      64(SI)(BX*1), Z26
+	VFMADD231PD  Z26, Z7, Z21
+	VFMADD231PD  Z26, Z9, Z25
+	VFMADD231PD  Z26, Z11, Z23
+	VMOVUPD      (SI)(BX*2), Z26
+	VFMADD231PD  Z26, Z12, Z20
+	VFMADD231PD  Z26, Z14, Z24
+	VFMADD231PD  Z26, Z16, Z22
+	VMOVUPD      64(SI)(BX*2), Z26
+	VFMADD231PD  Z26, Z13, Z21
+	VFMADD231PD  Z26, Z15, Z25
+	VFMADD231PD  Z26, Z17, Z23
+	ADDQ         56(AX), SI
+	CMPQ         160(AX), $0x00
+	JE           none6
+	VBROADCASTSD 160(AX), Z26
+	VBROADCASTSD 168(AX), Z27
+	VBROADCASTSD 176(AX), Z28
+	VBROADCASTSD 184(AX), Z29
+	VMULPD       Z26, Z22, Z30
+	VADDPD       Z27, Z30, Z30
+	VMAXPD       Z28, Z30, Z30
+	VMINPD       Z29, Z30, Z30
+	VMULPD       Z30, Z22, Z22
+	VMULPD       Z26, Z23, Z26
+	VADDPD       Z27, Z26, Z26
+	VMAXPD       Z28, Z26, Z26
+	VMINPD       Z29, Z26, Z26
+	VMULPD       Z26, Z23, Z23
+
+none6:
+	VMAXPD       Z22, Z18, Z22
+	VMINPD       Z22, Z19, Z22
+	VMOVUPD      Z22, (DI)
+	VMAXPD       Z23, Z18, Z23
+	VMINPD       Z23, Z19, Z23
+	VMOVUPD      Z23, 64(DI)
+	ADDQ         96(AX), DI
+	SUBQ         $0x00000001, R8
+	JLE          slid4
+	VMOVUPD      (DX), Z22
+	VMOVUPD      64(DX), Z23
+	VMOVUPD      (SI), Z26
+	VFMADD231PD  Z26, Z0, Z22
+	VFMADD231PD  Z26, Z2, Z20
+	VFMADD231PD  Z26, Z4, Z24
+	VMOVUPD      64(SI), Z26
+	VFMADD231PD  Z26, Z1, Z23
+	VFMADD231PD  Z26, Z3, Z21
+	VFMADD231PD  Z26, Z5, Z25
+	VMOVUPD      (SI)(BX*1), Z26
+	VFMADD231PD  Z26, Z6, Z22
+	VFMADD231PD  Z26, Z8, Z20
+	VFMADD231PD  Z26, Z10, Z24
+	VMOVUPD      64(SI)(BX*1), Z26
+	VFMADD231PD  Z26, Z7, Z23
+	VFMADD231PD  Z26, Z9, Z21
+	VFMADD231PD  Z26, Z11, Z25
+	VMOVUPD      (SI)(BX*2), Z26
+	VFMADD231PD  Z26, Z12, Z22
+	VFMADD231PD  Z26, Z14, Z20
+	VFMADD231PD  Z26, Z16, Z24
+	VMOVUPD      64(SI)(BX*2), Z26
+	VFMADD231PD  Z26, Z13, Z23
+	VFMADD231PD  Z26, Z15, Z21
+	VFMADD231PD  Z26, Z17, Z25
+	ADDQ         56(AX), SI
+	CMPQ         160(AX), $0x00
+	JE           none7
+	VBROADCASTSD 160(AX), Z26
+	VBROADCASTSD 168(AX), Z27
+	VBROADCASTSD 176(AX), Z28
+	VBROADCASTSD 184(AX), Z29
+	VMULPD       Z26, Z24, Z30
+	VADDPD       Z27, Z30, Z30
+	VMAXPD       Z28, Z30, Z30
+	VMINPD       Z29, Z30, Z30
+	VMULPD       Z30, Z24, Z24
+	VMULPD       Z26, Z25, Z26
+	VADDPD       Z27, Z26, Z26
+	VMAXPD       Z28, Z26, Z26
+	VMINPD       Z29, Z26, Z26
+	VMULPD       Z26, Z25, Z25
+
+none7:
+	VMAXPD  Z24, Z18, Z24
+	VMINPD  Z24, Z19, Z24
+	VMOVUPD Z24, (DI)
+	VMAXPD  Z25, Z18, Z25
+	VMINPD  Z25, Z19, Z25
+	VMOVUPD Z25, 64(DI)
+	ADDQ    96(AX), DI
+	SUBQ    $0x00000001, R8
+	JLE     slid4
+	JMP     slide3
 
 slid4:
 	ADDQ $0x00000080, CX
 	JMP  channels1
 
 fewer2:
-masked5:
+masked8:
 	MOVQ         8(AX), DX
 	SUBQ         CX, DX
-	JLE          done6
+	JLE          done9
 	SHRQ         $0x03, DX
 	MOVQ         $-1, BX
 	BZHIQ        DX, BX, BX
@@ -9360,74 +10475,113 @@ masked5:
 	VFMADD231PD  Z13, Z7, Z11
 	ADDQ         56(AX), SI
 
-slide7:
-	VMOVUPD.Z   (DX), K1, Z13
-	VMOVUPD.Z   (SI), K1, Z14
-	VFMADD231PD Z14, Z0, Z13
-	VFMADD231PD Z14, Z1, Z12
-	VFMADD231PD Z14, Z2, Z11
-	VMOVUPD.Z   (SI)(BX*1), K1, Z14
-	VFMADD231PD Z14, Z3, Z13
-	VFMADD231PD Z14, Z4, Z12
-	VFMADD231PD Z14, Z5, Z11
-	VMOVUPD.Z   (SI)(BX*2), K1, Z14
-	VFMADD231PD Z14, Z6, Z13
-	VFMADD231PD Z14, Z7, Z12
-	VFMADD231PD Z14, Z8, Z11
-	ADDQ        56(AX), SI
-	VMAXPD      Z11, Z9, Z11
-	VMINPD      Z11, Z10, Z11
-	VMOVUPD     Z11, K1, (DI)
-	ADDQ        96(AX), DI
-	SUBQ        $0x00000001, R8
-	JLE         slid8
-	VMOVUPD.Z   (DX), K1, Z11
-	VMOVUPD.Z   (SI), K1, Z14
-	VFMADD231PD Z14, Z0, Z11
-	VFMADD231PD Z14, Z1, Z13
-	VFMADD231PD Z14, Z2, Z12
-	VMOVUPD.Z   (SI)(BX*1), K1, Z14
-	VFMADD231PD Z14, Z3, Z11
-	VFMADD231PD Z14, Z4, Z13
-	VFMADD231PD Z14, Z5, Z12
-	VMOVUPD.Z   (SI)(BX*2), K1, Z14
-	VFMADD231PD Z14, Z6, Z11
-	VFMADD231PD Z14, Z7, Z13
-	VFMADD231PD Z14, Z8, Z12
-	ADDQ        56(AX), SI
-	VMAXPD      Z12, Z9, Z12
-	VMINPD      Z12, Z10, Z12
-	VMOVUPD     Z12, K1, (DI)
-	ADDQ        96(AX), DI
-	SUBQ        $0x00000001, R8
-	JLE         slid8
-	VMOVUPD.Z   (DX), K1, Z12
-	VMOVUPD.Z   (SI), K1, Z14
-	VFMADD231PD Z14, Z0, Z12
-	VFMADD231PD Z14, Z1, Z11
-	VFMADD231PD Z14, Z2, Z13
-	VMOVUPD.Z   (SI)(BX*1), K1, Z14
-	VFMADD231PD Z14, Z3, Z12
-	VFMADD231PD Z14, Z4, Z11
-	VFMADD231PD Z14, Z5, Z13
-	VMOVUPD.Z   (SI)(BX*2), K1, Z14
-	VFMADD231PD Z14, Z6, Z12
-	VFMADD231PD Z14, Z7, Z11
-	VFMADD231PD Z14, Z8, Z13
-	ADDQ        56(AX), SI
-	VMAXPD      Z13, Z9, Z13
-	VMINPD      Z13, Z10, Z13
-	VMOVUPD     Z13, K1, (DI)
-	ADDQ        96(AX), DI
-	SUBQ        $0x00000001, R8
-	JLE         slid8
-	JMP         slide7
+slide10:
+	VMOVUPD.Z    (DX), K1, Z13
+	VMOVUPD.Z    (SI), K1, Z14
+	VFMADD231PD  Z14, Z0, Z13
+	VFMADD231PD  Z14, Z1, Z12
+	VFMADD231PD  Z14, Z2, Z11
+	VMOVUPD.Z    (SI)(BX*1), K1, Z14
+	VFMADD231PD  Z14, Z3, Z13
+	VFMADD231PD  Z14, Z4, Z12
+	VFMADD231PD  Z14, Z5, Z11
+	VMOVUPD.Z    (SI)(BX*2), K1, Z14
+	VFMADD231PD  Z14, Z6, Z13
+	VFMADD231PD  Z14, Z7, Z12
+	VFMADD231PD  Z14, Z8, Z11
+	ADDQ         56(AX), SI
+	CMPQ         160(AX), $0x00
+	JE           none12
+	VBROADCASTSD 160(AX), Z14
+	VBROADCASTSD 168(AX), Z15
+	VBROADCASTSD 176(AX), Z16
+	VBROADCASTSD 184(AX), Z17
+	VMULPD       Z14, Z11, Z14
+	VADDPD       Z15, Z14, Z14
+	VMAXPD       Z16, Z14, Z14
+	VMINPD       Z17, Z14, Z14
+	VMULPD       Z14, Z11, Z11
 
-slid8:
+none12:
+	VMAXPD       Z11, Z9, Z11
+	VMINPD       Z11, Z10, Z11
+	VMOVUPD      Z11, K1, (DI)
+	ADDQ         96(AX), DI
+	SUBQ         $0x00000001, R8
+	JLE          slid11
+	VMOVUPD.Z    (DX), K1, Z11
+	VMOVUPD.Z    (SI), K1, Z14
+	VFMADD231PD  Z14, Z0, Z11
+	VFMADD231PD  Z14, Z1, Z13
+	VFMADD231PD  Z14, Z2, Z12
+	VMOVUPD.Z    (SI)(BX*1), K1, Z14
+	VFMADD231PD  Z14, Z3, Z11
+	VFMADD231PD  Z14, Z4, Z13
+	VFMADD231PD  Z14, Z5, Z12
+	VMOVUPD.Z    (SI)(BX*2), K1, Z14
+	VFMADD231PD  Z14, Z6, Z11
+	VFMADD231PD  Z14, Z7, Z13
+	VFMADD231PD  Z14, Z8, Z12
+	ADDQ         56(AX), SI
+	CMPQ         160(AX), $0x00
+	JE           none13
+	VBROADCASTSD 160(AX), Z14
+	VBROADCASTSD 168(AX), Z15
+	VBROADCASTSD 176(AX), Z16
+	VBROADCASTSD 184(AX), Z17
+	VMULPD       Z14, Z12, Z14
+	VADDPD       Z15, Z14, Z14
+	VMAXPD       Z16, Z14, Z14
+	VMINPD       Z17, Z14, Z14
+	VMULPD       Z14, Z12, Z12
+
+none13:
+	VMAXPD       Z12, Z9, Z12
+	VMINPD       Z12, Z10, Z12
+	VMOVUPD      Z12, K1, (DI)
+	ADDQ         96(AX), DI
+	SUBQ         $0x00000001, R8
+	JLE          slid11
+	VMOVUPD.Z    (DX), K1, Z12
+	VMOVUPD.Z    (SI), K1, Z14
+	VFMADD231PD  Z14, Z0, Z12
+	VFMADD231PD  Z14, Z1, Z11
+	VFMADD231PD  Z14, Z2, Z13
+	VMOVUPD.Z    (SI)(BX*1), K1, Z14
+	VFMADD231PD  Z14, Z3, Z12
+	VFMADD231PD  Z14, Z4, Z11
+	VFMADD231PD  Z14, Z5, Z13
+	VMOVUPD.Z    (SI)(BX*2), K1, Z14
+	VFMADD231PD  Z14, Z6, Z12
+	VFMADD231PD  Z14, Z7, Z11
+	VFMADD231PD  Z14, Z8, Z13
+	ADDQ         56(AX), SI
+	CMPQ         160(AX), $0x00
+	JE           none14
+	VBROADCASTSD 160(AX), Z14
+	VBROADCASTSD 168(AX), Z15
+	VBROADCASTSD 176(AX), Z16
+	VBROADCASTSD 184(AX), Z17
+	VMULPD       Z14, Z13, Z14
+	VADDPD       Z15, Z14, Z14
+	VMAXPD       Z16, Z14, Z14
+	VMINPD       Z17, Z14, Z14
+	VMULPD       Z14, Z13, Z13
+
+none14:
+	VMAXPD  Z13, Z9, Z13
+	VMINPD  Z13, Z10, Z13
+	VMOVUPD Z13, K1, (DI)
+	ADDQ    96(AX), DI
+	SUBQ    $0x00000001, R8
+	JLE     slid11
+	JMP     slide10
+
+slid11:
 	ADDQ $0x00000040, CX
-	JMP  masked5
+	JMP  masked8
 
-done6:
+done9:
 	VZEROUPPER
 	RET
 

@@ -249,6 +249,98 @@ none10:
 	ADD R11, R10, R10
 
 none11:
+	MOVWU 148(R0), R10
+	CBZ R10, none12
+	ADD $148, R0, R10
+	WORD $0x4d40c950 // ld1r {v16.4s}, [x10]
+	ADD $152, R0, R10
+	WORD $0x4d40c951 // ld1r {v17.4s}, [x10]
+	ADD $156, R0, R10
+	WORD $0x4d40c952 // ld1r {v18.4s}, [x10]
+	ADD $160, R0, R10
+	WORD $0x4d40c953 // ld1r {v19.4s}, [x10]
+	WORD $0x6e30dc14 // fmul v20.4s, v0.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc00 // fmul v0.4s, v0.4s, v20.4s
+	WORD $0x6e30dc34 // fmul v20.4s, v1.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	WORD $0x6e30dc54 // fmul v20.4s, v2.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc42 // fmul v2.4s, v2.4s, v20.4s
+	WORD $0x6e30dc74 // fmul v20.4s, v3.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc63 // fmul v3.4s, v3.4s, v20.4s
+	WORD $0x6e30dc94 // fmul v20.4s, v4.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc84 // fmul v4.4s, v4.4s, v20.4s
+	WORD $0x6e30dcb4 // fmul v20.4s, v5.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dca5 // fmul v5.4s, v5.4s, v20.4s
+	WORD $0x6e30dcd4 // fmul v20.4s, v6.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dcc6 // fmul v6.4s, v6.4s, v20.4s
+	WORD $0x6e30dcf4 // fmul v20.4s, v7.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dce7 // fmul v7.4s, v7.4s, v20.4s
+	WORD $0x6e30dd14 // fmul v20.4s, v8.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd08 // fmul v8.4s, v8.4s, v20.4s
+	WORD $0x6e30dd34 // fmul v20.4s, v9.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd29 // fmul v9.4s, v9.4s, v20.4s
+	WORD $0x6e30dd54 // fmul v20.4s, v10.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd4a // fmul v10.4s, v10.4s, v20.4s
+	WORD $0x6e30dd74 // fmul v20.4s, v11.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd6b // fmul v11.4s, v11.4s, v20.4s
+	WORD $0x6e30dd94 // fmul v20.4s, v12.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd8c // fmul v12.4s, v12.4s, v20.4s
+	WORD $0x6e30ddb4 // fmul v20.4s, v13.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34ddad // fmul v13.4s, v13.4s, v20.4s
+	WORD $0x6e30ddd4 // fmul v20.4s, v14.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34ddce // fmul v14.4s, v14.4s, v20.4s
+	WORD $0x6e30ddf0 // fmul v16.4s, v15.4s, v16.4s
+	WORD $0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
+	WORD $0x4e32f610 // fmax v16.4s, v16.4s, v18.4s
+	WORD $0x4eb3f610 // fmin v16.4s, v16.4s, v19.4s
+	WORD $0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+
+none12:
 	ADD $136, R0, R10
 	WORD $0x4d40c950 // ld1r {v16.4s}, [x10]
 	WORD $0x4e20f600 // fmax v0.4s, v16.4s, v0.4s
@@ -323,11 +415,11 @@ none11:
 
 fewer4:
 
-masked12:
+masked13:
 	MOVD 8(R0), R10
 	SUB R9, R10, R10
 	CMP $0, R10
-	BLE done13
+	BLE done14
 	LSR $2, R10, R10
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
@@ -342,16 +434,16 @@ masked12:
 	MOVD 16(R0), R12
 	MOVD 64(R0), R13
 	ADD R9, R13, R13
-	CBZ R12, taps16
+	CBZ R12, taps17
 
-row14:
+row15:
 	MOVD R11, R14
 	MOVD 24(R0), R15
 	MOVD R13, R19
 
-tap15:
+tap16:
 	CMP $4, R10
-	BGE all17
+	BGE all18
 	ADD $0, R19, R20
 	TBZ $1, R10, loadOne1
 	FMOVD 0(R20), F8
@@ -364,14 +456,14 @@ loadOne1:
 	FMOVS 0(R20), F8
 
 loaded2:
-	B some18
+	B some19
 
-all17:
+all18:
 	FMOVQ 0(R19), F8
 
-some18:
+some19:
 	CMP $4, R10
-	BGE all19
+	BGE all20
 	ADD $0, R14, R20
 	TBZ $1, R10, loadOne3
 	FMOVD 0(R20), F9
@@ -384,15 +476,15 @@ loadOne3:
 	FMOVS 0(R20), F9
 
 loaded4:
-	B some20
+	B some21
 
-all19:
+all20:
 	FMOVQ 0(R14), F9
 
-some20:
+some21:
 	WORD $0x4e29cd00 // fmla v0.4s, v8.4s, v9.4s
 	CMP $4, R10
-	BGE all21
+	BGE all22
 	ADD R1, R14, R20
 	TBZ $1, R10, loadOne5
 	FMOVD 0(R20), F9
@@ -405,16 +497,16 @@ loadOne5:
 	FMOVS 0(R20), F9
 
 loaded6:
-	B some22
+	B some23
 
-all21:
+all22:
 	ADD R1, R14, R20
 	FMOVQ 0(R20), F9
 
-some22:
+some23:
 	WORD $0x4e29cd01 // fmla v1.4s, v8.4s, v9.4s
 	CMP $4, R10
-	BGE all23
+	BGE all24
 	ADD R1<<1, R14, R20
 	TBZ $1, R10, loadOne7
 	FMOVD 0(R20), F9
@@ -427,16 +519,16 @@ loadOne7:
 	FMOVS 0(R20), F9
 
 loaded8:
-	B some24
+	B some25
 
-all23:
+all24:
 	ADD R1<<1, R14, R20
 	FMOVQ 0(R20), F9
 
-some24:
+some25:
 	WORD $0x4e29cd02 // fmla v2.4s, v8.4s, v9.4s
 	CMP $4, R10
-	BGE all25
+	BGE all26
 	ADD R2, R14, R20
 	TBZ $1, R10, loadOne9
 	FMOVD 0(R20), F9
@@ -449,16 +541,16 @@ loadOne9:
 	FMOVS 0(R20), F9
 
 loaded10:
-	B some26
+	B some27
 
-all25:
+all26:
 	ADD R2, R14, R20
 	FMOVQ 0(R20), F9
 
-some26:
+some27:
 	WORD $0x4e29cd03 // fmla v3.4s, v8.4s, v9.4s
 	CMP $4, R10
-	BGE all27
+	BGE all28
 	ADD R1<<2, R14, R20
 	TBZ $1, R10, loadOne11
 	FMOVD 0(R20), F9
@@ -471,16 +563,16 @@ loadOne11:
 	FMOVS 0(R20), F9
 
 loaded12:
-	B some28
+	B some29
 
-all27:
+all28:
 	ADD R1<<2, R14, R20
 	FMOVQ 0(R20), F9
 
-some28:
+some29:
 	WORD $0x4e29cd04 // fmla v4.4s, v8.4s, v9.4s
 	CMP $4, R10
-	BGE all29
+	BGE all30
 	ADD R3, R14, R20
 	TBZ $1, R10, loadOne13
 	FMOVD 0(R20), F9
@@ -493,16 +585,16 @@ loadOne13:
 	FMOVS 0(R20), F9
 
 loaded14:
-	B some30
+	B some31
 
-all29:
+all30:
 	ADD R3, R14, R20
 	FMOVQ 0(R20), F9
 
-some30:
+some31:
 	WORD $0x4e29cd05 // fmla v5.4s, v8.4s, v9.4s
 	CMP $4, R10
-	BGE all31
+	BGE all32
 	ADD R2<<1, R14, R20
 	TBZ $1, R10, loadOne15
 	FMOVD 0(R20), F9
@@ -515,16 +607,16 @@ loadOne15:
 	FMOVS 0(R20), F9
 
 loaded16:
-	B some32
+	B some33
 
-all31:
+all32:
 	ADD R2<<1, R14, R20
 	FMOVQ 0(R20), F9
 
-some32:
+some33:
 	WORD $0x4e29cd06 // fmla v6.4s, v8.4s, v9.4s
 	CMP $4, R10
-	BGE all33
+	BGE all34
 	ADD R4, R14, R20
 	TBZ $1, R10, loadOne17
 	FMOVD 0(R20), F9
@@ -537,33 +629,33 @@ loadOne17:
 	FMOVS 0(R20), F9
 
 loaded18:
-	B some34
+	B some35
 
-all33:
+all34:
 	ADD R4, R14, R20
 	FMOVQ 0(R20), F9
 
-some34:
+some35:
 	WORD $0x4e29cd07 // fmla v7.4s, v8.4s, v9.4s
 	MOVD 56(R0), R20
 	ADD R20, R14, R14
 	MOVD 80(R0), R20
 	ADD R20, R19, R19
 	SUB $1, R15, R15
-	CBNZ R15, tap15
+	CBNZ R15, tap16
 	MOVD 48(R0), R14
 	ADD R14, R11, R11
 	MOVD 72(R0), R14
 	ADD R14, R13, R13
 	SUB $1, R12, R12
-	CBNZ R12, row14
+	CBNZ R12, row15
 
-taps16:
+taps17:
 	MOVD 104(R0), R11
-	CBZ R11, none35
+	CBZ R11, none36
 	ADD R9, R11, R11
 	CMP $4, R10
-	BGE all36
+	BGE all37
 	ADD $0, R11, R11
 	TBZ $1, R10, loadOne19
 	FMOVD 0(R11), F8
@@ -576,12 +668,12 @@ loadOne19:
 	FMOVS 0(R11), F8
 
 loaded20:
-	B some37
+	B some38
 
-all36:
+all37:
 	FMOVQ 0(R11), F8
 
-some37:
+some38:
 	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
 	WORD $0x6e28dc21 // fmul v1.4s, v1.4s, v8.4s
 	WORD $0x6e28dc42 // fmul v2.4s, v2.4s, v8.4s
@@ -591,12 +683,12 @@ some37:
 	WORD $0x6e28dcc6 // fmul v6.4s, v6.4s, v8.4s
 	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
 
-none35:
+none36:
 	MOVD 112(R0), R11
-	CBZ R11, none38
+	CBZ R11, none39
 	ADD R9, R11, R11
 	CMP $4, R10
-	BGE all39
+	BGE all40
 	ADD $0, R11, R11
 	TBZ $1, R10, loadOne21
 	FMOVD 0(R11), F8
@@ -609,12 +701,12 @@ loadOne21:
 	FMOVS 0(R11), F8
 
 loaded22:
-	B some40
+	B some41
 
-all39:
+all40:
 	FMOVQ 0(R11), F8
 
-some40:
+some41:
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	WORD $0x4e28d421 // fadd v1.4s, v1.4s, v8.4s
 	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
@@ -624,9 +716,9 @@ some40:
 	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
 	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
 
-none38:
+none39:
 	MOVWU 144(R0), R11
-	CBZ R11, none41
+	CBZ R11, none42
 	ADD $144, R0, R11
 	WORD $0x4d40c968 // ld1r {v8.4s}, [x11]
 	WORD $0x6e28fc00 // fdiv v0.4s, v0.4s, v8.4s
@@ -638,13 +730,13 @@ none38:
 	WORD $0x6e28fcc6 // fdiv v6.4s, v6.4s, v8.4s
 	WORD $0x6e28fce7 // fdiv v7.4s, v7.4s, v8.4s
 
-none41:
+none42:
 	MOVD 120(R0), R11
-	CBZ R11, none42
+	CBZ R11, none43
 	MOVD R8, R11
 	ADD R9, R11, R11
 	CMP $4, R10
-	BGE all43
+	BGE all44
 	ADD $0, R11, R12
 	TBZ $1, R10, loadOne23
 	FMOVD 0(R12), F8
@@ -657,17 +749,17 @@ loadOne23:
 	FMOVS 0(R12), F8
 
 loaded24:
-	B some44
+	B some45
 
-all43:
+all44:
 	FMOVQ 0(R11), F8
 
-some44:
+some45:
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all45
+	BGE all46
 	ADD $0, R11, R12
 	TBZ $1, R10, loadOne25
 	FMOVD 0(R12), F8
@@ -680,17 +772,17 @@ loadOne25:
 	FMOVS 0(R12), F8
 
 loaded26:
-	B some46
+	B some47
 
-all45:
+all46:
 	FMOVQ 0(R11), F8
 
-some46:
+some47:
 	WORD $0x4e28d421 // fadd v1.4s, v1.4s, v8.4s
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all47
+	BGE all48
 	ADD $0, R11, R12
 	TBZ $1, R10, loadOne27
 	FMOVD 0(R12), F8
@@ -703,17 +795,17 @@ loadOne27:
 	FMOVS 0(R12), F8
 
 loaded28:
-	B some48
+	B some49
 
-all47:
+all48:
 	FMOVQ 0(R11), F8
 
-some48:
+some49:
 	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all49
+	BGE all50
 	ADD $0, R11, R12
 	TBZ $1, R10, loadOne29
 	FMOVD 0(R12), F8
@@ -726,17 +818,17 @@ loadOne29:
 	FMOVS 0(R12), F8
 
 loaded30:
-	B some50
+	B some51
 
-all49:
+all50:
 	FMOVQ 0(R11), F8
 
-some50:
+some51:
 	WORD $0x4e28d463 // fadd v3.4s, v3.4s, v8.4s
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all51
+	BGE all52
 	ADD $0, R11, R12
 	TBZ $1, R10, loadOne31
 	FMOVD 0(R12), F8
@@ -749,17 +841,17 @@ loadOne31:
 	FMOVS 0(R12), F8
 
 loaded32:
-	B some52
+	B some53
 
-all51:
+all52:
 	FMOVQ 0(R11), F8
 
-some52:
+some53:
 	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all53
+	BGE all54
 	ADD $0, R11, R12
 	TBZ $1, R10, loadOne33
 	FMOVD 0(R12), F8
@@ -772,17 +864,17 @@ loadOne33:
 	FMOVS 0(R12), F8
 
 loaded34:
-	B some54
+	B some55
 
-all53:
+all54:
 	FMOVQ 0(R11), F8
 
-some54:
+some55:
 	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all55
+	BGE all56
 	ADD $0, R11, R12
 	TBZ $1, R10, loadOne35
 	FMOVD 0(R12), F8
@@ -795,17 +887,17 @@ loadOne35:
 	FMOVS 0(R12), F8
 
 loaded36:
-	B some56
+	B some57
 
-all55:
+all56:
 	FMOVQ 0(R11), F8
 
-some56:
+some57:
 	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all57
+	BGE all58
 	ADD $0, R11, R12
 	TBZ $1, R10, loadOne37
 	FMOVD 0(R12), F8
@@ -818,17 +910,69 @@ loadOne37:
 	FMOVS 0(R12), F8
 
 loaded38:
-	B some58
+	B some59
 
-all57:
+all58:
 	FMOVQ 0(R11), F8
 
-some58:
+some59:
 	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 
-none42:
+none43:
+	MOVWU 148(R0), R11
+	CBZ R11, none60
+	ADD $148, R0, R11
+	WORD $0x4d40c968 // ld1r {v8.4s}, [x11]
+	ADD $152, R0, R11
+	WORD $0x4d40c969 // ld1r {v9.4s}, [x11]
+	ADD $156, R0, R11
+	WORD $0x4d40c96a // ld1r {v10.4s}, [x11]
+	ADD $160, R0, R11
+	WORD $0x4d40c96b // ld1r {v11.4s}, [x11]
+	WORD $0x6e28dc0c // fmul v12.4s, v0.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc00 // fmul v0.4s, v0.4s, v12.4s
+	WORD $0x6e28dc2c // fmul v12.4s, v1.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc21 // fmul v1.4s, v1.4s, v12.4s
+	WORD $0x6e28dc4c // fmul v12.4s, v2.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc42 // fmul v2.4s, v2.4s, v12.4s
+	WORD $0x6e28dc6c // fmul v12.4s, v3.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc63 // fmul v3.4s, v3.4s, v12.4s
+	WORD $0x6e28dc8c // fmul v12.4s, v4.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc84 // fmul v4.4s, v4.4s, v12.4s
+	WORD $0x6e28dcac // fmul v12.4s, v5.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdca5 // fmul v5.4s, v5.4s, v12.4s
+	WORD $0x6e28dccc // fmul v12.4s, v6.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdcc6 // fmul v6.4s, v6.4s, v12.4s
+	WORD $0x6e28dce8 // fmul v8.4s, v7.4s, v8.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x4e2af508 // fmax v8.4s, v8.4s, v10.4s
+	WORD $0x4eabf508 // fmin v8.4s, v8.4s, v11.4s
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+
+none60:
 	ADD $136, R0, R11
 	WORD $0x4d40c968 // ld1r {v8.4s}, [x11]
 	WORD $0x4e20f500 // fmax v0.4s, v8.4s, v0.4s
@@ -852,7 +996,7 @@ none42:
 	MOVD R6, R11
 	ADD R9, R11, R11
 	CMP $4, R10
-	BGE all59
+	BGE all61
 	ADD $0, R11, R12
 	TBZ $1, R10, storeOne39
 	FMOVD F0, 0(R12)
@@ -865,16 +1009,16 @@ storeOne39:
 	FMOVS F0, 0(R12)
 
 stored40:
-	B some60
+	B some62
 
-all59:
+all61:
 	FMOVQ F0, 0(R11)
 
-some60:
+some62:
 	MOVD 96(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all61
+	BGE all63
 	ADD $0, R11, R12
 	TBZ $1, R10, storeOne41
 	FMOVD F1, 0(R12)
@@ -887,16 +1031,16 @@ storeOne41:
 	FMOVS F1, 0(R12)
 
 stored42:
-	B some62
+	B some64
 
-all61:
+all63:
 	FMOVQ F1, 0(R11)
 
-some62:
+some64:
 	MOVD 96(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all63
+	BGE all65
 	ADD $0, R11, R12
 	TBZ $1, R10, storeOne43
 	FMOVD F2, 0(R12)
@@ -909,16 +1053,16 @@ storeOne43:
 	FMOVS F2, 0(R12)
 
 stored44:
-	B some64
+	B some66
 
-all63:
+all65:
 	FMOVQ F2, 0(R11)
 
-some64:
+some66:
 	MOVD 96(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all65
+	BGE all67
 	ADD $0, R11, R12
 	TBZ $1, R10, storeOne45
 	FMOVD F3, 0(R12)
@@ -931,16 +1075,16 @@ storeOne45:
 	FMOVS F3, 0(R12)
 
 stored46:
-	B some66
+	B some68
 
-all65:
+all67:
 	FMOVQ F3, 0(R11)
 
-some66:
+some68:
 	MOVD 96(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all67
+	BGE all69
 	ADD $0, R11, R12
 	TBZ $1, R10, storeOne47
 	FMOVD F4, 0(R12)
@@ -953,16 +1097,16 @@ storeOne47:
 	FMOVS F4, 0(R12)
 
 stored48:
-	B some68
+	B some70
 
-all67:
+all69:
 	FMOVQ F4, 0(R11)
 
-some68:
+some70:
 	MOVD 96(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all69
+	BGE all71
 	ADD $0, R11, R12
 	TBZ $1, R10, storeOne49
 	FMOVD F5, 0(R12)
@@ -975,16 +1119,16 @@ storeOne49:
 	FMOVS F5, 0(R12)
 
 stored50:
-	B some70
+	B some72
 
-all69:
+all71:
 	FMOVQ F5, 0(R11)
 
-some70:
+some72:
 	MOVD 96(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all71
+	BGE all73
 	ADD $0, R11, R12
 	TBZ $1, R10, storeOne51
 	FMOVD F6, 0(R12)
@@ -997,16 +1141,16 @@ storeOne51:
 	FMOVS F6, 0(R12)
 
 stored52:
-	B some72
+	B some74
 
-all71:
+all73:
 	FMOVQ F6, 0(R11)
 
-some72:
+some74:
 	MOVD 96(R0), R12
 	ADD R12, R11, R11
 	CMP $4, R10
-	BGE all73
+	BGE all75
 	ADD $0, R11, R11
 	TBZ $1, R10, storeOne53
 	FMOVD F7, 0(R11)
@@ -1019,17 +1163,17 @@ storeOne53:
 	FMOVS F7, 0(R11)
 
 stored54:
-	B some74
+	B some76
 
-all73:
+all75:
 	FMOVQ F7, 0(R11)
 
-some74:
+some76:
 	MOVD $16, R10
 	ADD R10, R9, R9
-	B masked12
+	B masked13
 
-done13:
+done14:
 	MOVD 40(R0), R9
 	MOVD $8, R10
 	MUL R10, R9, R9
@@ -1048,17 +1192,17 @@ done13:
 
 pixelsDone2:
 
-pixels75:
+pixels77:
 	MOVD $4, R3
 	CMP R3, R7
-	BLT pixelsDone76
+	BLT pixelsDone78
 	MOVD $0, R9
 
-channels77:
+channels79:
 	ADD $32, R9, R3
 	MOVD 8(R0), R4
 	CMP R4, R3
-	BGT fewer78
+	BGT fewer80
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
 	WORD $0x6f00e402 // movi v2.2d, #0x0
@@ -1072,14 +1216,14 @@ channels77:
 	MOVD 16(R0), R4
 	MOVD 64(R0), R10
 	ADD R9, R10, R10
-	CBZ R4, taps81
+	CBZ R4, taps83
 
-row79:
+row81:
 	MOVD R3, R11
 	MOVD 24(R0), R12
 	MOVD R10, R13
 
-tap80:
+tap82:
 	FMOVQ 0(R13), F8
 	FMOVQ 16(R13), F9
 	FMOVQ 0(R11), F10
@@ -1109,17 +1253,17 @@ tap80:
 	MOVD 80(R0), R14
 	ADD R14, R13, R13
 	SUB $1, R12, R12
-	CBNZ R12, tap80
+	CBNZ R12, tap82
 	MOVD 48(R0), R11
 	ADD R11, R3, R3
 	MOVD 72(R0), R11
 	ADD R11, R10, R10
 	SUB $1, R4, R4
-	CBNZ R4, row79
+	CBNZ R4, row81
 
-taps81:
+taps83:
 	MOVD 104(R0), R3
-	CBZ R3, none82
+	CBZ R3, none84
 	ADD R9, R3, R3
 	FMOVQ 0(R3), F8
 	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
@@ -1132,9 +1276,9 @@ taps81:
 	WORD $0x6e28dca5 // fmul v5.4s, v5.4s, v8.4s
 	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
 
-none82:
+none84:
 	MOVD 112(R0), R3
-	CBZ R3, none83
+	CBZ R3, none85
 	ADD R9, R3, R3
 	FMOVQ 0(R3), F8
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
@@ -1147,9 +1291,9 @@ none82:
 	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
 	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
 
-none83:
+none85:
 	MOVWU 144(R0), R3
-	CBZ R3, none84
+	CBZ R3, none86
 	ADD $144, R0, R3
 	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
 	WORD $0x6e28fc00 // fdiv v0.4s, v0.4s, v8.4s
@@ -1161,9 +1305,9 @@ none83:
 	WORD $0x6e28fcc6 // fdiv v6.4s, v6.4s, v8.4s
 	WORD $0x6e28fce7 // fdiv v7.4s, v7.4s, v8.4s
 
-none84:
+none86:
 	MOVD 120(R0), R3
-	CBZ R3, none85
+	CBZ R3, none87
 	MOVD R8, R3
 	ADD R9, R3, R3
 	FMOVQ 0(R3), F8
@@ -1191,7 +1335,59 @@ none84:
 	MOVD 128(R0), R4
 	ADD R4, R3, R3
 
-none85:
+none87:
+	MOVWU 148(R0), R3
+	CBZ R3, none88
+	ADD $148, R0, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	ADD $152, R0, R3
+	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
+	ADD $156, R0, R3
+	WORD $0x4d40c86a // ld1r {v10.4s}, [x3]
+	ADD $160, R0, R3
+	WORD $0x4d40c86b // ld1r {v11.4s}, [x3]
+	WORD $0x6e28dc0c // fmul v12.4s, v0.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc00 // fmul v0.4s, v0.4s, v12.4s
+	WORD $0x6e28dc2c // fmul v12.4s, v1.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc21 // fmul v1.4s, v1.4s, v12.4s
+	WORD $0x6e28dc4c // fmul v12.4s, v2.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc42 // fmul v2.4s, v2.4s, v12.4s
+	WORD $0x6e28dc6c // fmul v12.4s, v3.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc63 // fmul v3.4s, v3.4s, v12.4s
+	WORD $0x6e28dc8c // fmul v12.4s, v4.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc84 // fmul v4.4s, v4.4s, v12.4s
+	WORD $0x6e28dcac // fmul v12.4s, v5.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdca5 // fmul v5.4s, v5.4s, v12.4s
+	WORD $0x6e28dccc // fmul v12.4s, v6.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdcc6 // fmul v6.4s, v6.4s, v12.4s
+	WORD $0x6e28dce8 // fmul v8.4s, v7.4s, v8.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x4e2af508 // fmax v8.4s, v8.4s, v10.4s
+	WORD $0x4eabf508 // fmin v8.4s, v8.4s, v11.4s
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+
+none88:
 	ADD $136, R0, R3
 	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
 	WORD $0x4e20f500 // fmax v0.4s, v8.4s, v0.4s
@@ -1230,15 +1426,15 @@ none85:
 	FMOVQ F7, 16(R3)
 	MOVD $32, R3
 	ADD R3, R9, R9
-	B channels77
+	B channels79
 
-fewer78:
+fewer80:
 
-masked86:
+masked89:
 	MOVD 8(R0), R3
 	SUB R9, R3, R3
 	CMP $0, R3
-	BLE done87
+	BLE done90
 	LSR $2, R3, R3
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
@@ -1249,16 +1445,16 @@ masked86:
 	MOVD 16(R0), R10
 	MOVD 64(R0), R11
 	ADD R9, R11, R11
-	CBZ R10, taps90
+	CBZ R10, taps93
 
-row88:
+row91:
 	MOVD R4, R12
 	MOVD 24(R0), R13
 	MOVD R11, R14
 
-tap89:
+tap92:
 	CMP $4, R3
-	BGE all91
+	BGE all94
 	ADD $0, R14, R15
 	TBZ $1, R3, loadOne55
 	FMOVD 0(R15), F4
@@ -1271,14 +1467,14 @@ loadOne55:
 	FMOVS 0(R15), F4
 
 loaded56:
-	B some92
+	B some95
 
-all91:
+all94:
 	FMOVQ 0(R14), F4
 
-some92:
+some95:
 	CMP $4, R3
-	BGE all93
+	BGE all96
 	ADD $0, R12, R15
 	TBZ $1, R3, loadOne57
 	FMOVD 0(R15), F5
@@ -1291,15 +1487,15 @@ loadOne57:
 	FMOVS 0(R15), F5
 
 loaded58:
-	B some94
+	B some97
 
-all93:
+all96:
 	FMOVQ 0(R12), F5
 
-some94:
+some97:
 	WORD $0x4e25cc80 // fmla v0.4s, v4.4s, v5.4s
 	CMP $4, R3
-	BGE all95
+	BGE all98
 	ADD R1, R12, R15
 	TBZ $1, R3, loadOne59
 	FMOVD 0(R15), F5
@@ -1312,16 +1508,16 @@ loadOne59:
 	FMOVS 0(R15), F5
 
 loaded60:
-	B some96
+	B some99
 
-all95:
+all98:
 	ADD R1, R12, R15
 	FMOVQ 0(R15), F5
 
-some96:
+some99:
 	WORD $0x4e25cc81 // fmla v1.4s, v4.4s, v5.4s
 	CMP $4, R3
-	BGE all97
+	BGE all100
 	ADD R1<<1, R12, R15
 	TBZ $1, R3, loadOne61
 	FMOVD 0(R15), F5
@@ -1334,16 +1530,16 @@ loadOne61:
 	FMOVS 0(R15), F5
 
 loaded62:
-	B some98
+	B some101
 
-all97:
+all100:
 	ADD R1<<1, R12, R15
 	FMOVQ 0(R15), F5
 
-some98:
+some101:
 	WORD $0x4e25cc82 // fmla v2.4s, v4.4s, v5.4s
 	CMP $4, R3
-	BGE all99
+	BGE all102
 	ADD R2, R12, R15
 	TBZ $1, R3, loadOne63
 	FMOVD 0(R15), F5
@@ -1356,33 +1552,33 @@ loadOne63:
 	FMOVS 0(R15), F5
 
 loaded64:
-	B some100
+	B some103
 
-all99:
+all102:
 	ADD R2, R12, R15
 	FMOVQ 0(R15), F5
 
-some100:
+some103:
 	WORD $0x4e25cc83 // fmla v3.4s, v4.4s, v5.4s
 	MOVD 56(R0), R15
 	ADD R15, R12, R12
 	MOVD 80(R0), R15
 	ADD R15, R14, R14
 	SUB $1, R13, R13
-	CBNZ R13, tap89
+	CBNZ R13, tap92
 	MOVD 48(R0), R12
 	ADD R12, R4, R4
 	MOVD 72(R0), R12
 	ADD R12, R11, R11
 	SUB $1, R10, R10
-	CBNZ R10, row88
+	CBNZ R10, row91
 
-taps90:
+taps93:
 	MOVD 104(R0), R4
-	CBZ R4, none101
+	CBZ R4, none104
 	ADD R9, R4, R4
 	CMP $4, R3
-	BGE all102
+	BGE all105
 	ADD $0, R4, R4
 	TBZ $1, R3, loadOne65
 	FMOVD 0(R4), F4
@@ -1395,23 +1591,23 @@ loadOne65:
 	FMOVS 0(R4), F4
 
 loaded66:
-	B some103
+	B some106
 
-all102:
+all105:
 	FMOVQ 0(R4), F4
 
-some103:
+some106:
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
 	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
 	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
 	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
 
-none101:
+none104:
 	MOVD 112(R0), R4
-	CBZ R4, none104
+	CBZ R4, none107
 	ADD R9, R4, R4
 	CMP $4, R3
-	BGE all105
+	BGE all108
 	ADD $0, R4, R4
 	TBZ $1, R3, loadOne67
 	FMOVD 0(R4), F4
@@ -1424,20 +1620,20 @@ loadOne67:
 	FMOVS 0(R4), F4
 
 loaded68:
-	B some106
+	B some109
 
-all105:
+all108:
 	FMOVQ 0(R4), F4
 
-some106:
+some109:
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
 
-none104:
+none107:
 	MOVWU 144(R0), R4
-	CBZ R4, none107
+	CBZ R4, none110
 	ADD $144, R0, R4
 	WORD $0x4d40c884 // ld1r {v4.4s}, [x4]
 	WORD $0x6e24fc00 // fdiv v0.4s, v0.4s, v4.4s
@@ -1445,13 +1641,13 @@ none104:
 	WORD $0x6e24fc42 // fdiv v2.4s, v2.4s, v4.4s
 	WORD $0x6e24fc63 // fdiv v3.4s, v3.4s, v4.4s
 
-none107:
+none110:
 	MOVD 120(R0), R4
-	CBZ R4, none108
+	CBZ R4, none111
 	MOVD R8, R4
 	ADD R9, R4, R4
 	CMP $4, R3
-	BGE all109
+	BGE all112
 	ADD $0, R4, R10
 	TBZ $1, R3, loadOne69
 	FMOVD 0(R10), F4
@@ -1464,17 +1660,17 @@ loadOne69:
 	FMOVS 0(R10), F4
 
 loaded70:
-	B some110
+	B some113
 
-all109:
+all112:
 	FMOVQ 0(R4), F4
 
-some110:
+some113:
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	MOVD 128(R0), R10
 	ADD R10, R4, R4
 	CMP $4, R3
-	BGE all111
+	BGE all114
 	ADD $0, R4, R10
 	TBZ $1, R3, loadOne71
 	FMOVD 0(R10), F4
@@ -1487,17 +1683,17 @@ loadOne71:
 	FMOVS 0(R10), F4
 
 loaded72:
-	B some112
+	B some115
 
-all111:
+all114:
 	FMOVQ 0(R4), F4
 
-some112:
+some115:
 	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
 	MOVD 128(R0), R10
 	ADD R10, R4, R4
 	CMP $4, R3
-	BGE all113
+	BGE all116
 	ADD $0, R4, R10
 	TBZ $1, R3, loadOne73
 	FMOVD 0(R10), F4
@@ -1510,17 +1706,17 @@ loadOne73:
 	FMOVS 0(R10), F4
 
 loaded74:
-	B some114
+	B some117
 
-all113:
+all116:
 	FMOVQ 0(R4), F4
 
-some114:
+some117:
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	MOVD 128(R0), R10
 	ADD R10, R4, R4
 	CMP $4, R3
-	BGE all115
+	BGE all118
 	ADD $0, R4, R10
 	TBZ $1, R3, loadOne75
 	FMOVD 0(R10), F4
@@ -1533,17 +1729,49 @@ loadOne75:
 	FMOVS 0(R10), F4
 
 loaded76:
-	B some116
+	B some119
 
-all115:
+all118:
 	FMOVQ 0(R4), F4
 
-some116:
+some119:
 	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
 	MOVD 128(R0), R10
 	ADD R10, R4, R4
 
-none108:
+none111:
+	MOVWU 148(R0), R4
+	CBZ R4, none120
+	ADD $148, R0, R4
+	WORD $0x4d40c884 // ld1r {v4.4s}, [x4]
+	ADD $152, R0, R4
+	WORD $0x4d40c885 // ld1r {v5.4s}, [x4]
+	ADD $156, R0, R4
+	WORD $0x4d40c886 // ld1r {v6.4s}, [x4]
+	ADD $160, R0, R4
+	WORD $0x4d40c887 // ld1r {v7.4s}, [x4]
+	WORD $0x6e24dc08 // fmul v8.4s, v0.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
+	WORD $0x6e24dc28 // fmul v8.4s, v1.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc21 // fmul v1.4s, v1.4s, v8.4s
+	WORD $0x6e24dc48 // fmul v8.4s, v2.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc42 // fmul v2.4s, v2.4s, v8.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
+	WORD $0x4e26f484 // fmax v4.4s, v4.4s, v6.4s
+	WORD $0x4ea7f484 // fmin v4.4s, v4.4s, v7.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+
+none120:
 	ADD $136, R0, R4
 	WORD $0x4d40c884 // ld1r {v4.4s}, [x4]
 	WORD $0x4e20f480 // fmax v0.4s, v4.4s, v0.4s
@@ -1559,7 +1787,7 @@ none108:
 	MOVD R6, R4
 	ADD R9, R4, R4
 	CMP $4, R3
-	BGE all117
+	BGE all121
 	ADD $0, R4, R10
 	TBZ $1, R3, storeOne77
 	FMOVD F0, 0(R10)
@@ -1572,16 +1800,16 @@ storeOne77:
 	FMOVS F0, 0(R10)
 
 stored78:
-	B some118
+	B some122
 
-all117:
+all121:
 	FMOVQ F0, 0(R4)
 
-some118:
+some122:
 	MOVD 96(R0), R10
 	ADD R10, R4, R4
 	CMP $4, R3
-	BGE all119
+	BGE all123
 	ADD $0, R4, R10
 	TBZ $1, R3, storeOne79
 	FMOVD F1, 0(R10)
@@ -1594,16 +1822,16 @@ storeOne79:
 	FMOVS F1, 0(R10)
 
 stored80:
-	B some120
+	B some124
 
-all119:
+all123:
 	FMOVQ F1, 0(R4)
 
-some120:
+some124:
 	MOVD 96(R0), R10
 	ADD R10, R4, R4
 	CMP $4, R3
-	BGE all121
+	BGE all125
 	ADD $0, R4, R10
 	TBZ $1, R3, storeOne81
 	FMOVD F2, 0(R10)
@@ -1616,16 +1844,16 @@ storeOne81:
 	FMOVS F2, 0(R10)
 
 stored82:
-	B some122
+	B some126
 
-all121:
+all125:
 	FMOVQ F2, 0(R4)
 
-some122:
+some126:
 	MOVD 96(R0), R10
 	ADD R10, R4, R4
 	CMP $4, R3
-	BGE all123
+	BGE all127
 	ADD $0, R4, R4
 	TBZ $1, R3, storeOne83
 	FMOVD F3, 0(R4)
@@ -1638,17 +1866,17 @@ storeOne83:
 	FMOVS F3, 0(R4)
 
 stored84:
-	B some124
+	B some128
 
-all123:
+all127:
 	FMOVQ F3, 0(R4)
 
-some124:
+some128:
 	MOVD $16, R3
 	ADD R3, R9, R9
-	B masked86
+	B masked89
 
-done87:
+done90:
 	MOVD 40(R0), R3
 	MOVD $4, R4
 	MUL R4, R3, R3
@@ -1663,21 +1891,21 @@ done87:
 	ADD R3, R8, R8
 	MOVD $4, R3
 	SUB R3, R7, R7
-	B pixels75
+	B pixels77
 
-pixelsDone76:
+pixelsDone78:
 
-pixels125:
+pixels129:
 	MOVD $2, R2
 	CMP R2, R7
-	BLT pixelsDone126
+	BLT pixelsDone130
 	MOVD $0, R9
 
-channels127:
+channels131:
 	ADD $64, R9, R2
 	MOVD 8(R0), R3
 	CMP R3, R2
-	BGT fewer128
+	BGT fewer132
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
 	WORD $0x6f00e402 // movi v2.2d, #0x0
@@ -1691,14 +1919,14 @@ channels127:
 	MOVD 16(R0), R3
 	MOVD 64(R0), R4
 	ADD R9, R4, R4
-	CBZ R3, taps131
+	CBZ R3, taps135
 
-row129:
+row133:
 	MOVD R2, R10
 	MOVD 24(R0), R11
 	MOVD R4, R12
 
-tap130:
+tap134:
 	FMOVQ 0(R12), F8
 	FMOVQ 16(R12), F9
 	FMOVQ 32(R12), F10
@@ -1728,17 +1956,17 @@ tap130:
 	MOVD 80(R0), R13
 	ADD R13, R12, R12
 	SUB $1, R11, R11
-	CBNZ R11, tap130
+	CBNZ R11, tap134
 	MOVD 48(R0), R10
 	ADD R10, R2, R2
 	MOVD 72(R0), R10
 	ADD R10, R4, R4
 	SUB $1, R3, R3
-	CBNZ R3, row129
+	CBNZ R3, row133
 
-taps131:
+taps135:
 	MOVD 104(R0), R2
-	CBZ R2, none132
+	CBZ R2, none136
 	ADD R9, R2, R2
 	FMOVQ 0(R2), F8
 	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
@@ -1753,9 +1981,9 @@ taps131:
 	WORD $0x6e28dc63 // fmul v3.4s, v3.4s, v8.4s
 	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
 
-none132:
+none136:
 	MOVD 112(R0), R2
-	CBZ R2, none133
+	CBZ R2, none137
 	ADD R9, R2, R2
 	FMOVQ 0(R2), F8
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
@@ -1770,9 +1998,9 @@ none132:
 	WORD $0x4e28d463 // fadd v3.4s, v3.4s, v8.4s
 	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
 
-none133:
+none137:
 	MOVWU 144(R0), R2
-	CBZ R2, none134
+	CBZ R2, none138
 	ADD $144, R0, R2
 	WORD $0x4d40c848 // ld1r {v8.4s}, [x2]
 	WORD $0x6e28fc00 // fdiv v0.4s, v0.4s, v8.4s
@@ -1784,9 +2012,9 @@ none133:
 	WORD $0x6e28fcc6 // fdiv v6.4s, v6.4s, v8.4s
 	WORD $0x6e28fce7 // fdiv v7.4s, v7.4s, v8.4s
 
-none134:
+none138:
 	MOVD 120(R0), R2
-	CBZ R2, none135
+	CBZ R2, none139
 	MOVD R8, R2
 	ADD R9, R2, R2
 	FMOVQ 0(R2), F8
@@ -1810,7 +2038,59 @@ none134:
 	MOVD 128(R0), R3
 	ADD R3, R2, R2
 
-none135:
+none139:
+	MOVWU 148(R0), R2
+	CBZ R2, none140
+	ADD $148, R0, R2
+	WORD $0x4d40c848 // ld1r {v8.4s}, [x2]
+	ADD $152, R0, R2
+	WORD $0x4d40c849 // ld1r {v9.4s}, [x2]
+	ADD $156, R0, R2
+	WORD $0x4d40c84a // ld1r {v10.4s}, [x2]
+	ADD $160, R0, R2
+	WORD $0x4d40c84b // ld1r {v11.4s}, [x2]
+	WORD $0x6e28dc0c // fmul v12.4s, v0.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc00 // fmul v0.4s, v0.4s, v12.4s
+	WORD $0x6e28dc2c // fmul v12.4s, v1.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc21 // fmul v1.4s, v1.4s, v12.4s
+	WORD $0x6e28dc4c // fmul v12.4s, v2.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc42 // fmul v2.4s, v2.4s, v12.4s
+	WORD $0x6e28dc6c // fmul v12.4s, v3.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc63 // fmul v3.4s, v3.4s, v12.4s
+	WORD $0x6e28dc8c // fmul v12.4s, v4.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc84 // fmul v4.4s, v4.4s, v12.4s
+	WORD $0x6e28dcac // fmul v12.4s, v5.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdca5 // fmul v5.4s, v5.4s, v12.4s
+	WORD $0x6e28dccc // fmul v12.4s, v6.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdcc6 // fmul v6.4s, v6.4s, v12.4s
+	WORD $0x6e28dce8 // fmul v8.4s, v7.4s, v8.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x4e2af508 // fmax v8.4s, v8.4s, v10.4s
+	WORD $0x4eabf508 // fmin v8.4s, v8.4s, v11.4s
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+
+none140:
 	ADD $136, R0, R2
 	WORD $0x4d40c848 // ld1r {v8.4s}, [x2]
 	WORD $0x4e20f500 // fmax v0.4s, v8.4s, v0.4s
@@ -1845,15 +2125,15 @@ none135:
 	FMOVQ F7, 48(R2)
 	MOVD $64, R2
 	ADD R2, R9, R9
-	B channels127
+	B channels131
 
-fewer128:
+fewer132:
 
-masked136:
+masked141:
 	MOVD 8(R0), R2
 	SUB R9, R2, R2
 	CMP $0, R2
-	BLE done137
+	BLE done142
 	LSR $2, R2, R2
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
@@ -1862,16 +2142,16 @@ masked136:
 	MOVD 16(R0), R4
 	MOVD 64(R0), R10
 	ADD R9, R10, R10
-	CBZ R4, taps140
+	CBZ R4, taps145
 
-row138:
+row143:
 	MOVD R3, R11
 	MOVD 24(R0), R12
 	MOVD R10, R13
 
-tap139:
+tap144:
 	CMP $4, R2
-	BGE all141
+	BGE all146
 	ADD $0, R13, R14
 	TBZ $1, R2, loadOne85
 	FMOVD 0(R14), F2
@@ -1884,14 +2164,14 @@ loadOne85:
 	FMOVS 0(R14), F2
 
 loaded86:
-	B some142
+	B some147
 
-all141:
+all146:
 	FMOVQ 0(R13), F2
 
-some142:
+some147:
 	CMP $4, R2
-	BGE all143
+	BGE all148
 	ADD $0, R11, R14
 	TBZ $1, R2, loadOne87
 	FMOVD 0(R14), F3
@@ -1904,15 +2184,15 @@ loadOne87:
 	FMOVS 0(R14), F3
 
 loaded88:
-	B some144
+	B some149
 
-all143:
+all148:
 	FMOVQ 0(R11), F3
 
-some144:
+some149:
 	WORD $0x4e23cc40 // fmla v0.4s, v2.4s, v3.4s
 	CMP $4, R2
-	BGE all145
+	BGE all150
 	ADD R1, R11, R14
 	TBZ $1, R2, loadOne89
 	FMOVD 0(R14), F3
@@ -1925,33 +2205,33 @@ loadOne89:
 	FMOVS 0(R14), F3
 
 loaded90:
-	B some146
+	B some151
 
-all145:
+all150:
 	ADD R1, R11, R14
 	FMOVQ 0(R14), F3
 
-some146:
+some151:
 	WORD $0x4e23cc41 // fmla v1.4s, v2.4s, v3.4s
 	MOVD 56(R0), R14
 	ADD R14, R11, R11
 	MOVD 80(R0), R14
 	ADD R14, R13, R13
 	SUB $1, R12, R12
-	CBNZ R12, tap139
+	CBNZ R12, tap144
 	MOVD 48(R0), R11
 	ADD R11, R3, R3
 	MOVD 72(R0), R11
 	ADD R11, R10, R10
 	SUB $1, R4, R4
-	CBNZ R4, row138
+	CBNZ R4, row143
 
-taps140:
+taps145:
 	MOVD 104(R0), R3
-	CBZ R3, none147
+	CBZ R3, none152
 	ADD R9, R3, R3
 	CMP $4, R2
-	BGE all148
+	BGE all153
 	ADD $0, R3, R3
 	TBZ $1, R2, loadOne91
 	FMOVD 0(R3), F2
@@ -1964,21 +2244,21 @@ loadOne91:
 	FMOVS 0(R3), F2
 
 loaded92:
-	B some149
+	B some154
 
-all148:
+all153:
 	FMOVQ 0(R3), F2
 
-some149:
+some154:
 	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
 	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
 
-none147:
+none152:
 	MOVD 112(R0), R3
-	CBZ R3, none150
+	CBZ R3, none155
 	ADD R9, R3, R3
 	CMP $4, R2
-	BGE all151
+	BGE all156
 	ADD $0, R3, R3
 	TBZ $1, R2, loadOne93
 	FMOVD 0(R3), F2
@@ -1991,30 +2271,30 @@ loadOne93:
 	FMOVS 0(R3), F2
 
 loaded94:
-	B some152
+	B some157
 
-all151:
+all156:
 	FMOVQ 0(R3), F2
 
-some152:
+some157:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
 
-none150:
+none155:
 	MOVWU 144(R0), R3
-	CBZ R3, none153
+	CBZ R3, none158
 	ADD $144, R0, R3
 	WORD $0x4d40c862 // ld1r {v2.4s}, [x3]
 	WORD $0x6e22fc00 // fdiv v0.4s, v0.4s, v2.4s
 	WORD $0x6e22fc21 // fdiv v1.4s, v1.4s, v2.4s
 
-none153:
+none158:
 	MOVD 120(R0), R3
-	CBZ R3, none154
+	CBZ R3, none159
 	MOVD R8, R3
 	ADD R9, R3, R3
 	CMP $4, R2
-	BGE all155
+	BGE all160
 	ADD $0, R3, R4
 	TBZ $1, R2, loadOne95
 	FMOVD 0(R4), F2
@@ -2027,17 +2307,17 @@ loadOne95:
 	FMOVS 0(R4), F2
 
 loaded96:
-	B some156
+	B some161
 
-all155:
+all160:
 	FMOVQ 0(R3), F2
 
-some156:
+some161:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	MOVD 128(R0), R4
 	ADD R4, R3, R3
 	CMP $4, R2
-	BGE all157
+	BGE all162
 	ADD $0, R3, R4
 	TBZ $1, R2, loadOne97
 	FMOVD 0(R4), F2
@@ -2050,17 +2330,39 @@ loadOne97:
 	FMOVS 0(R4), F2
 
 loaded98:
-	B some158
+	B some163
 
-all157:
+all162:
 	FMOVQ 0(R3), F2
 
-some158:
+some163:
 	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
 	MOVD 128(R0), R4
 	ADD R4, R3, R3
 
-none154:
+none159:
+	MOVWU 148(R0), R3
+	CBZ R3, none164
+	ADD $148, R0, R3
+	WORD $0x4d40c862 // ld1r {v2.4s}, [x3]
+	ADD $152, R0, R3
+	WORD $0x4d40c863 // ld1r {v3.4s}, [x3]
+	ADD $156, R0, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	ADD $160, R0, R3
+	WORD $0x4d40c865 // ld1r {v5.4s}, [x3]
+	WORD $0x6e22dc06 // fmul v6.4s, v0.4s, v2.4s
+	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
+	WORD $0x4e24f4c6 // fmax v6.4s, v6.4s, v4.4s
+	WORD $0x4ea5f4c6 // fmin v6.4s, v6.4s, v5.4s
+	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
+	WORD $0x6e22dc22 // fmul v2.4s, v1.4s, v2.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	WORD $0x4e24f442 // fmax v2.4s, v2.4s, v4.4s
+	WORD $0x4ea5f442 // fmin v2.4s, v2.4s, v5.4s
+	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
+
+none164:
 	ADD $136, R0, R3
 	WORD $0x4d40c862 // ld1r {v2.4s}, [x3]
 	WORD $0x4e20f440 // fmax v0.4s, v2.4s, v0.4s
@@ -2072,7 +2374,7 @@ none154:
 	MOVD R6, R3
 	ADD R9, R3, R3
 	CMP $4, R2
-	BGE all159
+	BGE all165
 	ADD $0, R3, R4
 	TBZ $1, R2, storeOne99
 	FMOVD F0, 0(R4)
@@ -2085,16 +2387,16 @@ storeOne99:
 	FMOVS F0, 0(R4)
 
 stored100:
-	B some160
+	B some166
 
-all159:
+all165:
 	FMOVQ F0, 0(R3)
 
-some160:
+some166:
 	MOVD 96(R0), R4
 	ADD R4, R3, R3
 	CMP $4, R2
-	BGE all161
+	BGE all167
 	ADD $0, R3, R3
 	TBZ $1, R2, storeOne101
 	FMOVD F1, 0(R3)
@@ -2107,17 +2409,17 @@ storeOne101:
 	FMOVS F1, 0(R3)
 
 stored102:
-	B some162
+	B some168
 
-all161:
+all167:
 	FMOVQ F1, 0(R3)
 
-some162:
+some168:
 	MOVD $16, R2
 	ADD R2, R9, R9
-	B masked136
+	B masked141
 
-done137:
+done142:
 	MOVD 40(R0), R2
 	MOVD $2, R3
 	MUL R3, R2, R2
@@ -2132,21 +2434,21 @@ done137:
 	ADD R2, R8, R8
 	MOVD $2, R2
 	SUB R2, R7, R7
-	B pixels125
+	B pixels129
 
-pixelsDone126:
+pixelsDone130:
 
-pixels163:
+pixels169:
 	MOVD $1, R1
 	CMP R1, R7
-	BLT pixelsDone164
+	BLT pixelsDone170
 	MOVD $0, R9
 
-channels165:
+channels171:
 	ADD $128, R9, R1
 	MOVD 8(R0), R2
 	CMP R2, R1
-	BGT fewer166
+	BGT fewer172
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
 	WORD $0x6f00e402 // movi v2.2d, #0x0
@@ -2160,14 +2462,14 @@ channels165:
 	MOVD 16(R0), R2
 	MOVD 64(R0), R3
 	ADD R9, R3, R3
-	CBZ R2, taps169
+	CBZ R2, taps175
 
-row167:
+row173:
 	MOVD R1, R4
 	MOVD 24(R0), R10
 	MOVD R3, R11
 
-tap168:
+tap174:
 	FMOVQ 0(R11), F8
 	FMOVQ 16(R11), F9
 	FMOVQ 32(R11), F10
@@ -2197,17 +2499,17 @@ tap168:
 	MOVD 80(R0), R12
 	ADD R12, R11, R11
 	SUB $1, R10, R10
-	CBNZ R10, tap168
+	CBNZ R10, tap174
 	MOVD 48(R0), R4
 	ADD R4, R1, R1
 	MOVD 72(R0), R4
 	ADD R4, R3, R3
 	SUB $1, R2, R2
-	CBNZ R2, row167
+	CBNZ R2, row173
 
-taps169:
+taps175:
 	MOVD 104(R0), R1
-	CBZ R1, none170
+	CBZ R1, none176
 	ADD R9, R1, R1
 	FMOVQ 0(R1), F8
 	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
@@ -2226,9 +2528,9 @@ taps169:
 	FMOVQ 112(R1), F8
 	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
 
-none170:
+none176:
 	MOVD 112(R0), R1
-	CBZ R1, none171
+	CBZ R1, none177
 	ADD R9, R1, R1
 	FMOVQ 0(R1), F8
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
@@ -2247,9 +2549,9 @@ none170:
 	FMOVQ 112(R1), F8
 	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
 
-none171:
+none177:
 	MOVWU 144(R0), R1
-	CBZ R1, none172
+	CBZ R1, none178
 	ADD $144, R0, R1
 	WORD $0x4d40c828 // ld1r {v8.4s}, [x1]
 	WORD $0x6e28fc00 // fdiv v0.4s, v0.4s, v8.4s
@@ -2261,9 +2563,9 @@ none171:
 	WORD $0x6e28fcc6 // fdiv v6.4s, v6.4s, v8.4s
 	WORD $0x6e28fce7 // fdiv v7.4s, v7.4s, v8.4s
 
-none172:
+none178:
 	MOVD 120(R0), R1
-	CBZ R1, none173
+	CBZ R1, none179
 	MOVD R8, R1
 	ADD R9, R1, R1
 	FMOVQ 0(R1), F8
@@ -2285,7 +2587,59 @@ none172:
 	MOVD 128(R0), R2
 	ADD R2, R1, R1
 
-none173:
+none179:
+	MOVWU 148(R0), R1
+	CBZ R1, none180
+	ADD $148, R0, R1
+	WORD $0x4d40c828 // ld1r {v8.4s}, [x1]
+	ADD $152, R0, R1
+	WORD $0x4d40c829 // ld1r {v9.4s}, [x1]
+	ADD $156, R0, R1
+	WORD $0x4d40c82a // ld1r {v10.4s}, [x1]
+	ADD $160, R0, R1
+	WORD $0x4d40c82b // ld1r {v11.4s}, [x1]
+	WORD $0x6e28dc0c // fmul v12.4s, v0.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc00 // fmul v0.4s, v0.4s, v12.4s
+	WORD $0x6e28dc2c // fmul v12.4s, v1.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc21 // fmul v1.4s, v1.4s, v12.4s
+	WORD $0x6e28dc4c // fmul v12.4s, v2.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc42 // fmul v2.4s, v2.4s, v12.4s
+	WORD $0x6e28dc6c // fmul v12.4s, v3.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc63 // fmul v3.4s, v3.4s, v12.4s
+	WORD $0x6e28dc8c // fmul v12.4s, v4.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc84 // fmul v4.4s, v4.4s, v12.4s
+	WORD $0x6e28dcac // fmul v12.4s, v5.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdca5 // fmul v5.4s, v5.4s, v12.4s
+	WORD $0x6e28dccc // fmul v12.4s, v6.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdcc6 // fmul v6.4s, v6.4s, v12.4s
+	WORD $0x6e28dce8 // fmul v8.4s, v7.4s, v8.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x4e2af508 // fmax v8.4s, v8.4s, v10.4s
+	WORD $0x4eabf508 // fmin v8.4s, v8.4s, v11.4s
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+
+none180:
 	ADD $136, R0, R1
 	WORD $0x4d40c828 // ld1r {v8.4s}, [x1]
 	WORD $0x4e20f500 // fmax v0.4s, v8.4s, v0.4s
@@ -2318,15 +2672,15 @@ none173:
 	FMOVQ F7, 112(R1)
 	MOVD $128, R1
 	ADD R1, R9, R9
-	B channels165
+	B channels171
 
-fewer166:
+fewer172:
 
-channels174:
+channels181:
 	ADD $64, R9, R1
 	MOVD 8(R0), R2
 	CMP R2, R1
-	BGT fewer175
+	BGT fewer182
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
 	WORD $0x6f00e402 // movi v2.2d, #0x0
@@ -2336,14 +2690,14 @@ channels174:
 	MOVD 16(R0), R2
 	MOVD 64(R0), R3
 	ADD R9, R3, R3
-	CBZ R2, taps178
+	CBZ R2, taps185
 
-row176:
+row183:
 	MOVD R1, R4
 	MOVD 24(R0), R10
 	MOVD R3, R11
 
-tap177:
+tap184:
 	FMOVQ 0(R11), F4
 	FMOVQ 16(R11), F5
 	FMOVQ 32(R11), F6
@@ -2361,17 +2715,17 @@ tap177:
 	MOVD 80(R0), R12
 	ADD R12, R11, R11
 	SUB $1, R10, R10
-	CBNZ R10, tap177
+	CBNZ R10, tap184
 	MOVD 48(R0), R4
 	ADD R4, R1, R1
 	MOVD 72(R0), R4
 	ADD R4, R3, R3
 	SUB $1, R2, R2
-	CBNZ R2, row176
+	CBNZ R2, row183
 
-taps178:
+taps185:
 	MOVD 104(R0), R1
-	CBZ R1, none179
+	CBZ R1, none186
 	ADD R9, R1, R1
 	FMOVQ 0(R1), F4
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
@@ -2382,9 +2736,9 @@ taps178:
 	FMOVQ 48(R1), F4
 	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
 
-none179:
+none186:
 	MOVD 112(R0), R1
-	CBZ R1, none180
+	CBZ R1, none187
 	ADD R9, R1, R1
 	FMOVQ 0(R1), F4
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
@@ -2395,9 +2749,9 @@ none179:
 	FMOVQ 48(R1), F4
 	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
 
-none180:
+none187:
 	MOVWU 144(R0), R1
-	CBZ R1, none181
+	CBZ R1, none188
 	ADD $144, R0, R1
 	WORD $0x4d40c824 // ld1r {v4.4s}, [x1]
 	WORD $0x6e24fc00 // fdiv v0.4s, v0.4s, v4.4s
@@ -2405,9 +2759,9 @@ none180:
 	WORD $0x6e24fc42 // fdiv v2.4s, v2.4s, v4.4s
 	WORD $0x6e24fc63 // fdiv v3.4s, v3.4s, v4.4s
 
-none181:
+none188:
 	MOVD 120(R0), R1
-	CBZ R1, none182
+	CBZ R1, none189
 	MOVD R8, R1
 	ADD R9, R1, R1
 	FMOVQ 0(R1), F4
@@ -2421,7 +2775,39 @@ none181:
 	MOVD 128(R0), R2
 	ADD R2, R1, R1
 
-none182:
+none189:
+	MOVWU 148(R0), R1
+	CBZ R1, none190
+	ADD $148, R0, R1
+	WORD $0x4d40c824 // ld1r {v4.4s}, [x1]
+	ADD $152, R0, R1
+	WORD $0x4d40c825 // ld1r {v5.4s}, [x1]
+	ADD $156, R0, R1
+	WORD $0x4d40c826 // ld1r {v6.4s}, [x1]
+	ADD $160, R0, R1
+	WORD $0x4d40c827 // ld1r {v7.4s}, [x1]
+	WORD $0x6e24dc08 // fmul v8.4s, v0.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
+	WORD $0x6e24dc28 // fmul v8.4s, v1.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc21 // fmul v1.4s, v1.4s, v8.4s
+	WORD $0x6e24dc48 // fmul v8.4s, v2.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc42 // fmul v2.4s, v2.4s, v8.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
+	WORD $0x4e26f484 // fmax v4.4s, v4.4s, v6.4s
+	WORD $0x4ea7f484 // fmin v4.4s, v4.4s, v7.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+
+none190:
 	ADD $136, R0, R1
 	WORD $0x4d40c824 // ld1r {v4.4s}, [x1]
 	WORD $0x4e20f480 // fmax v0.4s, v4.4s, v0.4s
@@ -2442,15 +2828,15 @@ none182:
 	FMOVQ F3, 48(R1)
 	MOVD $64, R1
 	ADD R1, R9, R9
-	B channels174
+	B channels181
 
-fewer175:
+fewer182:
 
-masked183:
+masked191:
 	MOVD 8(R0), R1
 	SUB R9, R1, R1
 	CMP $0, R1
-	BLE done184
+	BLE done192
 	LSR $2, R1, R1
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	MOVD R5, R2
@@ -2458,16 +2844,16 @@ masked183:
 	MOVD 16(R0), R3
 	MOVD 64(R0), R4
 	ADD R9, R4, R4
-	CBZ R3, taps187
+	CBZ R3, taps195
 
-row185:
+row193:
 	MOVD R2, R10
 	MOVD 24(R0), R11
 	MOVD R4, R12
 
-tap186:
+tap194:
 	CMP $4, R1
-	BGE all188
+	BGE all196
 	ADD $0, R12, R13
 	TBZ $1, R1, loadOne103
 	FMOVD 0(R13), F1
@@ -2480,14 +2866,14 @@ loadOne103:
 	FMOVS 0(R13), F1
 
 loaded104:
-	B some189
+	B some197
 
-all188:
+all196:
 	FMOVQ 0(R12), F1
 
-some189:
+some197:
 	CMP $4, R1
-	BGE all190
+	BGE all198
 	ADD $0, R10, R13
 	TBZ $1, R1, loadOne105
 	FMOVD 0(R13), F2
@@ -2500,32 +2886,32 @@ loadOne105:
 	FMOVS 0(R13), F2
 
 loaded106:
-	B some191
+	B some199
 
-all190:
+all198:
 	FMOVQ 0(R10), F2
 
-some191:
+some199:
 	WORD $0x4e22cc20 // fmla v0.4s, v1.4s, v2.4s
 	MOVD 56(R0), R13
 	ADD R13, R10, R10
 	MOVD 80(R0), R13
 	ADD R13, R12, R12
 	SUB $1, R11, R11
-	CBNZ R11, tap186
+	CBNZ R11, tap194
 	MOVD 48(R0), R10
 	ADD R10, R2, R2
 	MOVD 72(R0), R10
 	ADD R10, R4, R4
 	SUB $1, R3, R3
-	CBNZ R3, row185
+	CBNZ R3, row193
 
-taps187:
+taps195:
 	MOVD 104(R0), R2
-	CBZ R2, none192
+	CBZ R2, none200
 	ADD R9, R2, R2
 	CMP $4, R1
-	BGE all193
+	BGE all201
 	ADD $0, R2, R2
 	TBZ $1, R1, loadOne107
 	FMOVD 0(R2), F1
@@ -2538,20 +2924,20 @@ loadOne107:
 	FMOVS 0(R2), F1
 
 loaded108:
-	B some194
+	B some202
 
-all193:
+all201:
 	FMOVQ 0(R2), F1
 
-some194:
+some202:
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 
-none192:
+none200:
 	MOVD 112(R0), R2
-	CBZ R2, none195
+	CBZ R2, none203
 	ADD R9, R2, R2
 	CMP $4, R1
-	BGE all196
+	BGE all204
 	ADD $0, R2, R2
 	TBZ $1, R1, loadOne109
 	FMOVD 0(R2), F1
@@ -2564,28 +2950,28 @@ loadOne109:
 	FMOVS 0(R2), F1
 
 loaded110:
-	B some197
+	B some205
 
-all196:
+all204:
 	FMOVQ 0(R2), F1
 
-some197:
+some205:
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
 
-none195:
+none203:
 	MOVWU 144(R0), R2
-	CBZ R2, none198
+	CBZ R2, none206
 	ADD $144, R0, R2
 	WORD $0x4d40c841 // ld1r {v1.4s}, [x2]
 	WORD $0x6e21fc00 // fdiv v0.4s, v0.4s, v1.4s
 
-none198:
+none206:
 	MOVD 120(R0), R2
-	CBZ R2, none199
+	CBZ R2, none207
 	MOVD R8, R2
 	ADD R9, R2, R2
 	CMP $4, R1
-	BGE all200
+	BGE all208
 	ADD $0, R2, R3
 	TBZ $1, R1, loadOne111
 	FMOVD 0(R3), F1
@@ -2598,17 +2984,34 @@ loadOne111:
 	FMOVS 0(R3), F1
 
 loaded112:
-	B some201
+	B some209
 
-all200:
+all208:
 	FMOVQ 0(R2), F1
 
-some201:
+some209:
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
 	MOVD 128(R0), R3
 	ADD R3, R2, R2
 
-none199:
+none207:
+	MOVWU 148(R0), R2
+	CBZ R2, none210
+	ADD $148, R0, R2
+	WORD $0x4d40c841 // ld1r {v1.4s}, [x2]
+	ADD $152, R0, R2
+	WORD $0x4d40c842 // ld1r {v2.4s}, [x2]
+	ADD $156, R0, R2
+	WORD $0x4d40c843 // ld1r {v3.4s}, [x2]
+	ADD $160, R0, R2
+	WORD $0x4d40c844 // ld1r {v4.4s}, [x2]
+	WORD $0x6e21dc01 // fmul v1.4s, v0.4s, v1.4s
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	WORD $0x4e23f421 // fmax v1.4s, v1.4s, v3.4s
+	WORD $0x4ea4f421 // fmin v1.4s, v1.4s, v4.4s
+	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
+
+none210:
 	ADD $136, R0, R2
 	WORD $0x4d40c841 // ld1r {v1.4s}, [x2]
 	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
@@ -2618,7 +3021,7 @@ none199:
 	MOVD R6, R2
 	ADD R9, R2, R2
 	CMP $4, R1
-	BGE all202
+	BGE all211
 	ADD $0, R2, R2
 	TBZ $1, R1, storeOne113
 	FMOVD F0, 0(R2)
@@ -2631,17 +3034,17 @@ storeOne113:
 	FMOVS F0, 0(R2)
 
 stored114:
-	B some203
+	B some212
 
-all202:
+all211:
 	FMOVQ F0, 0(R2)
 
-some203:
+some212:
 	MOVD $16, R1
 	ADD R1, R9, R9
-	B masked183
+	B masked191
 
-done184:
+done192:
 	MOVD 40(R0), R1
 	ADD R1, R5, R5
 	MOVD 96(R0), R1
@@ -2650,9 +3053,9 @@ done184:
 	ADD R1, R8, R8
 	MOVD $1, R1
 	SUB R1, R7, R7
-	B pixels163
+	B pixels169
 
-pixelsDone164:
+pixelsDone170:
 	RET
 
 // func greatestF32(args *int)
@@ -5033,6 +5436,98 @@ none10:
 	ADD R11, R10, R10
 
 none11:
+	MOVD 160(R0), R10
+	CBZ R10, none12
+	ADD $160, R0, R10
+	WORD $0x4d40cd50 // ld1r {v16.2d}, [x10]
+	ADD $168, R0, R10
+	WORD $0x4d40cd51 // ld1r {v17.2d}, [x10]
+	ADD $176, R0, R10
+	WORD $0x4d40cd52 // ld1r {v18.2d}, [x10]
+	ADD $184, R0, R10
+	WORD $0x4d40cd53 // ld1r {v19.2d}, [x10]
+	WORD $0x6e70dc14 // fmul v20.2d, v0.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dc00 // fmul v0.2d, v0.2d, v20.2d
+	WORD $0x6e70dc34 // fmul v20.2d, v1.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dc21 // fmul v1.2d, v1.2d, v20.2d
+	WORD $0x6e70dc54 // fmul v20.2d, v2.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dc42 // fmul v2.2d, v2.2d, v20.2d
+	WORD $0x6e70dc74 // fmul v20.2d, v3.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dc63 // fmul v3.2d, v3.2d, v20.2d
+	WORD $0x6e70dc94 // fmul v20.2d, v4.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dc84 // fmul v4.2d, v4.2d, v20.2d
+	WORD $0x6e70dcb4 // fmul v20.2d, v5.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dca5 // fmul v5.2d, v5.2d, v20.2d
+	WORD $0x6e70dcd4 // fmul v20.2d, v6.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dcc6 // fmul v6.2d, v6.2d, v20.2d
+	WORD $0x6e70dcf4 // fmul v20.2d, v7.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dce7 // fmul v7.2d, v7.2d, v20.2d
+	WORD $0x6e70dd14 // fmul v20.2d, v8.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dd08 // fmul v8.2d, v8.2d, v20.2d
+	WORD $0x6e70dd34 // fmul v20.2d, v9.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dd29 // fmul v9.2d, v9.2d, v20.2d
+	WORD $0x6e70dd54 // fmul v20.2d, v10.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dd4a // fmul v10.2d, v10.2d, v20.2d
+	WORD $0x6e70dd74 // fmul v20.2d, v11.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dd6b // fmul v11.2d, v11.2d, v20.2d
+	WORD $0x6e70dd94 // fmul v20.2d, v12.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dd8c // fmul v12.2d, v12.2d, v20.2d
+	WORD $0x6e70ddb4 // fmul v20.2d, v13.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74ddad // fmul v13.2d, v13.2d, v20.2d
+	WORD $0x6e70ddd4 // fmul v20.2d, v14.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74ddce // fmul v14.2d, v14.2d, v20.2d
+	WORD $0x6e70ddf0 // fmul v16.2d, v15.2d, v16.2d
+	WORD $0x4e71d610 // fadd v16.2d, v16.2d, v17.2d
+	WORD $0x4e72f610 // fmax v16.2d, v16.2d, v18.2d
+	WORD $0x4ef3f610 // fmin v16.2d, v16.2d, v19.2d
+	WORD $0x6e70ddef // fmul v15.2d, v15.2d, v16.2d
+
+none12:
 	ADD $136, R0, R10
 	WORD $0x4d40cd50 // ld1r {v16.2d}, [x10]
 	WORD $0x4e60f600 // fmax v0.2d, v16.2d, v0.2d
@@ -5107,11 +5602,11 @@ none11:
 
 fewer4:
 
-masked12:
+masked13:
 	MOVD 8(R0), R10
 	SUB R9, R10, R10
 	CMP $0, R10
-	BLE done13
+	BLE done14
 	LSR $3, R10, R10
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
@@ -5126,146 +5621,146 @@ masked12:
 	MOVD 16(R0), R12
 	MOVD 64(R0), R13
 	ADD R9, R13, R13
-	CBZ R12, taps16
+	CBZ R12, taps17
 
-row14:
+row15:
 	MOVD R11, R14
 	MOVD 24(R0), R15
 	MOVD R13, R19
 
-tap15:
+tap16:
 	CMP $2, R10
-	BGE all17
+	BGE all18
 	ADD $0, R19, R20
 	FMOVD 0(R20), F8
-	B some18
+	B some19
 
-all17:
+all18:
 	FMOVQ 0(R19), F8
 
-some18:
+some19:
 	CMP $2, R10
-	BGE all19
+	BGE all20
 	ADD $0, R14, R20
 	FMOVD 0(R20), F9
-	B some20
+	B some21
 
-all19:
+all20:
 	FMOVQ 0(R14), F9
 
-some20:
+some21:
 	WORD $0x4e69cd00 // fmla v0.2d, v8.2d, v9.2d
 	CMP $2, R10
-	BGE all21
+	BGE all22
 	ADD R1, R14, R20
 	FMOVD 0(R20), F9
-	B some22
+	B some23
 
-all21:
+all22:
 	ADD R1, R14, R20
 	FMOVQ 0(R20), F9
 
-some22:
+some23:
 	WORD $0x4e69cd01 // fmla v1.2d, v8.2d, v9.2d
 	CMP $2, R10
-	BGE all23
+	BGE all24
 	ADD R1<<1, R14, R20
 	FMOVD 0(R20), F9
-	B some24
+	B some25
 
-all23:
+all24:
 	ADD R1<<1, R14, R20
 	FMOVQ 0(R20), F9
 
-some24:
+some25:
 	WORD $0x4e69cd02 // fmla v2.2d, v8.2d, v9.2d
 	CMP $2, R10
-	BGE all25
+	BGE all26
 	ADD R2, R14, R20
 	FMOVD 0(R20), F9
-	B some26
+	B some27
 
-all25:
+all26:
 	ADD R2, R14, R20
 	FMOVQ 0(R20), F9
 
-some26:
+some27:
 	WORD $0x4e69cd03 // fmla v3.2d, v8.2d, v9.2d
 	CMP $2, R10
-	BGE all27
+	BGE all28
 	ADD R1<<2, R14, R20
 	FMOVD 0(R20), F9
-	B some28
+	B some29
 
-all27:
+all28:
 	ADD R1<<2, R14, R20
 	FMOVQ 0(R20), F9
 
-some28:
+some29:
 	WORD $0x4e69cd04 // fmla v4.2d, v8.2d, v9.2d
 	CMP $2, R10
-	BGE all29
+	BGE all30
 	ADD R3, R14, R20
 	FMOVD 0(R20), F9
-	B some30
+	B some31
 
-all29:
+all30:
 	ADD R3, R14, R20
 	FMOVQ 0(R20), F9
 
-some30:
+some31:
 	WORD $0x4e69cd05 // fmla v5.2d, v8.2d, v9.2d
 	CMP $2, R10
-	BGE all31
+	BGE all32
 	ADD R2<<1, R14, R20
 	FMOVD 0(R20), F9
-	B some32
+	B some33
 
-all31:
+all32:
 	ADD R2<<1, R14, R20
 	FMOVQ 0(R20), F9
 
-some32:
+some33:
 	WORD $0x4e69cd06 // fmla v6.2d, v8.2d, v9.2d
 	CMP $2, R10
-	BGE all33
+	BGE all34
 	ADD R4, R14, R20
 	FMOVD 0(R20), F9
-	B some34
+	B some35
 
-all33:
+all34:
 	ADD R4, R14, R20
 	FMOVQ 0(R20), F9
 
-some34:
+some35:
 	WORD $0x4e69cd07 // fmla v7.2d, v8.2d, v9.2d
 	MOVD 56(R0), R20
 	ADD R20, R14, R14
 	MOVD 80(R0), R20
 	ADD R20, R19, R19
 	SUB $1, R15, R15
-	CBNZ R15, tap15
+	CBNZ R15, tap16
 	MOVD 48(R0), R14
 	ADD R14, R11, R11
 	MOVD 72(R0), R14
 	ADD R14, R13, R13
 	SUB $1, R12, R12
-	CBNZ R12, row14
+	CBNZ R12, row15
 
-taps16:
+taps17:
 	MOVD 104(R0), R11
-	CBZ R11, none35
+	CBZ R11, none36
 	ADD R9, R11, R11
 	CMP $2, R10
-	BGE all36
+	BGE all37
 	ADD $0, R11, R11
 	FMOVD 0(R11), F8
-	B some37
+	B some38
 
-all36:
+all37:
 	FMOVQ 0(R11), F8
 
-some37:
+some38:
 	WORD $0x6e68dc00 // fmul v0.2d, v0.2d, v8.2d
 	WORD $0x6e68dc21 // fmul v1.2d, v1.2d, v8.2d
 	WORD $0x6e68dc42 // fmul v2.2d, v2.2d, v8.2d
@@ -5275,20 +5770,20 @@ some37:
 	WORD $0x6e68dcc6 // fmul v6.2d, v6.2d, v8.2d
 	WORD $0x6e68dce7 // fmul v7.2d, v7.2d, v8.2d
 
-none35:
+none36:
 	MOVD 112(R0), R11
-	CBZ R11, none38
+	CBZ R11, none39
 	ADD R9, R11, R11
 	CMP $2, R10
-	BGE all39
+	BGE all40
 	ADD $0, R11, R11
 	FMOVD 0(R11), F8
-	B some40
+	B some41
 
-all39:
+all40:
 	FMOVQ 0(R11), F8
 
-some40:
+some41:
 	WORD $0x4e68d400 // fadd v0.2d, v0.2d, v8.2d
 	WORD $0x4e68d421 // fadd v1.2d, v1.2d, v8.2d
 	WORD $0x4e68d442 // fadd v2.2d, v2.2d, v8.2d
@@ -5298,9 +5793,9 @@ some40:
 	WORD $0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
 	WORD $0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
 
-none38:
+none39:
 	MOVD 152(R0), R11
-	CBZ R11, none41
+	CBZ R11, none42
 	ADD $152, R0, R11
 	WORD $0x4d40cd68 // ld1r {v8.2d}, [x11]
 	WORD $0x6e68fc00 // fdiv v0.2d, v0.2d, v8.2d
@@ -5312,117 +5807,169 @@ none38:
 	WORD $0x6e68fcc6 // fdiv v6.2d, v6.2d, v8.2d
 	WORD $0x6e68fce7 // fdiv v7.2d, v7.2d, v8.2d
 
-none41:
+none42:
 	MOVD 120(R0), R11
-	CBZ R11, none42
+	CBZ R11, none43
 	MOVD R8, R11
 	ADD R9, R11, R11
 	CMP $2, R10
-	BGE all43
+	BGE all44
 	ADD $0, R11, R12
 	FMOVD 0(R12), F8
-	B some44
+	B some45
 
-all43:
+all44:
 	FMOVQ 0(R11), F8
 
-some44:
+some45:
 	WORD $0x4e68d400 // fadd v0.2d, v0.2d, v8.2d
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $2, R10
-	BGE all45
+	BGE all46
 	ADD $0, R11, R12
 	FMOVD 0(R12), F8
-	B some46
+	B some47
 
-all45:
+all46:
 	FMOVQ 0(R11), F8
 
-some46:
+some47:
 	WORD $0x4e68d421 // fadd v1.2d, v1.2d, v8.2d
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $2, R10
-	BGE all47
+	BGE all48
 	ADD $0, R11, R12
 	FMOVD 0(R12), F8
-	B some48
+	B some49
 
-all47:
+all48:
 	FMOVQ 0(R11), F8
 
-some48:
+some49:
 	WORD $0x4e68d442 // fadd v2.2d, v2.2d, v8.2d
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $2, R10
-	BGE all49
+	BGE all50
 	ADD $0, R11, R12
 	FMOVD 0(R12), F8
-	B some50
+	B some51
 
-all49:
+all50:
 	FMOVQ 0(R11), F8
 
-some50:
+some51:
 	WORD $0x4e68d463 // fadd v3.2d, v3.2d, v8.2d
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $2, R10
-	BGE all51
+	BGE all52
 	ADD $0, R11, R12
 	FMOVD 0(R12), F8
-	B some52
+	B some53
 
-all51:
+all52:
 	FMOVQ 0(R11), F8
 
-some52:
+some53:
 	WORD $0x4e68d484 // fadd v4.2d, v4.2d, v8.2d
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $2, R10
-	BGE all53
+	BGE all54
 	ADD $0, R11, R12
 	FMOVD 0(R12), F8
-	B some54
+	B some55
 
-all53:
+all54:
 	FMOVQ 0(R11), F8
 
-some54:
+some55:
 	WORD $0x4e68d4a5 // fadd v5.2d, v5.2d, v8.2d
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $2, R10
-	BGE all55
+	BGE all56
 	ADD $0, R11, R12
 	FMOVD 0(R12), F8
-	B some56
+	B some57
 
-all55:
+all56:
 	FMOVQ 0(R11), F8
 
-some56:
+some57:
 	WORD $0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 	CMP $2, R10
-	BGE all57
+	BGE all58
 	ADD $0, R11, R12
 	FMOVD 0(R12), F8
-	B some58
+	B some59
 
-all57:
+all58:
 	FMOVQ 0(R11), F8
 
-some58:
+some59:
 	WORD $0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
 	MOVD 128(R0), R12
 	ADD R12, R11, R11
 
-none42:
+none43:
+	MOVD 160(R0), R11
+	CBZ R11, none60
+	ADD $160, R0, R11
+	WORD $0x4d40cd68 // ld1r {v8.2d}, [x11]
+	ADD $168, R0, R11
+	WORD $0x4d40cd69 // ld1r {v9.2d}, [x11]
+	ADD $176, R0, R11
+	WORD $0x4d40cd6a // ld1r {v10.2d}, [x11]
+	ADD $184, R0, R11
+	WORD $0x4d40cd6b // ld1r {v11.2d}, [x11]
+	WORD $0x6e68dc0c // fmul v12.2d, v0.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc00 // fmul v0.2d, v0.2d, v12.2d
+	WORD $0x6e68dc2c // fmul v12.2d, v1.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc21 // fmul v1.2d, v1.2d, v12.2d
+	WORD $0x6e68dc4c // fmul v12.2d, v2.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc42 // fmul v2.2d, v2.2d, v12.2d
+	WORD $0x6e68dc6c // fmul v12.2d, v3.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc63 // fmul v3.2d, v3.2d, v12.2d
+	WORD $0x6e68dc8c // fmul v12.2d, v4.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc84 // fmul v4.2d, v4.2d, v12.2d
+	WORD $0x6e68dcac // fmul v12.2d, v5.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdca5 // fmul v5.2d, v5.2d, v12.2d
+	WORD $0x6e68dccc // fmul v12.2d, v6.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdcc6 // fmul v6.2d, v6.2d, v12.2d
+	WORD $0x6e68dce8 // fmul v8.2d, v7.2d, v8.2d
+	WORD $0x4e69d508 // fadd v8.2d, v8.2d, v9.2d
+	WORD $0x4e6af508 // fmax v8.2d, v8.2d, v10.2d
+	WORD $0x4eebf508 // fmin v8.2d, v8.2d, v11.2d
+	WORD $0x6e68dce7 // fmul v7.2d, v7.2d, v8.2d
+
+none60:
 	ADD $136, R0, R11
 	WORD $0x4d40cd68 // ld1r {v8.2d}, [x11]
 	WORD $0x4e60f500 // fmax v0.2d, v8.2d, v0.2d
@@ -5446,25 +5993,13 @@ none42:
 	MOVD R6, R11
 	ADD R9, R11, R11
 	CMP $2, R10
-	BGE all59
-	ADD $0, R11, R12
-	FMOVD F0, 0(R12)
-	B some60
-
-all59:
-	FMOVQ F0, 0(R11)
-
-some60:
-	MOVD 96(R0), R12
-	ADD R12, R11, R11
-	CMP $2, R10
 	BGE all61
 	ADD $0, R11, R12
-	FMOVD F1, 0(R12)
+	FMOVD F0, 0(R12)
 	B some62
 
 all61:
-	FMOVQ F1, 0(R11)
+	FMOVQ F0, 0(R11)
 
 some62:
 	MOVD 96(R0), R12
@@ -5472,11 +6007,11 @@ some62:
 	CMP $2, R10
 	BGE all63
 	ADD $0, R11, R12
-	FMOVD F2, 0(R12)
+	FMOVD F1, 0(R12)
 	B some64
 
 all63:
-	FMOVQ F2, 0(R11)
+	FMOVQ F1, 0(R11)
 
 some64:
 	MOVD 96(R0), R12
@@ -5484,11 +6019,11 @@ some64:
 	CMP $2, R10
 	BGE all65
 	ADD $0, R11, R12
-	FMOVD F3, 0(R12)
+	FMOVD F2, 0(R12)
 	B some66
 
 all65:
-	FMOVQ F3, 0(R11)
+	FMOVQ F2, 0(R11)
 
 some66:
 	MOVD 96(R0), R12
@@ -5496,11 +6031,11 @@ some66:
 	CMP $2, R10
 	BGE all67
 	ADD $0, R11, R12
-	FMOVD F4, 0(R12)
+	FMOVD F3, 0(R12)
 	B some68
 
 all67:
-	FMOVQ F4, 0(R11)
+	FMOVQ F3, 0(R11)
 
 some68:
 	MOVD 96(R0), R12
@@ -5508,11 +6043,11 @@ some68:
 	CMP $2, R10
 	BGE all69
 	ADD $0, R11, R12
-	FMOVD F5, 0(R12)
+	FMOVD F4, 0(R12)
 	B some70
 
 all69:
-	FMOVQ F5, 0(R11)
+	FMOVQ F4, 0(R11)
 
 some70:
 	MOVD 96(R0), R12
@@ -5520,30 +6055,42 @@ some70:
 	CMP $2, R10
 	BGE all71
 	ADD $0, R11, R12
-	FMOVD F6, 0(R12)
+	FMOVD F5, 0(R12)
 	B some72
 
 all71:
-	FMOVQ F6, 0(R11)
+	FMOVQ F5, 0(R11)
 
 some72:
 	MOVD 96(R0), R12
 	ADD R12, R11, R11
 	CMP $2, R10
 	BGE all73
-	ADD $0, R11, R10
-	FMOVD F7, 0(R10)
+	ADD $0, R11, R12
+	FMOVD F6, 0(R12)
 	B some74
 
 all73:
-	FMOVQ F7, 0(R11)
+	FMOVQ F6, 0(R11)
 
 some74:
+	MOVD 96(R0), R12
+	ADD R12, R11, R11
+	CMP $2, R10
+	BGE all75
+	ADD $0, R11, R10
+	FMOVD F7, 0(R10)
+	B some76
+
+all75:
+	FMOVQ F7, 0(R11)
+
+some76:
 	MOVD $16, R10
 	ADD R10, R9, R9
-	B masked12
+	B masked13
 
-done13:
+done14:
 	MOVD 40(R0), R9
 	MOVD $8, R10
 	MUL R10, R9, R9
@@ -5562,17 +6109,17 @@ done13:
 
 pixelsDone2:
 
-pixels75:
+pixels77:
 	MOVD $4, R3
 	CMP R3, R7
-	BLT pixelsDone76
+	BLT pixelsDone78
 	MOVD $0, R9
 
-channels77:
+channels79:
 	ADD $32, R9, R3
 	MOVD 8(R0), R4
 	CMP R4, R3
-	BGT fewer78
+	BGT fewer80
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
 	WORD $0x6f00e402 // movi v2.2d, #0x0
@@ -5586,14 +6133,14 @@ channels77:
 	MOVD 16(R0), R4
 	MOVD 64(R0), R10
 	ADD R9, R10, R10
-	CBZ R4, taps81
+	CBZ R4, taps83
 
-row79:
+row81:
 	MOVD R3, R11
 	MOVD 24(R0), R12
 	MOVD R10, R13
 
-tap80:
+tap82:
 	FMOVQ 0(R13), F8
 	FMOVQ 16(R13), F9
 	FMOVQ 0(R11), F10
@@ -5623,17 +6170,17 @@ tap80:
 	MOVD 80(R0), R14
 	ADD R14, R13, R13
 	SUB $1, R12, R12
-	CBNZ R12, tap80
+	CBNZ R12, tap82
 	MOVD 48(R0), R11
 	ADD R11, R3, R3
 	MOVD 72(R0), R11
 	ADD R11, R10, R10
 	SUB $1, R4, R4
-	CBNZ R4, row79
+	CBNZ R4, row81
 
-taps81:
+taps83:
 	MOVD 104(R0), R3
-	CBZ R3, none82
+	CBZ R3, none84
 	ADD R9, R3, R3
 	FMOVQ 0(R3), F8
 	WORD $0x6e68dc00 // fmul v0.2d, v0.2d, v8.2d
@@ -5646,9 +6193,9 @@ taps81:
 	WORD $0x6e68dca5 // fmul v5.2d, v5.2d, v8.2d
 	WORD $0x6e68dce7 // fmul v7.2d, v7.2d, v8.2d
 
-none82:
+none84:
 	MOVD 112(R0), R3
-	CBZ R3, none83
+	CBZ R3, none85
 	ADD R9, R3, R3
 	FMOVQ 0(R3), F8
 	WORD $0x4e68d400 // fadd v0.2d, v0.2d, v8.2d
@@ -5661,9 +6208,9 @@ none82:
 	WORD $0x4e68d4a5 // fadd v5.2d, v5.2d, v8.2d
 	WORD $0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
 
-none83:
+none85:
 	MOVD 152(R0), R3
-	CBZ R3, none84
+	CBZ R3, none86
 	ADD $152, R0, R3
 	WORD $0x4d40cc68 // ld1r {v8.2d}, [x3]
 	WORD $0x6e68fc00 // fdiv v0.2d, v0.2d, v8.2d
@@ -5675,9 +6222,9 @@ none83:
 	WORD $0x6e68fcc6 // fdiv v6.2d, v6.2d, v8.2d
 	WORD $0x6e68fce7 // fdiv v7.2d, v7.2d, v8.2d
 
-none84:
+none86:
 	MOVD 120(R0), R3
-	CBZ R3, none85
+	CBZ R3, none87
 	MOVD R8, R3
 	ADD R9, R3, R3
 	FMOVQ 0(R3), F8
@@ -5705,7 +6252,59 @@ none84:
 	MOVD 128(R0), R4
 	ADD R4, R3, R3
 
-none85:
+none87:
+	MOVD 160(R0), R3
+	CBZ R3, none88
+	ADD $160, R0, R3
+	WORD $0x4d40cc68 // ld1r {v8.2d}, [x3]
+	ADD $168, R0, R3
+	WORD $0x4d40cc69 // ld1r {v9.2d}, [x3]
+	ADD $176, R0, R3
+	WORD $0x4d40cc6a // ld1r {v10.2d}, [x3]
+	ADD $184, R0, R3
+	WORD $0x4d40cc6b // ld1r {v11.2d}, [x3]
+	WORD $0x6e68dc0c // fmul v12.2d, v0.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc00 // fmul v0.2d, v0.2d, v12.2d
+	WORD $0x6e68dc2c // fmul v12.2d, v1.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc21 // fmul v1.2d, v1.2d, v12.2d
+	WORD $0x6e68dc4c // fmul v12.2d, v2.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc42 // fmul v2.2d, v2.2d, v12.2d
+	WORD $0x6e68dc6c // fmul v12.2d, v3.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc63 // fmul v3.2d, v3.2d, v12.2d
+	WORD $0x6e68dc8c // fmul v12.2d, v4.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc84 // fmul v4.2d, v4.2d, v12.2d
+	WORD $0x6e68dcac // fmul v12.2d, v5.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdca5 // fmul v5.2d, v5.2d, v12.2d
+	WORD $0x6e68dccc // fmul v12.2d, v6.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdcc6 // fmul v6.2d, v6.2d, v12.2d
+	WORD $0x6e68dce8 // fmul v8.2d, v7.2d, v8.2d
+	WORD $0x4e69d508 // fadd v8.2d, v8.2d, v9.2d
+	WORD $0x4e6af508 // fmax v8.2d, v8.2d, v10.2d
+	WORD $0x4eebf508 // fmin v8.2d, v8.2d, v11.2d
+	WORD $0x6e68dce7 // fmul v7.2d, v7.2d, v8.2d
+
+none88:
 	ADD $136, R0, R3
 	WORD $0x4d40cc68 // ld1r {v8.2d}, [x3]
 	WORD $0x4e60f500 // fmax v0.2d, v8.2d, v0.2d
@@ -5744,15 +6343,15 @@ none85:
 	FMOVQ F7, 16(R3)
 	MOVD $32, R3
 	ADD R3, R9, R9
-	B channels77
+	B channels79
 
-fewer78:
+fewer80:
 
-masked86:
+masked89:
 	MOVD 8(R0), R3
 	SUB R9, R3, R3
 	CMP $0, R3
-	BLE done87
+	BLE done90
 	LSR $3, R3, R3
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
@@ -5763,105 +6362,86 @@ masked86:
 	MOVD 16(R0), R10
 	MOVD 64(R0), R11
 	ADD R9, R11, R11
-	CBZ R10, taps90
+	CBZ R10, taps93
 
-row88:
+row91:
 	MOVD R4, R12
 	MOVD 24(R0), R13
 	MOVD R11, R14
 
-tap89:
+tap92:
 	CMP $2, R3
-	BGE all91
+	BGE all94
 	ADD $0, R14, R15
 	FMOVD 0(R15), F4
-	B some92
+	B some95
 
-all91:
+all94:
 	FMOVQ 0(R14), F4
 
-some92:
+some95:
 	CMP $2, R3
-	BGE all93
+	BGE all96
 	ADD $0, R12, R15
 	FMOVD 0(R15), F5
-	B some94
+	B some97
 
-all93:
+all96:
 	FMOVQ 0(R12), F5
 
-some94:
+some97:
 	WORD $0x4e65cc80 // fmla v0.2d, v4.2d, v5.2d
 	CMP $2, R3
-	BGE all95
+	BGE all98
 	ADD R1, R12, R15
 	FMOVD 0(R15), F5
-	B some96
+	B some99
 
-all95:
+all98:
 	ADD R1, R12, R15
 	FMOVQ 0(R15), F5
 
-some96:
+some99:
 	WORD $0x4e65cc81 // fmla v1.2d, v4.2d, v5.2d
 	CMP $2, R3
-	BGE all97
+	BGE all100
 	ADD R1<<1, R12, R15
 	FMOVD 0(R15), F5
-	B some98
+	B some101
 
-all97:
+all100:
 	ADD R1<<1, R12, R15
 	FMOVQ 0(R15), F5
 
-some98:
+some101:
 	WORD $0x4e65cc82 // fmla v2.2d, v4.2d, v5.2d
 	CMP $2, R3
-	BGE all99
+	BGE all102
 	ADD R2, R12, R15
 	FMOVD 0(R15), F5
-	B some100
+	B some103
 
-all99:
+all102:
 	ADD R2, R12, R15
 	FMOVQ 0(R15), F5
 
-some100:
+some103:
 	WORD $0x4e65cc83 // fmla v3.2d, v4.2d, v5.2d
 	MOVD 56(R0), R15
 	ADD R15, R12, R12
 	MOVD 80(R0), R15
 	ADD R15, R14, R14
 	SUB $1, R13, R13
-	CBNZ R13, tap89
+	CBNZ R13, tap92
 	MOVD 48(R0), R12
 	ADD R12, R4, R4
 	MOVD 72(R0), R12
 	ADD R12, R11, R11
 	SUB $1, R10, R10
-	CBNZ R10, row88
+	CBNZ R10, row91
 
-taps90:
+taps93:
 	MOVD 104(R0), R4
-	CBZ R4, none101
-	ADD R9, R4, R4
-	CMP $2, R3
-	BGE all102
-	ADD $0, R4, R4
-	FMOVD 0(R4), F4
-	B some103
-
-all102:
-	FMOVQ 0(R4), F4
-
-some103:
-	WORD $0x6e64dc00 // fmul v0.2d, v0.2d, v4.2d
-	WORD $0x6e64dc21 // fmul v1.2d, v1.2d, v4.2d
-	WORD $0x6e64dc42 // fmul v2.2d, v2.2d, v4.2d
-	WORD $0x6e64dc63 // fmul v3.2d, v3.2d, v4.2d
-
-none101:
-	MOVD 112(R0), R4
 	CBZ R4, none104
 	ADD R9, R4, R4
 	CMP $2, R3
@@ -5874,14 +6454,33 @@ all105:
 	FMOVQ 0(R4), F4
 
 some106:
+	WORD $0x6e64dc00 // fmul v0.2d, v0.2d, v4.2d
+	WORD $0x6e64dc21 // fmul v1.2d, v1.2d, v4.2d
+	WORD $0x6e64dc42 // fmul v2.2d, v2.2d, v4.2d
+	WORD $0x6e64dc63 // fmul v3.2d, v3.2d, v4.2d
+
+none104:
+	MOVD 112(R0), R4
+	CBZ R4, none107
+	ADD R9, R4, R4
+	CMP $2, R3
+	BGE all108
+	ADD $0, R4, R4
+	FMOVD 0(R4), F4
+	B some109
+
+all108:
+	FMOVQ 0(R4), F4
+
+some109:
 	WORD $0x4e64d400 // fadd v0.2d, v0.2d, v4.2d
 	WORD $0x4e64d421 // fadd v1.2d, v1.2d, v4.2d
 	WORD $0x4e64d442 // fadd v2.2d, v2.2d, v4.2d
 	WORD $0x4e64d463 // fadd v3.2d, v3.2d, v4.2d
 
-none104:
+none107:
 	MOVD 152(R0), R4
-	CBZ R4, none107
+	CBZ R4, none110
 	ADD $152, R0, R4
 	WORD $0x4d40cc84 // ld1r {v4.2d}, [x4]
 	WORD $0x6e64fc00 // fdiv v0.2d, v0.2d, v4.2d
@@ -5889,65 +6488,97 @@ none104:
 	WORD $0x6e64fc42 // fdiv v2.2d, v2.2d, v4.2d
 	WORD $0x6e64fc63 // fdiv v3.2d, v3.2d, v4.2d
 
-none107:
+none110:
 	MOVD 120(R0), R4
-	CBZ R4, none108
+	CBZ R4, none111
 	MOVD R8, R4
 	ADD R9, R4, R4
 	CMP $2, R3
-	BGE all109
+	BGE all112
 	ADD $0, R4, R10
 	FMOVD 0(R10), F4
-	B some110
+	B some113
 
-all109:
+all112:
 	FMOVQ 0(R4), F4
 
-some110:
+some113:
 	WORD $0x4e64d400 // fadd v0.2d, v0.2d, v4.2d
 	MOVD 128(R0), R10
 	ADD R10, R4, R4
 	CMP $2, R3
-	BGE all111
+	BGE all114
 	ADD $0, R4, R10
 	FMOVD 0(R10), F4
-	B some112
+	B some115
 
-all111:
+all114:
 	FMOVQ 0(R4), F4
 
-some112:
+some115:
 	WORD $0x4e64d421 // fadd v1.2d, v1.2d, v4.2d
 	MOVD 128(R0), R10
 	ADD R10, R4, R4
 	CMP $2, R3
-	BGE all113
+	BGE all116
 	ADD $0, R4, R10
 	FMOVD 0(R10), F4
-	B some114
+	B some117
 
-all113:
+all116:
 	FMOVQ 0(R4), F4
 
-some114:
+some117:
 	WORD $0x4e64d442 // fadd v2.2d, v2.2d, v4.2d
 	MOVD 128(R0), R10
 	ADD R10, R4, R4
 	CMP $2, R3
-	BGE all115
+	BGE all118
 	ADD $0, R4, R10
 	FMOVD 0(R10), F4
-	B some116
+	B some119
 
-all115:
+all118:
 	FMOVQ 0(R4), F4
 
-some116:
+some119:
 	WORD $0x4e64d463 // fadd v3.2d, v3.2d, v4.2d
 	MOVD 128(R0), R10
 	ADD R10, R4, R4
 
-none108:
+none111:
+	MOVD 160(R0), R4
+	CBZ R4, none120
+	ADD $160, R0, R4
+	WORD $0x4d40cc84 // ld1r {v4.2d}, [x4]
+	ADD $168, R0, R4
+	WORD $0x4d40cc85 // ld1r {v5.2d}, [x4]
+	ADD $176, R0, R4
+	WORD $0x4d40cc86 // ld1r {v6.2d}, [x4]
+	ADD $184, R0, R4
+	WORD $0x4d40cc87 // ld1r {v7.2d}, [x4]
+	WORD $0x6e64dc08 // fmul v8.2d, v0.2d, v4.2d
+	WORD $0x4e65d508 // fadd v8.2d, v8.2d, v5.2d
+	WORD $0x4e66f508 // fmax v8.2d, v8.2d, v6.2d
+	WORD $0x4ee7f508 // fmin v8.2d, v8.2d, v7.2d
+	WORD $0x6e68dc00 // fmul v0.2d, v0.2d, v8.2d
+	WORD $0x6e64dc28 // fmul v8.2d, v1.2d, v4.2d
+	WORD $0x4e65d508 // fadd v8.2d, v8.2d, v5.2d
+	WORD $0x4e66f508 // fmax v8.2d, v8.2d, v6.2d
+	WORD $0x4ee7f508 // fmin v8.2d, v8.2d, v7.2d
+	WORD $0x6e68dc21 // fmul v1.2d, v1.2d, v8.2d
+	WORD $0x6e64dc48 // fmul v8.2d, v2.2d, v4.2d
+	WORD $0x4e65d508 // fadd v8.2d, v8.2d, v5.2d
+	WORD $0x4e66f508 // fmax v8.2d, v8.2d, v6.2d
+	WORD $0x4ee7f508 // fmin v8.2d, v8.2d, v7.2d
+	WORD $0x6e68dc42 // fmul v2.2d, v2.2d, v8.2d
+	WORD $0x6e64dc64 // fmul v4.2d, v3.2d, v4.2d
+	WORD $0x4e65d484 // fadd v4.2d, v4.2d, v5.2d
+	WORD $0x4e66f484 // fmax v4.2d, v4.2d, v6.2d
+	WORD $0x4ee7f484 // fmin v4.2d, v4.2d, v7.2d
+	WORD $0x6e64dc63 // fmul v3.2d, v3.2d, v4.2d
+
+none120:
 	ADD $136, R0, R4
 	WORD $0x4d40cc84 // ld1r {v4.2d}, [x4]
 	WORD $0x4e60f480 // fmax v0.2d, v4.2d, v0.2d
@@ -5963,56 +6594,56 @@ none108:
 	MOVD R6, R4
 	ADD R9, R4, R4
 	CMP $2, R3
-	BGE all117
-	ADD $0, R4, R10
-	FMOVD F0, 0(R10)
-	B some118
-
-all117:
-	FMOVQ F0, 0(R4)
-
-some118:
-	MOVD 96(R0), R10
-	ADD R10, R4, R4
-	CMP $2, R3
-	BGE all119
-	ADD $0, R4, R10
-	FMOVD F1, 0(R10)
-	B some120
-
-all119:
-	FMOVQ F1, 0(R4)
-
-some120:
-	MOVD 96(R0), R10
-	ADD R10, R4, R4
-	CMP $2, R3
 	BGE all121
 	ADD $0, R4, R10
-	FMOVD F2, 0(R10)
+	FMOVD F0, 0(R10)
 	B some122
 
 all121:
-	FMOVQ F2, 0(R4)
+	FMOVQ F0, 0(R4)
 
 some122:
 	MOVD 96(R0), R10
 	ADD R10, R4, R4
 	CMP $2, R3
 	BGE all123
-	ADD $0, R4, R3
-	FMOVD F3, 0(R3)
+	ADD $0, R4, R10
+	FMOVD F1, 0(R10)
 	B some124
 
 all123:
-	FMOVQ F3, 0(R4)
+	FMOVQ F1, 0(R4)
 
 some124:
+	MOVD 96(R0), R10
+	ADD R10, R4, R4
+	CMP $2, R3
+	BGE all125
+	ADD $0, R4, R10
+	FMOVD F2, 0(R10)
+	B some126
+
+all125:
+	FMOVQ F2, 0(R4)
+
+some126:
+	MOVD 96(R0), R10
+	ADD R10, R4, R4
+	CMP $2, R3
+	BGE all127
+	ADD $0, R4, R3
+	FMOVD F3, 0(R3)
+	B some128
+
+all127:
+	FMOVQ F3, 0(R4)
+
+some128:
 	MOVD $16, R3
 	ADD R3, R9, R9
-	B masked86
+	B masked89
 
-done87:
+done90:
 	MOVD 40(R0), R3
 	MOVD $4, R4
 	MUL R4, R3, R3
@@ -6027,21 +6658,21 @@ done87:
 	ADD R3, R8, R8
 	MOVD $4, R3
 	SUB R3, R7, R7
-	B pixels75
+	B pixels77
 
-pixelsDone76:
+pixelsDone78:
 
-pixels125:
+pixels129:
 	MOVD $2, R2
 	CMP R2, R7
-	BLT pixelsDone126
+	BLT pixelsDone130
 	MOVD $0, R9
 
-channels127:
+channels131:
 	ADD $64, R9, R2
 	MOVD 8(R0), R3
 	CMP R3, R2
-	BGT fewer128
+	BGT fewer132
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
 	WORD $0x6f00e402 // movi v2.2d, #0x0
@@ -6055,14 +6686,14 @@ channels127:
 	MOVD 16(R0), R3
 	MOVD 64(R0), R4
 	ADD R9, R4, R4
-	CBZ R3, taps131
+	CBZ R3, taps135
 
-row129:
+row133:
 	MOVD R2, R10
 	MOVD 24(R0), R11
 	MOVD R4, R12
 
-tap130:
+tap134:
 	FMOVQ 0(R12), F8
 	FMOVQ 16(R12), F9
 	FMOVQ 32(R12), F10
@@ -6092,17 +6723,17 @@ tap130:
 	MOVD 80(R0), R13
 	ADD R13, R12, R12
 	SUB $1, R11, R11
-	CBNZ R11, tap130
+	CBNZ R11, tap134
 	MOVD 48(R0), R10
 	ADD R10, R2, R2
 	MOVD 72(R0), R10
 	ADD R10, R4, R4
 	SUB $1, R3, R3
-	CBNZ R3, row129
+	CBNZ R3, row133
 
-taps131:
+taps135:
 	MOVD 104(R0), R2
-	CBZ R2, none132
+	CBZ R2, none136
 	ADD R9, R2, R2
 	FMOVQ 0(R2), F8
 	WORD $0x6e68dc00 // fmul v0.2d, v0.2d, v8.2d
@@ -6117,9 +6748,9 @@ taps131:
 	WORD $0x6e68dc63 // fmul v3.2d, v3.2d, v8.2d
 	WORD $0x6e68dce7 // fmul v7.2d, v7.2d, v8.2d
 
-none132:
+none136:
 	MOVD 112(R0), R2
-	CBZ R2, none133
+	CBZ R2, none137
 	ADD R9, R2, R2
 	FMOVQ 0(R2), F8
 	WORD $0x4e68d400 // fadd v0.2d, v0.2d, v8.2d
@@ -6134,9 +6765,9 @@ none132:
 	WORD $0x4e68d463 // fadd v3.2d, v3.2d, v8.2d
 	WORD $0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
 
-none133:
+none137:
 	MOVD 152(R0), R2
-	CBZ R2, none134
+	CBZ R2, none138
 	ADD $152, R0, R2
 	WORD $0x4d40cc48 // ld1r {v8.2d}, [x2]
 	WORD $0x6e68fc00 // fdiv v0.2d, v0.2d, v8.2d
@@ -6148,9 +6779,9 @@ none133:
 	WORD $0x6e68fcc6 // fdiv v6.2d, v6.2d, v8.2d
 	WORD $0x6e68fce7 // fdiv v7.2d, v7.2d, v8.2d
 
-none134:
+none138:
 	MOVD 120(R0), R2
-	CBZ R2, none135
+	CBZ R2, none139
 	MOVD R8, R2
 	ADD R9, R2, R2
 	FMOVQ 0(R2), F8
@@ -6174,7 +6805,59 @@ none134:
 	MOVD 128(R0), R3
 	ADD R3, R2, R2
 
-none135:
+none139:
+	MOVD 160(R0), R2
+	CBZ R2, none140
+	ADD $160, R0, R2
+	WORD $0x4d40cc48 // ld1r {v8.2d}, [x2]
+	ADD $168, R0, R2
+	WORD $0x4d40cc49 // ld1r {v9.2d}, [x2]
+	ADD $176, R0, R2
+	WORD $0x4d40cc4a // ld1r {v10.2d}, [x2]
+	ADD $184, R0, R2
+	WORD $0x4d40cc4b // ld1r {v11.2d}, [x2]
+	WORD $0x6e68dc0c // fmul v12.2d, v0.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc00 // fmul v0.2d, v0.2d, v12.2d
+	WORD $0x6e68dc2c // fmul v12.2d, v1.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc21 // fmul v1.2d, v1.2d, v12.2d
+	WORD $0x6e68dc4c // fmul v12.2d, v2.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc42 // fmul v2.2d, v2.2d, v12.2d
+	WORD $0x6e68dc6c // fmul v12.2d, v3.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc63 // fmul v3.2d, v3.2d, v12.2d
+	WORD $0x6e68dc8c // fmul v12.2d, v4.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc84 // fmul v4.2d, v4.2d, v12.2d
+	WORD $0x6e68dcac // fmul v12.2d, v5.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdca5 // fmul v5.2d, v5.2d, v12.2d
+	WORD $0x6e68dccc // fmul v12.2d, v6.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdcc6 // fmul v6.2d, v6.2d, v12.2d
+	WORD $0x6e68dce8 // fmul v8.2d, v7.2d, v8.2d
+	WORD $0x4e69d508 // fadd v8.2d, v8.2d, v9.2d
+	WORD $0x4e6af508 // fmax v8.2d, v8.2d, v10.2d
+	WORD $0x4eebf508 // fmin v8.2d, v8.2d, v11.2d
+	WORD $0x6e68dce7 // fmul v7.2d, v7.2d, v8.2d
+
+none140:
 	ADD $136, R0, R2
 	WORD $0x4d40cc48 // ld1r {v8.2d}, [x2]
 	WORD $0x4e60f500 // fmax v0.2d, v8.2d, v0.2d
@@ -6209,15 +6892,15 @@ none135:
 	FMOVQ F7, 48(R2)
 	MOVD $64, R2
 	ADD R2, R9, R9
-	B channels127
+	B channels131
 
-fewer128:
+fewer132:
 
-masked136:
+masked141:
 	MOVD 8(R0), R2
 	SUB R9, R2, R2
 	CMP $0, R2
-	BLE done137
+	BLE done142
 	LSR $3, R2, R2
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
@@ -6226,135 +6909,157 @@ masked136:
 	MOVD 16(R0), R4
 	MOVD 64(R0), R10
 	ADD R9, R10, R10
-	CBZ R4, taps140
+	CBZ R4, taps145
 
-row138:
+row143:
 	MOVD R3, R11
 	MOVD 24(R0), R12
 	MOVD R10, R13
 
-tap139:
+tap144:
 	CMP $2, R2
-	BGE all141
+	BGE all146
 	ADD $0, R13, R14
 	FMOVD 0(R14), F2
-	B some142
+	B some147
 
-all141:
+all146:
 	FMOVQ 0(R13), F2
 
-some142:
+some147:
 	CMP $2, R2
-	BGE all143
+	BGE all148
 	ADD $0, R11, R14
 	FMOVD 0(R14), F3
-	B some144
+	B some149
 
-all143:
+all148:
 	FMOVQ 0(R11), F3
 
-some144:
+some149:
 	WORD $0x4e63cc40 // fmla v0.2d, v2.2d, v3.2d
 	CMP $2, R2
-	BGE all145
+	BGE all150
 	ADD R1, R11, R14
 	FMOVD 0(R14), F3
-	B some146
+	B some151
 
-all145:
+all150:
 	ADD R1, R11, R14
 	FMOVQ 0(R14), F3
 
-some146:
+some151:
 	WORD $0x4e63cc41 // fmla v1.2d, v2.2d, v3.2d
 	MOVD 56(R0), R14
 	ADD R14, R11, R11
 	MOVD 80(R0), R14
 	ADD R14, R13, R13
 	SUB $1, R12, R12
-	CBNZ R12, tap139
+	CBNZ R12, tap144
 	MOVD 48(R0), R11
 	ADD R11, R3, R3
 	MOVD 72(R0), R11
 	ADD R11, R10, R10
 	SUB $1, R4, R4
-	CBNZ R4, row138
+	CBNZ R4, row143
 
-taps140:
+taps145:
 	MOVD 104(R0), R3
-	CBZ R3, none147
+	CBZ R3, none152
 	ADD R9, R3, R3
 	CMP $2, R2
-	BGE all148
+	BGE all153
 	ADD $0, R3, R3
 	FMOVD 0(R3), F2
-	B some149
+	B some154
 
-all148:
+all153:
 	FMOVQ 0(R3), F2
 
-some149:
+some154:
 	WORD $0x6e62dc00 // fmul v0.2d, v0.2d, v2.2d
 	WORD $0x6e62dc21 // fmul v1.2d, v1.2d, v2.2d
 
-none147:
+none152:
 	MOVD 112(R0), R3
-	CBZ R3, none150
+	CBZ R3, none155
 	ADD R9, R3, R3
 	CMP $2, R2
-	BGE all151
+	BGE all156
 	ADD $0, R3, R3
 	FMOVD 0(R3), F2
-	B some152
+	B some157
 
-all151:
+all156:
 	FMOVQ 0(R3), F2
 
-some152:
+some157:
 	WORD $0x4e62d400 // fadd v0.2d, v0.2d, v2.2d
 	WORD $0x4e62d421 // fadd v1.2d, v1.2d, v2.2d
 
-none150:
+none155:
 	MOVD 152(R0), R3
-	CBZ R3, none153
+	CBZ R3, none158
 	ADD $152, R0, R3
 	WORD $0x4d40cc62 // ld1r {v2.2d}, [x3]
 	WORD $0x6e62fc00 // fdiv v0.2d, v0.2d, v2.2d
 	WORD $0x6e62fc21 // fdiv v1.2d, v1.2d, v2.2d
 
-none153:
+none158:
 	MOVD 120(R0), R3
-	CBZ R3, none154
+	CBZ R3, none159
 	MOVD R8, R3
 	ADD R9, R3, R3
 	CMP $2, R2
-	BGE all155
+	BGE all160
 	ADD $0, R3, R4
 	FMOVD 0(R4), F2
-	B some156
+	B some161
 
-all155:
+all160:
 	FMOVQ 0(R3), F2
 
-some156:
+some161:
 	WORD $0x4e62d400 // fadd v0.2d, v0.2d, v2.2d
 	MOVD 128(R0), R4
 	ADD R4, R3, R3
 	CMP $2, R2
-	BGE all157
+	BGE all162
 	ADD $0, R3, R4
 	FMOVD 0(R4), F2
-	B some158
+	B some163
 
-all157:
+all162:
 	FMOVQ 0(R3), F2
 
-some158:
+some163:
 	WORD $0x4e62d421 // fadd v1.2d, v1.2d, v2.2d
 	MOVD 128(R0), R4
 	ADD R4, R3, R3
 
-none154:
+none159:
+	MOVD 160(R0), R3
+	CBZ R3, none164
+	ADD $160, R0, R3
+	WORD $0x4d40cc62 // ld1r {v2.2d}, [x3]
+	ADD $168, R0, R3
+	WORD $0x4d40cc63 // ld1r {v3.2d}, [x3]
+	ADD $176, R0, R3
+	WORD $0x4d40cc64 // ld1r {v4.2d}, [x3]
+	ADD $184, R0, R3
+	WORD $0x4d40cc65 // ld1r {v5.2d}, [x3]
+	WORD $0x6e62dc06 // fmul v6.2d, v0.2d, v2.2d
+	WORD $0x4e63d4c6 // fadd v6.2d, v6.2d, v3.2d
+	WORD $0x4e64f4c6 // fmax v6.2d, v6.2d, v4.2d
+	WORD $0x4ee5f4c6 // fmin v6.2d, v6.2d, v5.2d
+	WORD $0x6e66dc00 // fmul v0.2d, v0.2d, v6.2d
+	WORD $0x6e62dc22 // fmul v2.2d, v1.2d, v2.2d
+	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	WORD $0x4e64f442 // fmax v2.2d, v2.2d, v4.2d
+	WORD $0x4ee5f442 // fmin v2.2d, v2.2d, v5.2d
+	WORD $0x6e62dc21 // fmul v1.2d, v1.2d, v2.2d
+
+none164:
 	ADD $136, R0, R3
 	WORD $0x4d40cc62 // ld1r {v2.2d}, [x3]
 	WORD $0x4e60f440 // fmax v0.2d, v2.2d, v0.2d
@@ -6366,32 +7071,32 @@ none154:
 	MOVD R6, R3
 	ADD R9, R3, R3
 	CMP $2, R2
-	BGE all159
+	BGE all165
 	ADD $0, R3, R4
 	FMOVD F0, 0(R4)
-	B some160
+	B some166
 
-all159:
+all165:
 	FMOVQ F0, 0(R3)
 
-some160:
+some166:
 	MOVD 96(R0), R4
 	ADD R4, R3, R3
 	CMP $2, R2
-	BGE all161
+	BGE all167
 	ADD $0, R3, R2
 	FMOVD F1, 0(R2)
-	B some162
+	B some168
 
-all161:
+all167:
 	FMOVQ F1, 0(R3)
 
-some162:
+some168:
 	MOVD $16, R2
 	ADD R2, R9, R9
-	B masked136
+	B masked141
 
-done137:
+done142:
 	MOVD 40(R0), R2
 	MOVD $2, R3
 	MUL R3, R2, R2
@@ -6406,21 +7111,21 @@ done137:
 	ADD R2, R8, R8
 	MOVD $2, R2
 	SUB R2, R7, R7
-	B pixels125
+	B pixels129
 
-pixelsDone126:
+pixelsDone130:
 
-pixels163:
+pixels169:
 	MOVD $1, R1
 	CMP R1, R7
-	BLT pixelsDone164
+	BLT pixelsDone170
 	MOVD $0, R9
 
-channels165:
+channels171:
 	ADD $128, R9, R1
 	MOVD 8(R0), R2
 	CMP R2, R1
-	BGT fewer166
+	BGT fewer172
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
 	WORD $0x6f00e402 // movi v2.2d, #0x0
@@ -6434,14 +7139,14 @@ channels165:
 	MOVD 16(R0), R2
 	MOVD 64(R0), R3
 	ADD R9, R3, R3
-	CBZ R2, taps169
+	CBZ R2, taps175
 
-row167:
+row173:
 	MOVD R1, R4
 	MOVD 24(R0), R10
 	MOVD R3, R11
 
-tap168:
+tap174:
 	FMOVQ 0(R11), F8
 	FMOVQ 16(R11), F9
 	FMOVQ 32(R11), F10
@@ -6471,17 +7176,17 @@ tap168:
 	MOVD 80(R0), R12
 	ADD R12, R11, R11
 	SUB $1, R10, R10
-	CBNZ R10, tap168
+	CBNZ R10, tap174
 	MOVD 48(R0), R4
 	ADD R4, R1, R1
 	MOVD 72(R0), R4
 	ADD R4, R3, R3
 	SUB $1, R2, R2
-	CBNZ R2, row167
+	CBNZ R2, row173
 
-taps169:
+taps175:
 	MOVD 104(R0), R1
-	CBZ R1, none170
+	CBZ R1, none176
 	ADD R9, R1, R1
 	FMOVQ 0(R1), F8
 	WORD $0x6e68dc00 // fmul v0.2d, v0.2d, v8.2d
@@ -6500,9 +7205,9 @@ taps169:
 	FMOVQ 112(R1), F8
 	WORD $0x6e68dce7 // fmul v7.2d, v7.2d, v8.2d
 
-none170:
+none176:
 	MOVD 112(R0), R1
-	CBZ R1, none171
+	CBZ R1, none177
 	ADD R9, R1, R1
 	FMOVQ 0(R1), F8
 	WORD $0x4e68d400 // fadd v0.2d, v0.2d, v8.2d
@@ -6521,9 +7226,9 @@ none170:
 	FMOVQ 112(R1), F8
 	WORD $0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
 
-none171:
+none177:
 	MOVD 152(R0), R1
-	CBZ R1, none172
+	CBZ R1, none178
 	ADD $152, R0, R1
 	WORD $0x4d40cc28 // ld1r {v8.2d}, [x1]
 	WORD $0x6e68fc00 // fdiv v0.2d, v0.2d, v8.2d
@@ -6535,9 +7240,9 @@ none171:
 	WORD $0x6e68fcc6 // fdiv v6.2d, v6.2d, v8.2d
 	WORD $0x6e68fce7 // fdiv v7.2d, v7.2d, v8.2d
 
-none172:
+none178:
 	MOVD 120(R0), R1
-	CBZ R1, none173
+	CBZ R1, none179
 	MOVD R8, R1
 	ADD R9, R1, R1
 	FMOVQ 0(R1), F8
@@ -6559,7 +7264,59 @@ none172:
 	MOVD 128(R0), R2
 	ADD R2, R1, R1
 
-none173:
+none179:
+	MOVD 160(R0), R1
+	CBZ R1, none180
+	ADD $160, R0, R1
+	WORD $0x4d40cc28 // ld1r {v8.2d}, [x1]
+	ADD $168, R0, R1
+	WORD $0x4d40cc29 // ld1r {v9.2d}, [x1]
+	ADD $176, R0, R1
+	WORD $0x4d40cc2a // ld1r {v10.2d}, [x1]
+	ADD $184, R0, R1
+	WORD $0x4d40cc2b // ld1r {v11.2d}, [x1]
+	WORD $0x6e68dc0c // fmul v12.2d, v0.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc00 // fmul v0.2d, v0.2d, v12.2d
+	WORD $0x6e68dc2c // fmul v12.2d, v1.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc21 // fmul v1.2d, v1.2d, v12.2d
+	WORD $0x6e68dc4c // fmul v12.2d, v2.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc42 // fmul v2.2d, v2.2d, v12.2d
+	WORD $0x6e68dc6c // fmul v12.2d, v3.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc63 // fmul v3.2d, v3.2d, v12.2d
+	WORD $0x6e68dc8c // fmul v12.2d, v4.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc84 // fmul v4.2d, v4.2d, v12.2d
+	WORD $0x6e68dcac // fmul v12.2d, v5.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdca5 // fmul v5.2d, v5.2d, v12.2d
+	WORD $0x6e68dccc // fmul v12.2d, v6.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdcc6 // fmul v6.2d, v6.2d, v12.2d
+	WORD $0x6e68dce8 // fmul v8.2d, v7.2d, v8.2d
+	WORD $0x4e69d508 // fadd v8.2d, v8.2d, v9.2d
+	WORD $0x4e6af508 // fmax v8.2d, v8.2d, v10.2d
+	WORD $0x4eebf508 // fmin v8.2d, v8.2d, v11.2d
+	WORD $0x6e68dce7 // fmul v7.2d, v7.2d, v8.2d
+
+none180:
 	ADD $136, R0, R1
 	WORD $0x4d40cc28 // ld1r {v8.2d}, [x1]
 	WORD $0x4e60f500 // fmax v0.2d, v8.2d, v0.2d
@@ -6592,15 +7349,15 @@ none173:
 	FMOVQ F7, 112(R1)
 	MOVD $128, R1
 	ADD R1, R9, R9
-	B channels165
+	B channels171
 
-fewer166:
+fewer172:
 
-channels174:
+channels181:
 	ADD $64, R9, R1
 	MOVD 8(R0), R2
 	CMP R2, R1
-	BGT fewer175
+	BGT fewer182
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	WORD $0x6f00e401 // movi v1.2d, #0x0
 	WORD $0x6f00e402 // movi v2.2d, #0x0
@@ -6610,14 +7367,14 @@ channels174:
 	MOVD 16(R0), R2
 	MOVD 64(R0), R3
 	ADD R9, R3, R3
-	CBZ R2, taps178
+	CBZ R2, taps185
 
-row176:
+row183:
 	MOVD R1, R4
 	MOVD 24(R0), R10
 	MOVD R3, R11
 
-tap177:
+tap184:
 	FMOVQ 0(R11), F4
 	FMOVQ 16(R11), F5
 	FMOVQ 32(R11), F6
@@ -6635,17 +7392,17 @@ tap177:
 	MOVD 80(R0), R12
 	ADD R12, R11, R11
 	SUB $1, R10, R10
-	CBNZ R10, tap177
+	CBNZ R10, tap184
 	MOVD 48(R0), R4
 	ADD R4, R1, R1
 	MOVD 72(R0), R4
 	ADD R4, R3, R3
 	SUB $1, R2, R2
-	CBNZ R2, row176
+	CBNZ R2, row183
 
-taps178:
+taps185:
 	MOVD 104(R0), R1
-	CBZ R1, none179
+	CBZ R1, none186
 	ADD R9, R1, R1
 	FMOVQ 0(R1), F4
 	WORD $0x6e64dc00 // fmul v0.2d, v0.2d, v4.2d
@@ -6656,9 +7413,9 @@ taps178:
 	FMOVQ 48(R1), F4
 	WORD $0x6e64dc63 // fmul v3.2d, v3.2d, v4.2d
 
-none179:
+none186:
 	MOVD 112(R0), R1
-	CBZ R1, none180
+	CBZ R1, none187
 	ADD R9, R1, R1
 	FMOVQ 0(R1), F4
 	WORD $0x4e64d400 // fadd v0.2d, v0.2d, v4.2d
@@ -6669,9 +7426,9 @@ none179:
 	FMOVQ 48(R1), F4
 	WORD $0x4e64d463 // fadd v3.2d, v3.2d, v4.2d
 
-none180:
+none187:
 	MOVD 152(R0), R1
-	CBZ R1, none181
+	CBZ R1, none188
 	ADD $152, R0, R1
 	WORD $0x4d40cc24 // ld1r {v4.2d}, [x1]
 	WORD $0x6e64fc00 // fdiv v0.2d, v0.2d, v4.2d
@@ -6679,9 +7436,9 @@ none180:
 	WORD $0x6e64fc42 // fdiv v2.2d, v2.2d, v4.2d
 	WORD $0x6e64fc63 // fdiv v3.2d, v3.2d, v4.2d
 
-none181:
+none188:
 	MOVD 120(R0), R1
-	CBZ R1, none182
+	CBZ R1, none189
 	MOVD R8, R1
 	ADD R9, R1, R1
 	FMOVQ 0(R1), F4
@@ -6695,7 +7452,39 @@ none181:
 	MOVD 128(R0), R2
 	ADD R2, R1, R1
 
-none182:
+none189:
+	MOVD 160(R0), R1
+	CBZ R1, none190
+	ADD $160, R0, R1
+	WORD $0x4d40cc24 // ld1r {v4.2d}, [x1]
+	ADD $168, R0, R1
+	WORD $0x4d40cc25 // ld1r {v5.2d}, [x1]
+	ADD $176, R0, R1
+	WORD $0x4d40cc26 // ld1r {v6.2d}, [x1]
+	ADD $184, R0, R1
+	WORD $0x4d40cc27 // ld1r {v7.2d}, [x1]
+	WORD $0x6e64dc08 // fmul v8.2d, v0.2d, v4.2d
+	WORD $0x4e65d508 // fadd v8.2d, v8.2d, v5.2d
+	WORD $0x4e66f508 // fmax v8.2d, v8.2d, v6.2d
+	WORD $0x4ee7f508 // fmin v8.2d, v8.2d, v7.2d
+	WORD $0x6e68dc00 // fmul v0.2d, v0.2d, v8.2d
+	WORD $0x6e64dc28 // fmul v8.2d, v1.2d, v4.2d
+	WORD $0x4e65d508 // fadd v8.2d, v8.2d, v5.2d
+	WORD $0x4e66f508 // fmax v8.2d, v8.2d, v6.2d
+	WORD $0x4ee7f508 // fmin v8.2d, v8.2d, v7.2d
+	WORD $0x6e68dc21 // fmul v1.2d, v1.2d, v8.2d
+	WORD $0x6e64dc48 // fmul v8.2d, v2.2d, v4.2d
+	WORD $0x4e65d508 // fadd v8.2d, v8.2d, v5.2d
+	WORD $0x4e66f508 // fmax v8.2d, v8.2d, v6.2d
+	WORD $0x4ee7f508 // fmin v8.2d, v8.2d, v7.2d
+	WORD $0x6e68dc42 // fmul v2.2d, v2.2d, v8.2d
+	WORD $0x6e64dc64 // fmul v4.2d, v3.2d, v4.2d
+	WORD $0x4e65d484 // fadd v4.2d, v4.2d, v5.2d
+	WORD $0x4e66f484 // fmax v4.2d, v4.2d, v6.2d
+	WORD $0x4ee7f484 // fmin v4.2d, v4.2d, v7.2d
+	WORD $0x6e64dc63 // fmul v3.2d, v3.2d, v4.2d
+
+none190:
 	ADD $136, R0, R1
 	WORD $0x4d40cc24 // ld1r {v4.2d}, [x1]
 	WORD $0x4e60f480 // fmax v0.2d, v4.2d, v0.2d
@@ -6716,15 +7505,15 @@ none182:
 	FMOVQ F3, 48(R1)
 	MOVD $64, R1
 	ADD R1, R9, R9
-	B channels174
+	B channels181
 
-fewer175:
+fewer182:
 
-masked183:
+masked191:
 	MOVD 8(R0), R1
 	SUB R9, R1, R1
 	CMP $0, R1
-	BLE done184
+	BLE done192
 	LSR $3, R1, R1
 	WORD $0x6f00e400 // movi v0.2d, #0x0
 	MOVD R5, R2
@@ -6732,107 +7521,124 @@ masked183:
 	MOVD 16(R0), R3
 	MOVD 64(R0), R4
 	ADD R9, R4, R4
-	CBZ R3, taps187
+	CBZ R3, taps195
 
-row185:
+row193:
 	MOVD R2, R10
 	MOVD 24(R0), R11
 	MOVD R4, R12
 
-tap186:
+tap194:
 	CMP $2, R1
-	BGE all188
+	BGE all196
 	ADD $0, R12, R13
 	FMOVD 0(R13), F1
-	B some189
+	B some197
 
-all188:
+all196:
 	FMOVQ 0(R12), F1
 
-some189:
+some197:
 	CMP $2, R1
-	BGE all190
+	BGE all198
 	ADD $0, R10, R13
 	FMOVD 0(R13), F2
-	B some191
+	B some199
 
-all190:
+all198:
 	FMOVQ 0(R10), F2
 
-some191:
+some199:
 	WORD $0x4e62cc20 // fmla v0.2d, v1.2d, v2.2d
 	MOVD 56(R0), R13
 	ADD R13, R10, R10
 	MOVD 80(R0), R13
 	ADD R13, R12, R12
 	SUB $1, R11, R11
-	CBNZ R11, tap186
+	CBNZ R11, tap194
 	MOVD 48(R0), R10
 	ADD R10, R2, R2
 	MOVD 72(R0), R10
 	ADD R10, R4, R4
 	SUB $1, R3, R3
-	CBNZ R3, row185
+	CBNZ R3, row193
 
-taps187:
+taps195:
 	MOVD 104(R0), R2
-	CBZ R2, none192
+	CBZ R2, none200
 	ADD R9, R2, R2
 	CMP $2, R1
-	BGE all193
+	BGE all201
 	ADD $0, R2, R2
 	FMOVD 0(R2), F1
-	B some194
+	B some202
 
-all193:
+all201:
 	FMOVQ 0(R2), F1
 
-some194:
+some202:
 	WORD $0x6e61dc00 // fmul v0.2d, v0.2d, v1.2d
 
-none192:
+none200:
 	MOVD 112(R0), R2
-	CBZ R2, none195
+	CBZ R2, none203
 	ADD R9, R2, R2
 	CMP $2, R1
-	BGE all196
+	BGE all204
 	ADD $0, R2, R2
 	FMOVD 0(R2), F1
-	B some197
+	B some205
 
-all196:
+all204:
 	FMOVQ 0(R2), F1
 
-some197:
+some205:
 	WORD $0x4e61d400 // fadd v0.2d, v0.2d, v1.2d
 
-none195:
+none203:
 	MOVD 152(R0), R2
-	CBZ R2, none198
+	CBZ R2, none206
 	ADD $152, R0, R2
 	WORD $0x4d40cc41 // ld1r {v1.2d}, [x2]
 	WORD $0x6e61fc00 // fdiv v0.2d, v0.2d, v1.2d
 
-none198:
+none206:
 	MOVD 120(R0), R2
-	CBZ R2, none199
+	CBZ R2, none207
 	MOVD R8, R2
 	ADD R9, R2, R2
 	CMP $2, R1
-	BGE all200
+	BGE all208
 	ADD $0, R2, R3
 	FMOVD 0(R3), F1
-	B some201
+	B some209
 
-all200:
+all208:
 	FMOVQ 0(R2), F1
 
-some201:
+some209:
 	WORD $0x4e61d400 // fadd v0.2d, v0.2d, v1.2d
 	MOVD 128(R0), R3
 	ADD R3, R2, R2
 
-none199:
+none207:
+	MOVD 160(R0), R2
+	CBZ R2, none210
+	ADD $160, R0, R2
+	WORD $0x4d40cc41 // ld1r {v1.2d}, [x2]
+	ADD $168, R0, R2
+	WORD $0x4d40cc42 // ld1r {v2.2d}, [x2]
+	ADD $176, R0, R2
+	WORD $0x4d40cc43 // ld1r {v3.2d}, [x2]
+	ADD $184, R0, R2
+	WORD $0x4d40cc44 // ld1r {v4.2d}, [x2]
+	WORD $0x6e61dc01 // fmul v1.2d, v0.2d, v1.2d
+	WORD $0x4e62d421 // fadd v1.2d, v1.2d, v2.2d
+	WORD $0x4e63f421 // fmax v1.2d, v1.2d, v3.2d
+	WORD $0x4ee4f421 // fmin v1.2d, v1.2d, v4.2d
+	WORD $0x6e61dc00 // fmul v0.2d, v0.2d, v1.2d
+
+none210:
 	ADD $136, R0, R2
 	WORD $0x4d40cc41 // ld1r {v1.2d}, [x2]
 	WORD $0x4e60f420 // fmax v0.2d, v1.2d, v0.2d
@@ -6842,20 +7648,20 @@ none199:
 	MOVD R6, R2
 	ADD R9, R2, R2
 	CMP $2, R1
-	BGE all202
+	BGE all211
 	ADD $0, R2, R1
 	FMOVD F0, 0(R1)
-	B some203
+	B some212
 
-all202:
+all211:
 	FMOVQ F0, 0(R2)
 
-some203:
+some212:
 	MOVD $16, R1
 	ADD R1, R9, R9
-	B masked183
+	B masked191
 
-done184:
+done192:
 	MOVD 40(R0), R1
 	ADD R1, R5, R5
 	MOVD 96(R0), R1
@@ -6864,9 +7670,9 @@ done184:
 	ADD R1, R8, R8
 	MOVD $1, R1
 	SUB R1, R7, R7
-	B pixels163
+	B pixels169
 
-pixelsDone164:
+pixelsDone170:
 	RET
 
 // func greatestF64(args *int)

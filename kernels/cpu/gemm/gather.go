@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"fusec/kernels/cpu/tiling"
+	"fusec/kernels/cpu/vec"
 )
 
 // A Piece is a part of the reduction that is contiguous in every row of A: Len elements from the element At of the row
@@ -62,13 +63,14 @@ func (p *Pieces) Steps() int {
 type gatherTile[T Float] func(pieces *int, n int, rows *int, a, b *T, ahead int, c *T, ldc, height, cols int, accumulate bool,
 	finish *int)
 
-// A Finish is what follows the sums of Gather: C = min(max(A·B + Shift + Residual, Low), High). Shift is one number for
+// A Finish is what follows the sums of Gather: C = min(max(Gate(A·B + Shift + Residual), Low), High). Shift is one number for
 // each column, Residual rows that are Stride elements apart. What is nil is left out. A NaN stays a NaN. The assembly
 // knows the order of the fields.
 type Finish[T Float] struct {
 	Shift, Residual *T
 	Stride          int
 	Low, High       T
+	Gate            vec.Gate[T]
 }
 
 // Apply finishes a block of sums that lie in C.
@@ -84,6 +86,7 @@ func (f *Finish[T]) Apply(c *T, ldc, height, cols int) {
 			if f.Residual != nil {
 				sum += *element(f.Residual, i*f.Stride+j)
 			}
+			sum = f.Gate.Of(sum)
 			if sum < f.Low {
 				sum = f.Low
 			}

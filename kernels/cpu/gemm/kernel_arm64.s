@@ -1096,6 +1096,48 @@ shifted:
 	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
 
 bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c867 // ld1r {v7.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
+	WORD $0x6e26dc0a // fmul v10.4s, v0.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	WORD $0x6e26dc2a // fmul v10.4s, v1.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc21 // fmul v1.4s, v1.4s, v10.4s
+	WORD $0x6e26dc4a // fmul v10.4s, v2.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc42 // fmul v2.4s, v2.4s, v10.4s
+	WORD $0x6e26dc6a // fmul v10.4s, v3.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc63 // fmul v3.4s, v3.4s, v10.4s
+	WORD $0x6e26dc8a // fmul v10.4s, v4.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc84 // fmul v4.4s, v4.4s, v10.4s
+	WORD $0x6e26dca6 // fmul v6.4s, v5.4s, v6.4s
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+	WORD $0x4e28f4c6 // fmax v6.4s, v6.4s, v8.4s
+	WORD $0x4ea9f4c6 // fmin v6.4s, v6.4s, v9.4s
+	WORD $0x6e26dca5 // fmul v5.4s, v5.4s, v6.4s
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
 	WORD $0x4e20f4c0 // fmax v0.4s, v6.4s, v0.4s
@@ -1139,11 +1181,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -1152,42 +1199,55 @@ part:
 	LSL $2, R9, R9
 
 partBounds:
-	FMOVS 24(R6), F0
-	FMOVS 28(R6), F1
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<2, R0, R11
-	FMOVS 0(R11), F2
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<2, R1, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<2, R7, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<2, R8, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e22f402 // fmax v2.4s, v0.4s, v2.4s
-	WORD $0x4ea2f422 // fmin v2.4s, v1.4s, v2.4s
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
 
 partStore:
-	ADD R10<<2, R1, R11
-	FMOVS F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $48, R0, R0
 	ADD R2, R1, R1
@@ -1440,6 +1500,78 @@ shifted:
 	WORD $0x4e2ed56b // fadd v11.4s, v11.4s, v14.4s
 
 bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c86d // ld1r {v13.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86e // ld1r {v14.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86f // ld1r {v15.4s}, [x3]
+	WORD $0x6e2cdc10 // fmul v16.4s, v0.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc00 // fmul v0.4s, v0.4s, v16.4s
+	WORD $0x6e2cdc30 // fmul v16.4s, v1.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc21 // fmul v1.4s, v1.4s, v16.4s
+	WORD $0x6e2cdc50 // fmul v16.4s, v2.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc42 // fmul v2.4s, v2.4s, v16.4s
+	WORD $0x6e2cdc70 // fmul v16.4s, v3.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc63 // fmul v3.4s, v3.4s, v16.4s
+	WORD $0x6e2cdc90 // fmul v16.4s, v4.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
+	WORD $0x6e2cdcb0 // fmul v16.4s, v5.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dca5 // fmul v5.4s, v5.4s, v16.4s
+	WORD $0x6e2cdcd0 // fmul v16.4s, v6.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
+	WORD $0x6e2cdcf0 // fmul v16.4s, v7.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e2cdd10 // fmul v16.4s, v8.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd08 // fmul v8.4s, v8.4s, v16.4s
+	WORD $0x6e2cdd30 // fmul v16.4s, v9.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd29 // fmul v9.4s, v9.4s, v16.4s
+	WORD $0x6e2cdd50 // fmul v16.4s, v10.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd4a // fmul v10.4s, v10.4s, v16.4s
+	WORD $0x6e2cdd6c // fmul v12.4s, v11.4s, v12.4s
+	WORD $0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
+	WORD $0x4e2ef58c // fmax v12.4s, v12.4s, v14.4s
+	WORD $0x4eaff58c // fmin v12.4s, v12.4s, v15.4s
+	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
 	WORD $0x4e20f580 // fmax v0.4s, v12.4s, v0.4s
@@ -1509,11 +1641,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -1522,42 +1659,55 @@ part:
 	LSL $2, R9, R9
 
 partBounds:
-	FMOVS 24(R6), F0
-	FMOVS 28(R6), F1
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<2, R0, R11
-	FMOVS 0(R11), F2
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<2, R1, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<2, R7, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<2, R8, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e22f402 // fmax v2.4s, v0.4s, v2.4s
-	WORD $0x4ea2f422 // fmin v2.4s, v1.4s, v2.4s
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
 
 partStore:
-	ADD R10<<2, R1, R11
-	FMOVS F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $48, R0, R0
 	ADD R2, R1, R1
@@ -1896,6 +2046,108 @@ shifted:
 	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
 
 bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c873 // ld1r {v19.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c874 // ld1r {v20.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c875 // ld1r {v21.4s}, [x3]
+	WORD $0x6e32dc16 // fmul v22.4s, v0.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	WORD $0x6e32dc36 // fmul v22.4s, v1.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc21 // fmul v1.4s, v1.4s, v22.4s
+	WORD $0x6e32dc56 // fmul v22.4s, v2.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc42 // fmul v2.4s, v2.4s, v22.4s
+	WORD $0x6e32dc76 // fmul v22.4s, v3.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc63 // fmul v3.4s, v3.4s, v22.4s
+	WORD $0x6e32dc96 // fmul v22.4s, v4.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc84 // fmul v4.4s, v4.4s, v22.4s
+	WORD $0x6e32dcb6 // fmul v22.4s, v5.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dca5 // fmul v5.4s, v5.4s, v22.4s
+	WORD $0x6e32dcd6 // fmul v22.4s, v6.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dcc6 // fmul v6.4s, v6.4s, v22.4s
+	WORD $0x6e32dcf6 // fmul v22.4s, v7.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dce7 // fmul v7.4s, v7.4s, v22.4s
+	WORD $0x6e32dd16 // fmul v22.4s, v8.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd08 // fmul v8.4s, v8.4s, v22.4s
+	WORD $0x6e32dd36 // fmul v22.4s, v9.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd29 // fmul v9.4s, v9.4s, v22.4s
+	WORD $0x6e32dd56 // fmul v22.4s, v10.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd4a // fmul v10.4s, v10.4s, v22.4s
+	WORD $0x6e32dd76 // fmul v22.4s, v11.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd6b // fmul v11.4s, v11.4s, v22.4s
+	WORD $0x6e32dd96 // fmul v22.4s, v12.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd8c // fmul v12.4s, v12.4s, v22.4s
+	WORD $0x6e32ddb6 // fmul v22.4s, v13.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36ddad // fmul v13.4s, v13.4s, v22.4s
+	WORD $0x6e32ddd6 // fmul v22.4s, v14.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36ddce // fmul v14.4s, v14.4s, v22.4s
+	WORD $0x6e32ddf6 // fmul v22.4s, v15.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36ddef // fmul v15.4s, v15.4s, v22.4s
+	WORD $0x6e32de16 // fmul v22.4s, v16.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36de10 // fmul v16.4s, v16.4s, v22.4s
+	WORD $0x6e32de32 // fmul v18.4s, v17.4s, v18.4s
+	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
+	WORD $0x4e34f652 // fmax v18.4s, v18.4s, v20.4s
+	WORD $0x4eb5f652 // fmin v18.4s, v18.4s, v21.4s
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
 	WORD $0x4e20f640 // fmax v0.4s, v18.4s, v0.4s
@@ -1991,11 +2243,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -2004,42 +2261,55 @@ part:
 	LSL $2, R9, R9
 
 partBounds:
-	FMOVS 24(R6), F0
-	FMOVS 28(R6), F1
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<2, R0, R11
-	FMOVS 0(R11), F2
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<2, R1, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<2, R7, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<2, R8, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e22f402 // fmax v2.4s, v0.4s, v2.4s
-	WORD $0x4ea2f422 // fmin v2.4s, v1.4s, v2.4s
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
 
 partStore:
-	ADD R10<<2, R1, R11
-	FMOVS F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $48, R0, R0
 	ADD R2, R1, R1
@@ -2178,6 +2448,38 @@ shifted:
 	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
 
 bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c865 // ld1r {v5.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c867 // ld1r {v7.4s}, [x3]
+	WORD $0x6e24dc08 // fmul v8.4s, v0.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
+	WORD $0x6e24dc28 // fmul v8.4s, v1.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc21 // fmul v1.4s, v1.4s, v8.4s
+	WORD $0x6e24dc48 // fmul v8.4s, v2.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc42 // fmul v2.4s, v2.4s, v8.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
+	WORD $0x4e26f484 // fmax v4.4s, v4.4s, v6.4s
+	WORD $0x4ea7f484 // fmin v4.4s, v4.4s, v7.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
 	WORD $0x4e20f480 // fmax v0.4s, v4.4s, v0.4s
@@ -2213,11 +2515,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -2226,42 +2533,55 @@ part:
 	LSL $2, R9, R9
 
 partBounds:
-	FMOVS 24(R6), F0
-	FMOVS 28(R6), F1
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<2, R0, R11
-	FMOVS 0(R11), F2
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<2, R1, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<2, R7, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<2, R8, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e22f402 // fmax v2.4s, v0.4s, v2.4s
-	WORD $0x4ea2f422 // fmin v2.4s, v1.4s, v2.4s
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
 
 partStore:
-	ADD R10<<2, R1, R11
-	FMOVS F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $32, R0, R0
 	ADD R2, R1, R1
@@ -2464,6 +2784,58 @@ shifted:
 	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
 
 bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86a // ld1r {v10.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86b // ld1r {v11.4s}, [x3]
+	WORD $0x6e28dc0c // fmul v12.4s, v0.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc00 // fmul v0.4s, v0.4s, v12.4s
+	WORD $0x6e28dc2c // fmul v12.4s, v1.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc21 // fmul v1.4s, v1.4s, v12.4s
+	WORD $0x6e28dc4c // fmul v12.4s, v2.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc42 // fmul v2.4s, v2.4s, v12.4s
+	WORD $0x6e28dc6c // fmul v12.4s, v3.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc63 // fmul v3.4s, v3.4s, v12.4s
+	WORD $0x6e28dc8c // fmul v12.4s, v4.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc84 // fmul v4.4s, v4.4s, v12.4s
+	WORD $0x6e28dcac // fmul v12.4s, v5.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdca5 // fmul v5.4s, v5.4s, v12.4s
+	WORD $0x6e28dccc // fmul v12.4s, v6.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdcc6 // fmul v6.4s, v6.4s, v12.4s
+	WORD $0x6e28dce8 // fmul v8.4s, v7.4s, v8.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x4e2af508 // fmax v8.4s, v8.4s, v10.4s
+	WORD $0x4eabf508 // fmin v8.4s, v8.4s, v11.4s
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
 	WORD $0x4e20f500 // fmax v0.4s, v8.4s, v0.4s
@@ -2517,11 +2889,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -2530,42 +2907,55 @@ part:
 	LSL $2, R9, R9
 
 partBounds:
-	FMOVS 24(R6), F0
-	FMOVS 28(R6), F1
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<2, R0, R11
-	FMOVS 0(R11), F2
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<2, R1, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<2, R7, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<2, R8, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e22f402 // fmax v2.4s, v0.4s, v2.4s
-	WORD $0x4ea2f422 // fmin v2.4s, v1.4s, v2.4s
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
 
 partStore:
-	ADD R10<<2, R1, R11
-	FMOVS F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $32, R0, R0
 	ADD R2, R1, R1
@@ -2832,6 +3222,78 @@ shifted:
 	WORD $0x4e2dd56b // fadd v11.4s, v11.4s, v13.4s
 
 bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c86d // ld1r {v13.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86e // ld1r {v14.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86f // ld1r {v15.4s}, [x3]
+	WORD $0x6e2cdc10 // fmul v16.4s, v0.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc00 // fmul v0.4s, v0.4s, v16.4s
+	WORD $0x6e2cdc30 // fmul v16.4s, v1.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc21 // fmul v1.4s, v1.4s, v16.4s
+	WORD $0x6e2cdc50 // fmul v16.4s, v2.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc42 // fmul v2.4s, v2.4s, v16.4s
+	WORD $0x6e2cdc70 // fmul v16.4s, v3.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc63 // fmul v3.4s, v3.4s, v16.4s
+	WORD $0x6e2cdc90 // fmul v16.4s, v4.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
+	WORD $0x6e2cdcb0 // fmul v16.4s, v5.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dca5 // fmul v5.4s, v5.4s, v16.4s
+	WORD $0x6e2cdcd0 // fmul v16.4s, v6.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
+	WORD $0x6e2cdcf0 // fmul v16.4s, v7.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e2cdd10 // fmul v16.4s, v8.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd08 // fmul v8.4s, v8.4s, v16.4s
+	WORD $0x6e2cdd30 // fmul v16.4s, v9.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd29 // fmul v9.4s, v9.4s, v16.4s
+	WORD $0x6e2cdd50 // fmul v16.4s, v10.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd4a // fmul v10.4s, v10.4s, v16.4s
+	WORD $0x6e2cdd6c // fmul v12.4s, v11.4s, v12.4s
+	WORD $0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
+	WORD $0x4e2ef58c // fmax v12.4s, v12.4s, v14.4s
+	WORD $0x4eaff58c // fmin v12.4s, v12.4s, v15.4s
+	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
 	WORD $0x4e20f580 // fmax v0.4s, v12.4s, v0.4s
@@ -2903,11 +3365,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -2916,42 +3383,55 @@ part:
 	LSL $2, R9, R9
 
 partBounds:
-	FMOVS 24(R6), F0
-	FMOVS 28(R6), F1
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<2, R0, R11
-	FMOVS 0(R11), F2
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<2, R1, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<2, R7, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<2, R8, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e22f402 // fmax v2.4s, v0.4s, v2.4s
-	WORD $0x4ea2f422 // fmin v2.4s, v1.4s, v2.4s
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
 
 partStore:
-	ADD R10<<2, R1, R11
-	FMOVS F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $32, R0, R0
 	ADD R2, R1, R1
@@ -3282,6 +3762,98 @@ shifted:
 	WORD $0x4e31d5ef // fadd v15.4s, v15.4s, v17.4s
 
 bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c870 // ld1r {v16.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c871 // ld1r {v17.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c873 // ld1r {v19.4s}, [x3]
+	WORD $0x6e30dc14 // fmul v20.4s, v0.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc00 // fmul v0.4s, v0.4s, v20.4s
+	WORD $0x6e30dc34 // fmul v20.4s, v1.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	WORD $0x6e30dc54 // fmul v20.4s, v2.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc42 // fmul v2.4s, v2.4s, v20.4s
+	WORD $0x6e30dc74 // fmul v20.4s, v3.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc63 // fmul v3.4s, v3.4s, v20.4s
+	WORD $0x6e30dc94 // fmul v20.4s, v4.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc84 // fmul v4.4s, v4.4s, v20.4s
+	WORD $0x6e30dcb4 // fmul v20.4s, v5.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dca5 // fmul v5.4s, v5.4s, v20.4s
+	WORD $0x6e30dcd4 // fmul v20.4s, v6.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dcc6 // fmul v6.4s, v6.4s, v20.4s
+	WORD $0x6e30dcf4 // fmul v20.4s, v7.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dce7 // fmul v7.4s, v7.4s, v20.4s
+	WORD $0x6e30dd14 // fmul v20.4s, v8.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd08 // fmul v8.4s, v8.4s, v20.4s
+	WORD $0x6e30dd34 // fmul v20.4s, v9.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd29 // fmul v9.4s, v9.4s, v20.4s
+	WORD $0x6e30dd54 // fmul v20.4s, v10.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd4a // fmul v10.4s, v10.4s, v20.4s
+	WORD $0x6e30dd74 // fmul v20.4s, v11.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd6b // fmul v11.4s, v11.4s, v20.4s
+	WORD $0x6e30dd94 // fmul v20.4s, v12.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd8c // fmul v12.4s, v12.4s, v20.4s
+	WORD $0x6e30ddb4 // fmul v20.4s, v13.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34ddad // fmul v13.4s, v13.4s, v20.4s
+	WORD $0x6e30ddd4 // fmul v20.4s, v14.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34ddce // fmul v14.4s, v14.4s, v20.4s
+	WORD $0x6e30ddf0 // fmul v16.4s, v15.4s, v16.4s
+	WORD $0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
+	WORD $0x4e32f610 // fmax v16.4s, v16.4s, v18.4s
+	WORD $0x4eb3f610 // fmin v16.4s, v16.4s, v19.4s
+	WORD $0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40c870 // ld1r {v16.4s}, [x3]
 	WORD $0x4e20f600 // fmax v0.4s, v16.4s, v0.4s
@@ -3371,11 +3943,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -3384,42 +3961,55 @@ part:
 	LSL $2, R9, R9
 
 partBounds:
-	FMOVS 24(R6), F0
-	FMOVS 28(R6), F1
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<2, R0, R11
-	FMOVS 0(R11), F2
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<2, R1, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<2, R7, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<2, R8, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e22f402 // fmax v2.4s, v0.4s, v2.4s
-	WORD $0x4ea2f422 // fmin v2.4s, v1.4s, v2.4s
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
 
 partStore:
-	ADD R10<<2, R1, R11
-	FMOVS F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $32, R0, R0
 	ADD R2, R1, R1
@@ -3540,6 +4130,28 @@ shifted:
 	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
 
 bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c862 // ld1r {v2.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c863 // ld1r {v3.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c865 // ld1r {v5.4s}, [x3]
+	WORD $0x6e22dc06 // fmul v6.4s, v0.4s, v2.4s
+	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
+	WORD $0x4e24f4c6 // fmax v6.4s, v6.4s, v4.4s
+	WORD $0x4ea5f4c6 // fmin v6.4s, v6.4s, v5.4s
+	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
+	WORD $0x6e22dc22 // fmul v2.4s, v1.4s, v2.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	WORD $0x4e24f442 // fmax v2.4s, v2.4s, v4.4s
+	WORD $0x4ea5f442 // fmin v2.4s, v2.4s, v5.4s
+	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40c862 // ld1r {v2.4s}, [x3]
 	WORD $0x4e20f440 // fmax v0.4s, v2.4s, v0.4s
@@ -3571,11 +4183,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -3584,42 +4201,55 @@ part:
 	LSL $2, R9, R9
 
 partBounds:
-	FMOVS 24(R6), F0
-	FMOVS 28(R6), F1
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<2, R0, R11
-	FMOVS 0(R11), F2
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<2, R1, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<2, R7, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<2, R8, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e22f402 // fmax v2.4s, v0.4s, v2.4s
-	WORD $0x4ea2f422 // fmin v2.4s, v1.4s, v2.4s
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
 
 partStore:
-	ADD R10<<2, R1, R11
-	FMOVS F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $16, R0, R0
 	ADD R2, R1, R1
@@ -3786,6 +4416,38 @@ shifted:
 	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
 
 bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c865 // ld1r {v5.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c867 // ld1r {v7.4s}, [x3]
+	WORD $0x6e24dc08 // fmul v8.4s, v0.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
+	WORD $0x6e24dc28 // fmul v8.4s, v1.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc21 // fmul v1.4s, v1.4s, v8.4s
+	WORD $0x6e24dc48 // fmul v8.4s, v2.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc42 // fmul v2.4s, v2.4s, v8.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
+	WORD $0x4e26f484 // fmax v4.4s, v4.4s, v6.4s
+	WORD $0x4ea7f484 // fmin v4.4s, v4.4s, v7.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
 	WORD $0x4e20f480 // fmax v0.4s, v4.4s, v0.4s
@@ -3831,11 +4493,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -3844,42 +4511,55 @@ part:
 	LSL $2, R9, R9
 
 partBounds:
-	FMOVS 24(R6), F0
-	FMOVS 28(R6), F1
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<2, R0, R11
-	FMOVS 0(R11), F2
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<2, R1, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<2, R7, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<2, R8, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e22f402 // fmax v2.4s, v0.4s, v2.4s
-	WORD $0x4ea2f422 // fmin v2.4s, v1.4s, v2.4s
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
 
 partStore:
-	ADD R10<<2, R1, R11
-	FMOVS F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $16, R0, R0
 	ADD R2, R1, R1
@@ -4092,6 +4772,48 @@ shifted:
 	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
 
 bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c867 // ld1r {v7.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
+	WORD $0x6e26dc0a // fmul v10.4s, v0.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	WORD $0x6e26dc2a // fmul v10.4s, v1.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc21 // fmul v1.4s, v1.4s, v10.4s
+	WORD $0x6e26dc4a // fmul v10.4s, v2.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc42 // fmul v2.4s, v2.4s, v10.4s
+	WORD $0x6e26dc6a // fmul v10.4s, v3.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc63 // fmul v3.4s, v3.4s, v10.4s
+	WORD $0x6e26dc8a // fmul v10.4s, v4.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc84 // fmul v4.4s, v4.4s, v10.4s
+	WORD $0x6e26dca6 // fmul v6.4s, v5.4s, v6.4s
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+	WORD $0x4e28f4c6 // fmax v6.4s, v6.4s, v8.4s
+	WORD $0x4ea9f4c6 // fmin v6.4s, v6.4s, v9.4s
+	WORD $0x6e26dca5 // fmul v5.4s, v5.4s, v6.4s
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
 	WORD $0x4e20f4c0 // fmax v0.4s, v6.4s, v0.4s
@@ -4151,11 +4873,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -4164,42 +4891,55 @@ part:
 	LSL $2, R9, R9
 
 partBounds:
-	FMOVS 24(R6), F0
-	FMOVS 28(R6), F1
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<2, R0, R11
-	FMOVS 0(R11), F2
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<2, R1, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<2, R7, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<2, R8, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e22f402 // fmax v2.4s, v0.4s, v2.4s
-	WORD $0x4ea2f422 // fmin v2.4s, v1.4s, v2.4s
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
 
 partStore:
-	ADD R10<<2, R1, R11
-	FMOVS F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $16, R0, R0
 	ADD R2, R1, R1
@@ -4458,6 +5198,58 @@ shifted:
 	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
 
 bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86a // ld1r {v10.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86b // ld1r {v11.4s}, [x3]
+	WORD $0x6e28dc0c // fmul v12.4s, v0.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc00 // fmul v0.4s, v0.4s, v12.4s
+	WORD $0x6e28dc2c // fmul v12.4s, v1.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc21 // fmul v1.4s, v1.4s, v12.4s
+	WORD $0x6e28dc4c // fmul v12.4s, v2.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc42 // fmul v2.4s, v2.4s, v12.4s
+	WORD $0x6e28dc6c // fmul v12.4s, v3.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc63 // fmul v3.4s, v3.4s, v12.4s
+	WORD $0x6e28dc8c // fmul v12.4s, v4.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc84 // fmul v4.4s, v4.4s, v12.4s
+	WORD $0x6e28dcac // fmul v12.4s, v5.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdca5 // fmul v5.4s, v5.4s, v12.4s
+	WORD $0x6e28dccc // fmul v12.4s, v6.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdcc6 // fmul v6.4s, v6.4s, v12.4s
+	WORD $0x6e28dce8 // fmul v8.4s, v7.4s, v8.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x4e2af508 // fmax v8.4s, v8.4s, v10.4s
+	WORD $0x4eabf508 // fmin v8.4s, v8.4s, v11.4s
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
 	WORD $0x4e20f500 // fmax v0.4s, v8.4s, v0.4s
@@ -4531,11 +5323,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -4544,42 +5341,55 @@ part:
 	LSL $2, R9, R9
 
 partBounds:
-	FMOVS 24(R6), F0
-	FMOVS 28(R6), F1
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<2, R0, R11
-	FMOVS 0(R11), F2
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<2, R1, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<2, R7, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<2, R8, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e22f402 // fmax v2.4s, v0.4s, v2.4s
-	WORD $0x4ea2f422 // fmin v2.4s, v1.4s, v2.4s
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
 
 partStore:
-	ADD R10<<2, R1, R11
-	FMOVS F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $16, R0, R0
 	ADD R2, R1, R1
@@ -4884,6 +5694,68 @@ shifted:
 	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
 
 bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c86a // ld1r {v10.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c86b // ld1r {v11.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86d // ld1r {v13.4s}, [x3]
+	WORD $0x6e2adc0e // fmul v14.4s, v0.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc00 // fmul v0.4s, v0.4s, v14.4s
+	WORD $0x6e2adc2e // fmul v14.4s, v1.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc21 // fmul v1.4s, v1.4s, v14.4s
+	WORD $0x6e2adc4e // fmul v14.4s, v2.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc42 // fmul v2.4s, v2.4s, v14.4s
+	WORD $0x6e2adc6e // fmul v14.4s, v3.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc63 // fmul v3.4s, v3.4s, v14.4s
+	WORD $0x6e2adc8e // fmul v14.4s, v4.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc84 // fmul v4.4s, v4.4s, v14.4s
+	WORD $0x6e2adcae // fmul v14.4s, v5.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edca5 // fmul v5.4s, v5.4s, v14.4s
+	WORD $0x6e2adcce // fmul v14.4s, v6.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edcc6 // fmul v6.4s, v6.4s, v14.4s
+	WORD $0x6e2adcee // fmul v14.4s, v7.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edce7 // fmul v7.4s, v7.4s, v14.4s
+	WORD $0x6e2add0e // fmul v14.4s, v8.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edd08 // fmul v8.4s, v8.4s, v14.4s
+	WORD $0x6e2add2a // fmul v10.4s, v9.4s, v10.4s
+	WORD $0x4e2bd54a // fadd v10.4s, v10.4s, v11.4s
+	WORD $0x4e2cf54a // fmax v10.4s, v10.4s, v12.4s
+	WORD $0x4eadf54a // fmin v10.4s, v10.4s, v13.4s
+	WORD $0x6e2add29 // fmul v9.4s, v9.4s, v10.4s
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40c86a // ld1r {v10.4s}, [x3]
 	WORD $0x4e20f540 // fmax v0.4s, v10.4s, v0.4s
@@ -4971,11 +5843,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -4984,42 +5861,55 @@ part:
 	LSL $2, R9, R9
 
 partBounds:
-	FMOVS 24(R6), F0
-	FMOVS 28(R6), F1
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<2, R0, R11
-	FMOVS 0(R11), F2
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<2, R1, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<2, R7, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<2, R8, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e22f402 // fmax v2.4s, v0.4s, v2.4s
-	WORD $0x4ea2f422 // fmin v2.4s, v1.4s, v2.4s
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
 
 partStore:
-	ADD R10<<2, R1, R11
-	FMOVS F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $16, R0, R0
 	ADD R2, R1, R1
@@ -5370,6 +6260,78 @@ shifted:
 	WORD $0x4e2cd56b // fadd v11.4s, v11.4s, v12.4s
 
 bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c86d // ld1r {v13.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86e // ld1r {v14.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86f // ld1r {v15.4s}, [x3]
+	WORD $0x6e2cdc10 // fmul v16.4s, v0.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc00 // fmul v0.4s, v0.4s, v16.4s
+	WORD $0x6e2cdc30 // fmul v16.4s, v1.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc21 // fmul v1.4s, v1.4s, v16.4s
+	WORD $0x6e2cdc50 // fmul v16.4s, v2.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc42 // fmul v2.4s, v2.4s, v16.4s
+	WORD $0x6e2cdc70 // fmul v16.4s, v3.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc63 // fmul v3.4s, v3.4s, v16.4s
+	WORD $0x6e2cdc90 // fmul v16.4s, v4.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
+	WORD $0x6e2cdcb0 // fmul v16.4s, v5.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dca5 // fmul v5.4s, v5.4s, v16.4s
+	WORD $0x6e2cdcd0 // fmul v16.4s, v6.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
+	WORD $0x6e2cdcf0 // fmul v16.4s, v7.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e2cdd10 // fmul v16.4s, v8.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd08 // fmul v8.4s, v8.4s, v16.4s
+	WORD $0x6e2cdd30 // fmul v16.4s, v9.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd29 // fmul v9.4s, v9.4s, v16.4s
+	WORD $0x6e2cdd50 // fmul v16.4s, v10.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd4a // fmul v10.4s, v10.4s, v16.4s
+	WORD $0x6e2cdd6c // fmul v12.4s, v11.4s, v12.4s
+	WORD $0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
+	WORD $0x4e2ef58c // fmax v12.4s, v12.4s, v14.4s
+	WORD $0x4eaff58c // fmin v12.4s, v12.4s, v15.4s
+	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
 	WORD $0x4e20f580 // fmax v0.4s, v12.4s, v0.4s
@@ -5471,11 +6433,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -5484,42 +6451,55 @@ part:
 	LSL $2, R9, R9
 
 partBounds:
-	FMOVS 24(R6), F0
-	FMOVS 28(R6), F1
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<2, R0, R11
-	FMOVS 0(R11), F2
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<2, R1, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<2, R7, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<2, R8, R11
-	FMOVS 0(R11), F3
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e22f402 // fmax v2.4s, v0.4s, v2.4s
-	WORD $0x4ea2f422 // fmin v2.4s, v1.4s, v2.4s
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
 
 partStore:
-	ADD R10<<2, R1, R11
-	FMOVS F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $16, R0, R0
 	ADD R2, R1, R1
@@ -6993,6 +7973,48 @@ shifted:
 	WORD $0x4e68d4a5 // fadd v5.2d, v5.2d, v8.2d
 
 bound:
+	MOVD 40(R2), R3
+	CBZ R3, gated
+	ADD $40, R2, R3
+	WORD $0x4d40cc66 // ld1r {v6.2d}, [x3]
+	ADD $48, R2, R3
+	WORD $0x4d40cc67 // ld1r {v7.2d}, [x3]
+	ADD $56, R2, R3
+	WORD $0x4d40cc68 // ld1r {v8.2d}, [x3]
+	ADD $64, R2, R3
+	WORD $0x4d40cc69 // ld1r {v9.2d}, [x3]
+	WORD $0x6e66dc0a // fmul v10.2d, v0.2d, v6.2d
+	WORD $0x4e67d54a // fadd v10.2d, v10.2d, v7.2d
+	WORD $0x4e68f54a // fmax v10.2d, v10.2d, v8.2d
+	WORD $0x4ee9f54a // fmin v10.2d, v10.2d, v9.2d
+	WORD $0x6e6adc00 // fmul v0.2d, v0.2d, v10.2d
+	WORD $0x6e66dc2a // fmul v10.2d, v1.2d, v6.2d
+	WORD $0x4e67d54a // fadd v10.2d, v10.2d, v7.2d
+	WORD $0x4e68f54a // fmax v10.2d, v10.2d, v8.2d
+	WORD $0x4ee9f54a // fmin v10.2d, v10.2d, v9.2d
+	WORD $0x6e6adc21 // fmul v1.2d, v1.2d, v10.2d
+	WORD $0x6e66dc4a // fmul v10.2d, v2.2d, v6.2d
+	WORD $0x4e67d54a // fadd v10.2d, v10.2d, v7.2d
+	WORD $0x4e68f54a // fmax v10.2d, v10.2d, v8.2d
+	WORD $0x4ee9f54a // fmin v10.2d, v10.2d, v9.2d
+	WORD $0x6e6adc42 // fmul v2.2d, v2.2d, v10.2d
+	WORD $0x6e66dc6a // fmul v10.2d, v3.2d, v6.2d
+	WORD $0x4e67d54a // fadd v10.2d, v10.2d, v7.2d
+	WORD $0x4e68f54a // fmax v10.2d, v10.2d, v8.2d
+	WORD $0x4ee9f54a // fmin v10.2d, v10.2d, v9.2d
+	WORD $0x6e6adc63 // fmul v3.2d, v3.2d, v10.2d
+	WORD $0x6e66dc8a // fmul v10.2d, v4.2d, v6.2d
+	WORD $0x4e67d54a // fadd v10.2d, v10.2d, v7.2d
+	WORD $0x4e68f54a // fmax v10.2d, v10.2d, v8.2d
+	WORD $0x4ee9f54a // fmin v10.2d, v10.2d, v9.2d
+	WORD $0x6e6adc84 // fmul v4.2d, v4.2d, v10.2d
+	WORD $0x6e66dca6 // fmul v6.2d, v5.2d, v6.2d
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
+	WORD $0x4e68f4c6 // fmax v6.2d, v6.2d, v8.2d
+	WORD $0x4ee9f4c6 // fmin v6.2d, v6.2d, v9.2d
+	WORD $0x6e66dca5 // fmul v5.2d, v5.2d, v6.2d
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40cc66 // ld1r {v6.2d}, [x3]
 	WORD $0x4e60f4c0 // fmax v0.2d, v6.2d, v0.2d
@@ -7036,11 +8058,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -7049,42 +8076,55 @@ part:
 	LSL $3, R9, R9
 
 partBounds:
-	FMOVD 24(R6), F0
-	FMOVD 32(R6), F1
+	FMOVD 24(R6), F4
+	FMOVD 32(R6), F5
+	MOVD 40(R6), R10
+	FMOVD 40(R6), F0
+	FMOVD 48(R6), F1
+	FMOVD 56(R6), F2
+	FMOVD 64(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<3, R0, R11
-	FMOVD 0(R11), F2
+	ADD R11<<3, R0, R12
+	FMOVD 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<3, R1, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R1, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<3, R7, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R7, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<3, R8, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R8, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e62f402 // fmax v2.2d, v0.2d, v2.2d
-	WORD $0x4ee2f422 // fmin v2.2d, v1.2d, v2.2d
+	CBZ R10, partGated
+	WORD $0x6e60dcc7 // fmul v7.2d, v6.2d, v0.2d
+	WORD $0x4e61d4e7 // fadd v7.2d, v7.2d, v1.2d
+	WORD $0x4e62f4e7 // fmax v7.2d, v7.2d, v2.2d
+	WORD $0x4ee3f4e7 // fmin v7.2d, v7.2d, v3.2d
+	WORD $0x6e67dcc6 // fmul v6.2d, v6.2d, v7.2d
+
+partGated:
+	WORD $0x4e66f486 // fmax v6.2d, v4.2d, v6.2d
+	WORD $0x4ee6f4a6 // fmin v6.2d, v5.2d, v6.2d
 
 partStore:
-	ADD R10<<3, R1, R11
-	FMOVD F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<3, R1, R12
+	FMOVD F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $48, R0, R0
 	ADD R2, R1, R1
@@ -7345,6 +8385,78 @@ shifted:
 	WORD $0x4e6ed56b // fadd v11.2d, v11.2d, v14.2d
 
 bound:
+	MOVD 40(R2), R3
+	CBZ R3, gated
+	ADD $40, R2, R3
+	WORD $0x4d40cc6c // ld1r {v12.2d}, [x3]
+	ADD $48, R2, R3
+	WORD $0x4d40cc6d // ld1r {v13.2d}, [x3]
+	ADD $56, R2, R3
+	WORD $0x4d40cc6e // ld1r {v14.2d}, [x3]
+	ADD $64, R2, R3
+	WORD $0x4d40cc6f // ld1r {v15.2d}, [x3]
+	WORD $0x6e6cdc10 // fmul v16.2d, v0.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc00 // fmul v0.2d, v0.2d, v16.2d
+	WORD $0x6e6cdc30 // fmul v16.2d, v1.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc21 // fmul v1.2d, v1.2d, v16.2d
+	WORD $0x6e6cdc50 // fmul v16.2d, v2.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc42 // fmul v2.2d, v2.2d, v16.2d
+	WORD $0x6e6cdc70 // fmul v16.2d, v3.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc63 // fmul v3.2d, v3.2d, v16.2d
+	WORD $0x6e6cdc90 // fmul v16.2d, v4.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc84 // fmul v4.2d, v4.2d, v16.2d
+	WORD $0x6e6cdcb0 // fmul v16.2d, v5.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dca5 // fmul v5.2d, v5.2d, v16.2d
+	WORD $0x6e6cdcd0 // fmul v16.2d, v6.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dcc6 // fmul v6.2d, v6.2d, v16.2d
+	WORD $0x6e6cdcf0 // fmul v16.2d, v7.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dce7 // fmul v7.2d, v7.2d, v16.2d
+	WORD $0x6e6cdd10 // fmul v16.2d, v8.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dd08 // fmul v8.2d, v8.2d, v16.2d
+	WORD $0x6e6cdd30 // fmul v16.2d, v9.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dd29 // fmul v9.2d, v9.2d, v16.2d
+	WORD $0x6e6cdd50 // fmul v16.2d, v10.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dd4a // fmul v10.2d, v10.2d, v16.2d
+	WORD $0x6e6cdd6c // fmul v12.2d, v11.2d, v12.2d
+	WORD $0x4e6dd58c // fadd v12.2d, v12.2d, v13.2d
+	WORD $0x4e6ef58c // fmax v12.2d, v12.2d, v14.2d
+	WORD $0x4eeff58c // fmin v12.2d, v12.2d, v15.2d
+	WORD $0x6e6cdd6b // fmul v11.2d, v11.2d, v12.2d
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40cc6c // ld1r {v12.2d}, [x3]
 	WORD $0x4e60f580 // fmax v0.2d, v12.2d, v0.2d
@@ -7414,11 +8526,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -7427,42 +8544,55 @@ part:
 	LSL $3, R9, R9
 
 partBounds:
-	FMOVD 24(R6), F0
-	FMOVD 32(R6), F1
+	FMOVD 24(R6), F4
+	FMOVD 32(R6), F5
+	MOVD 40(R6), R10
+	FMOVD 40(R6), F0
+	FMOVD 48(R6), F1
+	FMOVD 56(R6), F2
+	FMOVD 64(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<3, R0, R11
-	FMOVD 0(R11), F2
+	ADD R11<<3, R0, R12
+	FMOVD 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<3, R1, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R1, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<3, R7, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R7, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<3, R8, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R8, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e62f402 // fmax v2.2d, v0.2d, v2.2d
-	WORD $0x4ee2f422 // fmin v2.2d, v1.2d, v2.2d
+	CBZ R10, partGated
+	WORD $0x6e60dcc7 // fmul v7.2d, v6.2d, v0.2d
+	WORD $0x4e61d4e7 // fadd v7.2d, v7.2d, v1.2d
+	WORD $0x4e62f4e7 // fmax v7.2d, v7.2d, v2.2d
+	WORD $0x4ee3f4e7 // fmin v7.2d, v7.2d, v3.2d
+	WORD $0x6e67dcc6 // fmul v6.2d, v6.2d, v7.2d
+
+partGated:
+	WORD $0x4e66f486 // fmax v6.2d, v4.2d, v6.2d
+	WORD $0x4ee6f4a6 // fmin v6.2d, v5.2d, v6.2d
 
 partStore:
-	ADD R10<<3, R1, R11
-	FMOVD F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<3, R1, R12
+	FMOVD F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $48, R0, R0
 	ADD R2, R1, R1
@@ -7813,6 +8943,108 @@ shifted:
 	WORD $0x4e74d631 // fadd v17.2d, v17.2d, v20.2d
 
 bound:
+	MOVD 40(R2), R3
+	CBZ R3, gated
+	ADD $40, R2, R3
+	WORD $0x4d40cc72 // ld1r {v18.2d}, [x3]
+	ADD $48, R2, R3
+	WORD $0x4d40cc73 // ld1r {v19.2d}, [x3]
+	ADD $56, R2, R3
+	WORD $0x4d40cc74 // ld1r {v20.2d}, [x3]
+	ADD $64, R2, R3
+	WORD $0x4d40cc75 // ld1r {v21.2d}, [x3]
+	WORD $0x6e72dc16 // fmul v22.2d, v0.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76dc00 // fmul v0.2d, v0.2d, v22.2d
+	WORD $0x6e72dc36 // fmul v22.2d, v1.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76dc21 // fmul v1.2d, v1.2d, v22.2d
+	WORD $0x6e72dc56 // fmul v22.2d, v2.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76dc42 // fmul v2.2d, v2.2d, v22.2d
+	WORD $0x6e72dc76 // fmul v22.2d, v3.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76dc63 // fmul v3.2d, v3.2d, v22.2d
+	WORD $0x6e72dc96 // fmul v22.2d, v4.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76dc84 // fmul v4.2d, v4.2d, v22.2d
+	WORD $0x6e72dcb6 // fmul v22.2d, v5.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76dca5 // fmul v5.2d, v5.2d, v22.2d
+	WORD $0x6e72dcd6 // fmul v22.2d, v6.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76dcc6 // fmul v6.2d, v6.2d, v22.2d
+	WORD $0x6e72dcf6 // fmul v22.2d, v7.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76dce7 // fmul v7.2d, v7.2d, v22.2d
+	WORD $0x6e72dd16 // fmul v22.2d, v8.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76dd08 // fmul v8.2d, v8.2d, v22.2d
+	WORD $0x6e72dd36 // fmul v22.2d, v9.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76dd29 // fmul v9.2d, v9.2d, v22.2d
+	WORD $0x6e72dd56 // fmul v22.2d, v10.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76dd4a // fmul v10.2d, v10.2d, v22.2d
+	WORD $0x6e72dd76 // fmul v22.2d, v11.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76dd6b // fmul v11.2d, v11.2d, v22.2d
+	WORD $0x6e72dd96 // fmul v22.2d, v12.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76dd8c // fmul v12.2d, v12.2d, v22.2d
+	WORD $0x6e72ddb6 // fmul v22.2d, v13.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76ddad // fmul v13.2d, v13.2d, v22.2d
+	WORD $0x6e72ddd6 // fmul v22.2d, v14.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76ddce // fmul v14.2d, v14.2d, v22.2d
+	WORD $0x6e72ddf6 // fmul v22.2d, v15.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76ddef // fmul v15.2d, v15.2d, v22.2d
+	WORD $0x6e72de16 // fmul v22.2d, v16.2d, v18.2d
+	WORD $0x4e73d6d6 // fadd v22.2d, v22.2d, v19.2d
+	WORD $0x4e74f6d6 // fmax v22.2d, v22.2d, v20.2d
+	WORD $0x4ef5f6d6 // fmin v22.2d, v22.2d, v21.2d
+	WORD $0x6e76de10 // fmul v16.2d, v16.2d, v22.2d
+	WORD $0x6e72de32 // fmul v18.2d, v17.2d, v18.2d
+	WORD $0x4e73d652 // fadd v18.2d, v18.2d, v19.2d
+	WORD $0x4e74f652 // fmax v18.2d, v18.2d, v20.2d
+	WORD $0x4ef5f652 // fmin v18.2d, v18.2d, v21.2d
+	WORD $0x6e72de31 // fmul v17.2d, v17.2d, v18.2d
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40cc72 // ld1r {v18.2d}, [x3]
 	WORD $0x4e60f640 // fmax v0.2d, v18.2d, v0.2d
@@ -7908,11 +9140,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -7921,42 +9158,55 @@ part:
 	LSL $3, R9, R9
 
 partBounds:
-	FMOVD 24(R6), F0
-	FMOVD 32(R6), F1
+	FMOVD 24(R6), F4
+	FMOVD 32(R6), F5
+	MOVD 40(R6), R10
+	FMOVD 40(R6), F0
+	FMOVD 48(R6), F1
+	FMOVD 56(R6), F2
+	FMOVD 64(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<3, R0, R11
-	FMOVD 0(R11), F2
+	ADD R11<<3, R0, R12
+	FMOVD 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<3, R1, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R1, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<3, R7, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R7, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<3, R8, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R8, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e62f402 // fmax v2.2d, v0.2d, v2.2d
-	WORD $0x4ee2f422 // fmin v2.2d, v1.2d, v2.2d
+	CBZ R10, partGated
+	WORD $0x6e60dcc7 // fmul v7.2d, v6.2d, v0.2d
+	WORD $0x4e61d4e7 // fadd v7.2d, v7.2d, v1.2d
+	WORD $0x4e62f4e7 // fmax v7.2d, v7.2d, v2.2d
+	WORD $0x4ee3f4e7 // fmin v7.2d, v7.2d, v3.2d
+	WORD $0x6e67dcc6 // fmul v6.2d, v6.2d, v7.2d
+
+partGated:
+	WORD $0x4e66f486 // fmax v6.2d, v4.2d, v6.2d
+	WORD $0x4ee6f4a6 // fmin v6.2d, v5.2d, v6.2d
 
 partStore:
-	ADD R10<<3, R1, R11
-	FMOVD F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<3, R1, R12
+	FMOVD F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $48, R0, R0
 	ADD R2, R1, R1
@@ -8099,6 +9349,38 @@ shifted:
 	WORD $0x4e65d463 // fadd v3.2d, v3.2d, v5.2d
 
 bound:
+	MOVD 40(R2), R3
+	CBZ R3, gated
+	ADD $40, R2, R3
+	WORD $0x4d40cc64 // ld1r {v4.2d}, [x3]
+	ADD $48, R2, R3
+	WORD $0x4d40cc65 // ld1r {v5.2d}, [x3]
+	ADD $56, R2, R3
+	WORD $0x4d40cc66 // ld1r {v6.2d}, [x3]
+	ADD $64, R2, R3
+	WORD $0x4d40cc67 // ld1r {v7.2d}, [x3]
+	WORD $0x6e64dc08 // fmul v8.2d, v0.2d, v4.2d
+	WORD $0x4e65d508 // fadd v8.2d, v8.2d, v5.2d
+	WORD $0x4e66f508 // fmax v8.2d, v8.2d, v6.2d
+	WORD $0x4ee7f508 // fmin v8.2d, v8.2d, v7.2d
+	WORD $0x6e68dc00 // fmul v0.2d, v0.2d, v8.2d
+	WORD $0x6e64dc28 // fmul v8.2d, v1.2d, v4.2d
+	WORD $0x4e65d508 // fadd v8.2d, v8.2d, v5.2d
+	WORD $0x4e66f508 // fmax v8.2d, v8.2d, v6.2d
+	WORD $0x4ee7f508 // fmin v8.2d, v8.2d, v7.2d
+	WORD $0x6e68dc21 // fmul v1.2d, v1.2d, v8.2d
+	WORD $0x6e64dc48 // fmul v8.2d, v2.2d, v4.2d
+	WORD $0x4e65d508 // fadd v8.2d, v8.2d, v5.2d
+	WORD $0x4e66f508 // fmax v8.2d, v8.2d, v6.2d
+	WORD $0x4ee7f508 // fmin v8.2d, v8.2d, v7.2d
+	WORD $0x6e68dc42 // fmul v2.2d, v2.2d, v8.2d
+	WORD $0x6e64dc64 // fmul v4.2d, v3.2d, v4.2d
+	WORD $0x4e65d484 // fadd v4.2d, v4.2d, v5.2d
+	WORD $0x4e66f484 // fmax v4.2d, v4.2d, v6.2d
+	WORD $0x4ee7f484 // fmin v4.2d, v4.2d, v7.2d
+	WORD $0x6e64dc63 // fmul v3.2d, v3.2d, v4.2d
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40cc64 // ld1r {v4.2d}, [x3]
 	WORD $0x4e60f480 // fmax v0.2d, v4.2d, v0.2d
@@ -8134,11 +9416,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -8147,42 +9434,55 @@ part:
 	LSL $3, R9, R9
 
 partBounds:
-	FMOVD 24(R6), F0
-	FMOVD 32(R6), F1
+	FMOVD 24(R6), F4
+	FMOVD 32(R6), F5
+	MOVD 40(R6), R10
+	FMOVD 40(R6), F0
+	FMOVD 48(R6), F1
+	FMOVD 56(R6), F2
+	FMOVD 64(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<3, R0, R11
-	FMOVD 0(R11), F2
+	ADD R11<<3, R0, R12
+	FMOVD 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<3, R1, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R1, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<3, R7, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R7, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<3, R8, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R8, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e62f402 // fmax v2.2d, v0.2d, v2.2d
-	WORD $0x4ee2f422 // fmin v2.2d, v1.2d, v2.2d
+	CBZ R10, partGated
+	WORD $0x6e60dcc7 // fmul v7.2d, v6.2d, v0.2d
+	WORD $0x4e61d4e7 // fadd v7.2d, v7.2d, v1.2d
+	WORD $0x4e62f4e7 // fmax v7.2d, v7.2d, v2.2d
+	WORD $0x4ee3f4e7 // fmin v7.2d, v7.2d, v3.2d
+	WORD $0x6e67dcc6 // fmul v6.2d, v6.2d, v7.2d
+
+partGated:
+	WORD $0x4e66f486 // fmax v6.2d, v4.2d, v6.2d
+	WORD $0x4ee6f4a6 // fmin v6.2d, v5.2d, v6.2d
 
 partStore:
-	ADD R10<<3, R1, R11
-	FMOVD F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<3, R1, R12
+	FMOVD F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $32, R0, R0
 	ADD R2, R1, R1
@@ -8393,6 +9693,58 @@ shifted:
 	WORD $0x4e69d4e7 // fadd v7.2d, v7.2d, v9.2d
 
 bound:
+	MOVD 40(R2), R3
+	CBZ R3, gated
+	ADD $40, R2, R3
+	WORD $0x4d40cc68 // ld1r {v8.2d}, [x3]
+	ADD $48, R2, R3
+	WORD $0x4d40cc69 // ld1r {v9.2d}, [x3]
+	ADD $56, R2, R3
+	WORD $0x4d40cc6a // ld1r {v10.2d}, [x3]
+	ADD $64, R2, R3
+	WORD $0x4d40cc6b // ld1r {v11.2d}, [x3]
+	WORD $0x6e68dc0c // fmul v12.2d, v0.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc00 // fmul v0.2d, v0.2d, v12.2d
+	WORD $0x6e68dc2c // fmul v12.2d, v1.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc21 // fmul v1.2d, v1.2d, v12.2d
+	WORD $0x6e68dc4c // fmul v12.2d, v2.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc42 // fmul v2.2d, v2.2d, v12.2d
+	WORD $0x6e68dc6c // fmul v12.2d, v3.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc63 // fmul v3.2d, v3.2d, v12.2d
+	WORD $0x6e68dc8c // fmul v12.2d, v4.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc84 // fmul v4.2d, v4.2d, v12.2d
+	WORD $0x6e68dcac // fmul v12.2d, v5.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdca5 // fmul v5.2d, v5.2d, v12.2d
+	WORD $0x6e68dccc // fmul v12.2d, v6.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdcc6 // fmul v6.2d, v6.2d, v12.2d
+	WORD $0x6e68dce8 // fmul v8.2d, v7.2d, v8.2d
+	WORD $0x4e69d508 // fadd v8.2d, v8.2d, v9.2d
+	WORD $0x4e6af508 // fmax v8.2d, v8.2d, v10.2d
+	WORD $0x4eebf508 // fmin v8.2d, v8.2d, v11.2d
+	WORD $0x6e68dce7 // fmul v7.2d, v7.2d, v8.2d
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40cc68 // ld1r {v8.2d}, [x3]
 	WORD $0x4e60f500 // fmax v0.2d, v8.2d, v0.2d
@@ -8446,11 +9798,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -8459,42 +9816,55 @@ part:
 	LSL $3, R9, R9
 
 partBounds:
-	FMOVD 24(R6), F0
-	FMOVD 32(R6), F1
+	FMOVD 24(R6), F4
+	FMOVD 32(R6), F5
+	MOVD 40(R6), R10
+	FMOVD 40(R6), F0
+	FMOVD 48(R6), F1
+	FMOVD 56(R6), F2
+	FMOVD 64(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<3, R0, R11
-	FMOVD 0(R11), F2
+	ADD R11<<3, R0, R12
+	FMOVD 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<3, R1, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R1, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<3, R7, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R7, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<3, R8, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R8, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e62f402 // fmax v2.2d, v0.2d, v2.2d
-	WORD $0x4ee2f422 // fmin v2.2d, v1.2d, v2.2d
+	CBZ R10, partGated
+	WORD $0x6e60dcc7 // fmul v7.2d, v6.2d, v0.2d
+	WORD $0x4e61d4e7 // fadd v7.2d, v7.2d, v1.2d
+	WORD $0x4e62f4e7 // fmax v7.2d, v7.2d, v2.2d
+	WORD $0x4ee3f4e7 // fmin v7.2d, v7.2d, v3.2d
+	WORD $0x6e67dcc6 // fmul v6.2d, v6.2d, v7.2d
+
+partGated:
+	WORD $0x4e66f486 // fmax v6.2d, v4.2d, v6.2d
+	WORD $0x4ee6f4a6 // fmin v6.2d, v5.2d, v6.2d
 
 partStore:
-	ADD R10<<3, R1, R11
-	FMOVD F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<3, R1, R12
+	FMOVD F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $32, R0, R0
 	ADD R2, R1, R1
@@ -8773,6 +10143,78 @@ shifted:
 	WORD $0x4e6dd56b // fadd v11.2d, v11.2d, v13.2d
 
 bound:
+	MOVD 40(R2), R3
+	CBZ R3, gated
+	ADD $40, R2, R3
+	WORD $0x4d40cc6c // ld1r {v12.2d}, [x3]
+	ADD $48, R2, R3
+	WORD $0x4d40cc6d // ld1r {v13.2d}, [x3]
+	ADD $56, R2, R3
+	WORD $0x4d40cc6e // ld1r {v14.2d}, [x3]
+	ADD $64, R2, R3
+	WORD $0x4d40cc6f // ld1r {v15.2d}, [x3]
+	WORD $0x6e6cdc10 // fmul v16.2d, v0.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc00 // fmul v0.2d, v0.2d, v16.2d
+	WORD $0x6e6cdc30 // fmul v16.2d, v1.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc21 // fmul v1.2d, v1.2d, v16.2d
+	WORD $0x6e6cdc50 // fmul v16.2d, v2.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc42 // fmul v2.2d, v2.2d, v16.2d
+	WORD $0x6e6cdc70 // fmul v16.2d, v3.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc63 // fmul v3.2d, v3.2d, v16.2d
+	WORD $0x6e6cdc90 // fmul v16.2d, v4.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc84 // fmul v4.2d, v4.2d, v16.2d
+	WORD $0x6e6cdcb0 // fmul v16.2d, v5.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dca5 // fmul v5.2d, v5.2d, v16.2d
+	WORD $0x6e6cdcd0 // fmul v16.2d, v6.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dcc6 // fmul v6.2d, v6.2d, v16.2d
+	WORD $0x6e6cdcf0 // fmul v16.2d, v7.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dce7 // fmul v7.2d, v7.2d, v16.2d
+	WORD $0x6e6cdd10 // fmul v16.2d, v8.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dd08 // fmul v8.2d, v8.2d, v16.2d
+	WORD $0x6e6cdd30 // fmul v16.2d, v9.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dd29 // fmul v9.2d, v9.2d, v16.2d
+	WORD $0x6e6cdd50 // fmul v16.2d, v10.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dd4a // fmul v10.2d, v10.2d, v16.2d
+	WORD $0x6e6cdd6c // fmul v12.2d, v11.2d, v12.2d
+	WORD $0x4e6dd58c // fadd v12.2d, v12.2d, v13.2d
+	WORD $0x4e6ef58c // fmax v12.2d, v12.2d, v14.2d
+	WORD $0x4eeff58c // fmin v12.2d, v12.2d, v15.2d
+	WORD $0x6e6cdd6b // fmul v11.2d, v11.2d, v12.2d
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40cc6c // ld1r {v12.2d}, [x3]
 	WORD $0x4e60f580 // fmax v0.2d, v12.2d, v0.2d
@@ -8844,11 +10286,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -8857,42 +10304,55 @@ part:
 	LSL $3, R9, R9
 
 partBounds:
-	FMOVD 24(R6), F0
-	FMOVD 32(R6), F1
+	FMOVD 24(R6), F4
+	FMOVD 32(R6), F5
+	MOVD 40(R6), R10
+	FMOVD 40(R6), F0
+	FMOVD 48(R6), F1
+	FMOVD 56(R6), F2
+	FMOVD 64(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<3, R0, R11
-	FMOVD 0(R11), F2
+	ADD R11<<3, R0, R12
+	FMOVD 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<3, R1, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R1, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<3, R7, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R7, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<3, R8, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R8, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e62f402 // fmax v2.2d, v0.2d, v2.2d
-	WORD $0x4ee2f422 // fmin v2.2d, v1.2d, v2.2d
+	CBZ R10, partGated
+	WORD $0x6e60dcc7 // fmul v7.2d, v6.2d, v0.2d
+	WORD $0x4e61d4e7 // fadd v7.2d, v7.2d, v1.2d
+	WORD $0x4e62f4e7 // fmax v7.2d, v7.2d, v2.2d
+	WORD $0x4ee3f4e7 // fmin v7.2d, v7.2d, v3.2d
+	WORD $0x6e67dcc6 // fmul v6.2d, v6.2d, v7.2d
+
+partGated:
+	WORD $0x4e66f486 // fmax v6.2d, v4.2d, v6.2d
+	WORD $0x4ee6f4a6 // fmin v6.2d, v5.2d, v6.2d
 
 partStore:
-	ADD R10<<3, R1, R11
-	FMOVD F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<3, R1, R12
+	FMOVD F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $32, R0, R0
 	ADD R2, R1, R1
@@ -9239,6 +10699,98 @@ shifted:
 	WORD $0x4e71d5ef // fadd v15.2d, v15.2d, v17.2d
 
 bound:
+	MOVD 40(R2), R3
+	CBZ R3, gated
+	ADD $40, R2, R3
+	WORD $0x4d40cc70 // ld1r {v16.2d}, [x3]
+	ADD $48, R2, R3
+	WORD $0x4d40cc71 // ld1r {v17.2d}, [x3]
+	ADD $56, R2, R3
+	WORD $0x4d40cc72 // ld1r {v18.2d}, [x3]
+	ADD $64, R2, R3
+	WORD $0x4d40cc73 // ld1r {v19.2d}, [x3]
+	WORD $0x6e70dc14 // fmul v20.2d, v0.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dc00 // fmul v0.2d, v0.2d, v20.2d
+	WORD $0x6e70dc34 // fmul v20.2d, v1.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dc21 // fmul v1.2d, v1.2d, v20.2d
+	WORD $0x6e70dc54 // fmul v20.2d, v2.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dc42 // fmul v2.2d, v2.2d, v20.2d
+	WORD $0x6e70dc74 // fmul v20.2d, v3.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dc63 // fmul v3.2d, v3.2d, v20.2d
+	WORD $0x6e70dc94 // fmul v20.2d, v4.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dc84 // fmul v4.2d, v4.2d, v20.2d
+	WORD $0x6e70dcb4 // fmul v20.2d, v5.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dca5 // fmul v5.2d, v5.2d, v20.2d
+	WORD $0x6e70dcd4 // fmul v20.2d, v6.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dcc6 // fmul v6.2d, v6.2d, v20.2d
+	WORD $0x6e70dcf4 // fmul v20.2d, v7.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dce7 // fmul v7.2d, v7.2d, v20.2d
+	WORD $0x6e70dd14 // fmul v20.2d, v8.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dd08 // fmul v8.2d, v8.2d, v20.2d
+	WORD $0x6e70dd34 // fmul v20.2d, v9.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dd29 // fmul v9.2d, v9.2d, v20.2d
+	WORD $0x6e70dd54 // fmul v20.2d, v10.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dd4a // fmul v10.2d, v10.2d, v20.2d
+	WORD $0x6e70dd74 // fmul v20.2d, v11.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dd6b // fmul v11.2d, v11.2d, v20.2d
+	WORD $0x6e70dd94 // fmul v20.2d, v12.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74dd8c // fmul v12.2d, v12.2d, v20.2d
+	WORD $0x6e70ddb4 // fmul v20.2d, v13.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74ddad // fmul v13.2d, v13.2d, v20.2d
+	WORD $0x6e70ddd4 // fmul v20.2d, v14.2d, v16.2d
+	WORD $0x4e71d694 // fadd v20.2d, v20.2d, v17.2d
+	WORD $0x4e72f694 // fmax v20.2d, v20.2d, v18.2d
+	WORD $0x4ef3f694 // fmin v20.2d, v20.2d, v19.2d
+	WORD $0x6e74ddce // fmul v14.2d, v14.2d, v20.2d
+	WORD $0x6e70ddf0 // fmul v16.2d, v15.2d, v16.2d
+	WORD $0x4e71d610 // fadd v16.2d, v16.2d, v17.2d
+	WORD $0x4e72f610 // fmax v16.2d, v16.2d, v18.2d
+	WORD $0x4ef3f610 // fmin v16.2d, v16.2d, v19.2d
+	WORD $0x6e70ddef // fmul v15.2d, v15.2d, v16.2d
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40cc70 // ld1r {v16.2d}, [x3]
 	WORD $0x4e60f600 // fmax v0.2d, v16.2d, v0.2d
@@ -9328,11 +10880,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -9341,42 +10898,55 @@ part:
 	LSL $3, R9, R9
 
 partBounds:
-	FMOVD 24(R6), F0
-	FMOVD 32(R6), F1
+	FMOVD 24(R6), F4
+	FMOVD 32(R6), F5
+	MOVD 40(R6), R10
+	FMOVD 40(R6), F0
+	FMOVD 48(R6), F1
+	FMOVD 56(R6), F2
+	FMOVD 64(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<3, R0, R11
-	FMOVD 0(R11), F2
+	ADD R11<<3, R0, R12
+	FMOVD 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<3, R1, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R1, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<3, R7, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R7, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<3, R8, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R8, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e62f402 // fmax v2.2d, v0.2d, v2.2d
-	WORD $0x4ee2f422 // fmin v2.2d, v1.2d, v2.2d
+	CBZ R10, partGated
+	WORD $0x6e60dcc7 // fmul v7.2d, v6.2d, v0.2d
+	WORD $0x4e61d4e7 // fadd v7.2d, v7.2d, v1.2d
+	WORD $0x4e62f4e7 // fmax v7.2d, v7.2d, v2.2d
+	WORD $0x4ee3f4e7 // fmin v7.2d, v7.2d, v3.2d
+	WORD $0x6e67dcc6 // fmul v6.2d, v6.2d, v7.2d
+
+partGated:
+	WORD $0x4e66f486 // fmax v6.2d, v4.2d, v6.2d
+	WORD $0x4ee6f4a6 // fmin v6.2d, v5.2d, v6.2d
 
 partStore:
-	ADD R10<<3, R1, R11
-	FMOVD F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<3, R1, R12
+	FMOVD F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $32, R0, R0
 	ADD R2, R1, R1
@@ -9501,6 +11071,28 @@ shifted:
 	WORD $0x4e62d421 // fadd v1.2d, v1.2d, v2.2d
 
 bound:
+	MOVD 40(R2), R3
+	CBZ R3, gated
+	ADD $40, R2, R3
+	WORD $0x4d40cc62 // ld1r {v2.2d}, [x3]
+	ADD $48, R2, R3
+	WORD $0x4d40cc63 // ld1r {v3.2d}, [x3]
+	ADD $56, R2, R3
+	WORD $0x4d40cc64 // ld1r {v4.2d}, [x3]
+	ADD $64, R2, R3
+	WORD $0x4d40cc65 // ld1r {v5.2d}, [x3]
+	WORD $0x6e62dc06 // fmul v6.2d, v0.2d, v2.2d
+	WORD $0x4e63d4c6 // fadd v6.2d, v6.2d, v3.2d
+	WORD $0x4e64f4c6 // fmax v6.2d, v6.2d, v4.2d
+	WORD $0x4ee5f4c6 // fmin v6.2d, v6.2d, v5.2d
+	WORD $0x6e66dc00 // fmul v0.2d, v0.2d, v6.2d
+	WORD $0x6e62dc22 // fmul v2.2d, v1.2d, v2.2d
+	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	WORD $0x4e64f442 // fmax v2.2d, v2.2d, v4.2d
+	WORD $0x4ee5f442 // fmin v2.2d, v2.2d, v5.2d
+	WORD $0x6e62dc21 // fmul v1.2d, v1.2d, v2.2d
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40cc62 // ld1r {v2.2d}, [x3]
 	WORD $0x4e60f440 // fmax v0.2d, v2.2d, v0.2d
@@ -9532,11 +11124,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -9545,42 +11142,55 @@ part:
 	LSL $3, R9, R9
 
 partBounds:
-	FMOVD 24(R6), F0
-	FMOVD 32(R6), F1
+	FMOVD 24(R6), F4
+	FMOVD 32(R6), F5
+	MOVD 40(R6), R10
+	FMOVD 40(R6), F0
+	FMOVD 48(R6), F1
+	FMOVD 56(R6), F2
+	FMOVD 64(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<3, R0, R11
-	FMOVD 0(R11), F2
+	ADD R11<<3, R0, R12
+	FMOVD 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<3, R1, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R1, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<3, R7, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R7, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<3, R8, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R8, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e62f402 // fmax v2.2d, v0.2d, v2.2d
-	WORD $0x4ee2f422 // fmin v2.2d, v1.2d, v2.2d
+	CBZ R10, partGated
+	WORD $0x6e60dcc7 // fmul v7.2d, v6.2d, v0.2d
+	WORD $0x4e61d4e7 // fadd v7.2d, v7.2d, v1.2d
+	WORD $0x4e62f4e7 // fmax v7.2d, v7.2d, v2.2d
+	WORD $0x4ee3f4e7 // fmin v7.2d, v7.2d, v3.2d
+	WORD $0x6e67dcc6 // fmul v6.2d, v6.2d, v7.2d
+
+partGated:
+	WORD $0x4e66f486 // fmax v6.2d, v4.2d, v6.2d
+	WORD $0x4ee6f4a6 // fmin v6.2d, v5.2d, v6.2d
 
 partStore:
-	ADD R10<<3, R1, R11
-	FMOVD F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<3, R1, R12
+	FMOVD F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $16, R0, R0
 	ADD R2, R1, R1
@@ -9755,6 +11365,38 @@ shifted:
 	WORD $0x4e64d463 // fadd v3.2d, v3.2d, v4.2d
 
 bound:
+	MOVD 40(R2), R3
+	CBZ R3, gated
+	ADD $40, R2, R3
+	WORD $0x4d40cc64 // ld1r {v4.2d}, [x3]
+	ADD $48, R2, R3
+	WORD $0x4d40cc65 // ld1r {v5.2d}, [x3]
+	ADD $56, R2, R3
+	WORD $0x4d40cc66 // ld1r {v6.2d}, [x3]
+	ADD $64, R2, R3
+	WORD $0x4d40cc67 // ld1r {v7.2d}, [x3]
+	WORD $0x6e64dc08 // fmul v8.2d, v0.2d, v4.2d
+	WORD $0x4e65d508 // fadd v8.2d, v8.2d, v5.2d
+	WORD $0x4e66f508 // fmax v8.2d, v8.2d, v6.2d
+	WORD $0x4ee7f508 // fmin v8.2d, v8.2d, v7.2d
+	WORD $0x6e68dc00 // fmul v0.2d, v0.2d, v8.2d
+	WORD $0x6e64dc28 // fmul v8.2d, v1.2d, v4.2d
+	WORD $0x4e65d508 // fadd v8.2d, v8.2d, v5.2d
+	WORD $0x4e66f508 // fmax v8.2d, v8.2d, v6.2d
+	WORD $0x4ee7f508 // fmin v8.2d, v8.2d, v7.2d
+	WORD $0x6e68dc21 // fmul v1.2d, v1.2d, v8.2d
+	WORD $0x6e64dc48 // fmul v8.2d, v2.2d, v4.2d
+	WORD $0x4e65d508 // fadd v8.2d, v8.2d, v5.2d
+	WORD $0x4e66f508 // fmax v8.2d, v8.2d, v6.2d
+	WORD $0x4ee7f508 // fmin v8.2d, v8.2d, v7.2d
+	WORD $0x6e68dc42 // fmul v2.2d, v2.2d, v8.2d
+	WORD $0x6e64dc64 // fmul v4.2d, v3.2d, v4.2d
+	WORD $0x4e65d484 // fadd v4.2d, v4.2d, v5.2d
+	WORD $0x4e66f484 // fmax v4.2d, v4.2d, v6.2d
+	WORD $0x4ee7f484 // fmin v4.2d, v4.2d, v7.2d
+	WORD $0x6e64dc63 // fmul v3.2d, v3.2d, v4.2d
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40cc64 // ld1r {v4.2d}, [x3]
 	WORD $0x4e60f480 // fmax v0.2d, v4.2d, v0.2d
@@ -9800,11 +11442,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -9813,42 +11460,55 @@ part:
 	LSL $3, R9, R9
 
 partBounds:
-	FMOVD 24(R6), F0
-	FMOVD 32(R6), F1
+	FMOVD 24(R6), F4
+	FMOVD 32(R6), F5
+	MOVD 40(R6), R10
+	FMOVD 40(R6), F0
+	FMOVD 48(R6), F1
+	FMOVD 56(R6), F2
+	FMOVD 64(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<3, R0, R11
-	FMOVD 0(R11), F2
+	ADD R11<<3, R0, R12
+	FMOVD 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<3, R1, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R1, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<3, R7, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R7, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<3, R8, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R8, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e62f402 // fmax v2.2d, v0.2d, v2.2d
-	WORD $0x4ee2f422 // fmin v2.2d, v1.2d, v2.2d
+	CBZ R10, partGated
+	WORD $0x6e60dcc7 // fmul v7.2d, v6.2d, v0.2d
+	WORD $0x4e61d4e7 // fadd v7.2d, v7.2d, v1.2d
+	WORD $0x4e62f4e7 // fmax v7.2d, v7.2d, v2.2d
+	WORD $0x4ee3f4e7 // fmin v7.2d, v7.2d, v3.2d
+	WORD $0x6e67dcc6 // fmul v6.2d, v6.2d, v7.2d
+
+partGated:
+	WORD $0x4e66f486 // fmax v6.2d, v4.2d, v6.2d
+	WORD $0x4ee6f4a6 // fmin v6.2d, v5.2d, v6.2d
 
 partStore:
-	ADD R10<<3, R1, R11
-	FMOVD F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<3, R1, R12
+	FMOVD F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $16, R0, R0
 	ADD R2, R1, R1
@@ -10073,6 +11733,48 @@ shifted:
 	WORD $0x4e66d4a5 // fadd v5.2d, v5.2d, v6.2d
 
 bound:
+	MOVD 40(R2), R3
+	CBZ R3, gated
+	ADD $40, R2, R3
+	WORD $0x4d40cc66 // ld1r {v6.2d}, [x3]
+	ADD $48, R2, R3
+	WORD $0x4d40cc67 // ld1r {v7.2d}, [x3]
+	ADD $56, R2, R3
+	WORD $0x4d40cc68 // ld1r {v8.2d}, [x3]
+	ADD $64, R2, R3
+	WORD $0x4d40cc69 // ld1r {v9.2d}, [x3]
+	WORD $0x6e66dc0a // fmul v10.2d, v0.2d, v6.2d
+	WORD $0x4e67d54a // fadd v10.2d, v10.2d, v7.2d
+	WORD $0x4e68f54a // fmax v10.2d, v10.2d, v8.2d
+	WORD $0x4ee9f54a // fmin v10.2d, v10.2d, v9.2d
+	WORD $0x6e6adc00 // fmul v0.2d, v0.2d, v10.2d
+	WORD $0x6e66dc2a // fmul v10.2d, v1.2d, v6.2d
+	WORD $0x4e67d54a // fadd v10.2d, v10.2d, v7.2d
+	WORD $0x4e68f54a // fmax v10.2d, v10.2d, v8.2d
+	WORD $0x4ee9f54a // fmin v10.2d, v10.2d, v9.2d
+	WORD $0x6e6adc21 // fmul v1.2d, v1.2d, v10.2d
+	WORD $0x6e66dc4a // fmul v10.2d, v2.2d, v6.2d
+	WORD $0x4e67d54a // fadd v10.2d, v10.2d, v7.2d
+	WORD $0x4e68f54a // fmax v10.2d, v10.2d, v8.2d
+	WORD $0x4ee9f54a // fmin v10.2d, v10.2d, v9.2d
+	WORD $0x6e6adc42 // fmul v2.2d, v2.2d, v10.2d
+	WORD $0x6e66dc6a // fmul v10.2d, v3.2d, v6.2d
+	WORD $0x4e67d54a // fadd v10.2d, v10.2d, v7.2d
+	WORD $0x4e68f54a // fmax v10.2d, v10.2d, v8.2d
+	WORD $0x4ee9f54a // fmin v10.2d, v10.2d, v9.2d
+	WORD $0x6e6adc63 // fmul v3.2d, v3.2d, v10.2d
+	WORD $0x6e66dc8a // fmul v10.2d, v4.2d, v6.2d
+	WORD $0x4e67d54a // fadd v10.2d, v10.2d, v7.2d
+	WORD $0x4e68f54a // fmax v10.2d, v10.2d, v8.2d
+	WORD $0x4ee9f54a // fmin v10.2d, v10.2d, v9.2d
+	WORD $0x6e6adc84 // fmul v4.2d, v4.2d, v10.2d
+	WORD $0x6e66dca6 // fmul v6.2d, v5.2d, v6.2d
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
+	WORD $0x4e68f4c6 // fmax v6.2d, v6.2d, v8.2d
+	WORD $0x4ee9f4c6 // fmin v6.2d, v6.2d, v9.2d
+	WORD $0x6e66dca5 // fmul v5.2d, v5.2d, v6.2d
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40cc66 // ld1r {v6.2d}, [x3]
 	WORD $0x4e60f4c0 // fmax v0.2d, v6.2d, v0.2d
@@ -10132,11 +11834,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -10145,42 +11852,55 @@ part:
 	LSL $3, R9, R9
 
 partBounds:
-	FMOVD 24(R6), F0
-	FMOVD 32(R6), F1
+	FMOVD 24(R6), F4
+	FMOVD 32(R6), F5
+	MOVD 40(R6), R10
+	FMOVD 40(R6), F0
+	FMOVD 48(R6), F1
+	FMOVD 56(R6), F2
+	FMOVD 64(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<3, R0, R11
-	FMOVD 0(R11), F2
+	ADD R11<<3, R0, R12
+	FMOVD 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<3, R1, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R1, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<3, R7, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R7, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<3, R8, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R8, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e62f402 // fmax v2.2d, v0.2d, v2.2d
-	WORD $0x4ee2f422 // fmin v2.2d, v1.2d, v2.2d
+	CBZ R10, partGated
+	WORD $0x6e60dcc7 // fmul v7.2d, v6.2d, v0.2d
+	WORD $0x4e61d4e7 // fadd v7.2d, v7.2d, v1.2d
+	WORD $0x4e62f4e7 // fmax v7.2d, v7.2d, v2.2d
+	WORD $0x4ee3f4e7 // fmin v7.2d, v7.2d, v3.2d
+	WORD $0x6e67dcc6 // fmul v6.2d, v6.2d, v7.2d
+
+partGated:
+	WORD $0x4e66f486 // fmax v6.2d, v4.2d, v6.2d
+	WORD $0x4ee6f4a6 // fmin v6.2d, v5.2d, v6.2d
 
 partStore:
-	ADD R10<<3, R1, R11
-	FMOVD F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<3, R1, R12
+	FMOVD F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $16, R0, R0
 	ADD R2, R1, R1
@@ -10455,6 +12175,58 @@ shifted:
 	WORD $0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
 
 bound:
+	MOVD 40(R2), R3
+	CBZ R3, gated
+	ADD $40, R2, R3
+	WORD $0x4d40cc68 // ld1r {v8.2d}, [x3]
+	ADD $48, R2, R3
+	WORD $0x4d40cc69 // ld1r {v9.2d}, [x3]
+	ADD $56, R2, R3
+	WORD $0x4d40cc6a // ld1r {v10.2d}, [x3]
+	ADD $64, R2, R3
+	WORD $0x4d40cc6b // ld1r {v11.2d}, [x3]
+	WORD $0x6e68dc0c // fmul v12.2d, v0.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc00 // fmul v0.2d, v0.2d, v12.2d
+	WORD $0x6e68dc2c // fmul v12.2d, v1.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc21 // fmul v1.2d, v1.2d, v12.2d
+	WORD $0x6e68dc4c // fmul v12.2d, v2.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc42 // fmul v2.2d, v2.2d, v12.2d
+	WORD $0x6e68dc6c // fmul v12.2d, v3.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc63 // fmul v3.2d, v3.2d, v12.2d
+	WORD $0x6e68dc8c // fmul v12.2d, v4.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdc84 // fmul v4.2d, v4.2d, v12.2d
+	WORD $0x6e68dcac // fmul v12.2d, v5.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdca5 // fmul v5.2d, v5.2d, v12.2d
+	WORD $0x6e68dccc // fmul v12.2d, v6.2d, v8.2d
+	WORD $0x4e69d58c // fadd v12.2d, v12.2d, v9.2d
+	WORD $0x4e6af58c // fmax v12.2d, v12.2d, v10.2d
+	WORD $0x4eebf58c // fmin v12.2d, v12.2d, v11.2d
+	WORD $0x6e6cdcc6 // fmul v6.2d, v6.2d, v12.2d
+	WORD $0x6e68dce8 // fmul v8.2d, v7.2d, v8.2d
+	WORD $0x4e69d508 // fadd v8.2d, v8.2d, v9.2d
+	WORD $0x4e6af508 // fmax v8.2d, v8.2d, v10.2d
+	WORD $0x4eebf508 // fmin v8.2d, v8.2d, v11.2d
+	WORD $0x6e68dce7 // fmul v7.2d, v7.2d, v8.2d
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40cc68 // ld1r {v8.2d}, [x3]
 	WORD $0x4e60f500 // fmax v0.2d, v8.2d, v0.2d
@@ -10528,11 +12300,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -10541,42 +12318,55 @@ part:
 	LSL $3, R9, R9
 
 partBounds:
-	FMOVD 24(R6), F0
-	FMOVD 32(R6), F1
+	FMOVD 24(R6), F4
+	FMOVD 32(R6), F5
+	MOVD 40(R6), R10
+	FMOVD 40(R6), F0
+	FMOVD 48(R6), F1
+	FMOVD 56(R6), F2
+	FMOVD 64(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<3, R0, R11
-	FMOVD 0(R11), F2
+	ADD R11<<3, R0, R12
+	FMOVD 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<3, R1, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R1, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<3, R7, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R7, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<3, R8, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R8, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e62f402 // fmax v2.2d, v0.2d, v2.2d
-	WORD $0x4ee2f422 // fmin v2.2d, v1.2d, v2.2d
+	CBZ R10, partGated
+	WORD $0x6e60dcc7 // fmul v7.2d, v6.2d, v0.2d
+	WORD $0x4e61d4e7 // fadd v7.2d, v7.2d, v1.2d
+	WORD $0x4e62f4e7 // fmax v7.2d, v7.2d, v2.2d
+	WORD $0x4ee3f4e7 // fmin v7.2d, v7.2d, v3.2d
+	WORD $0x6e67dcc6 // fmul v6.2d, v6.2d, v7.2d
+
+partGated:
+	WORD $0x4e66f486 // fmax v6.2d, v4.2d, v6.2d
+	WORD $0x4ee6f4a6 // fmin v6.2d, v5.2d, v6.2d
 
 partStore:
-	ADD R10<<3, R1, R11
-	FMOVD F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<3, R1, R12
+	FMOVD F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $16, R0, R0
 	ADD R2, R1, R1
@@ -10901,6 +12691,68 @@ shifted:
 	WORD $0x4e6ad529 // fadd v9.2d, v9.2d, v10.2d
 
 bound:
+	MOVD 40(R2), R3
+	CBZ R3, gated
+	ADD $40, R2, R3
+	WORD $0x4d40cc6a // ld1r {v10.2d}, [x3]
+	ADD $48, R2, R3
+	WORD $0x4d40cc6b // ld1r {v11.2d}, [x3]
+	ADD $56, R2, R3
+	WORD $0x4d40cc6c // ld1r {v12.2d}, [x3]
+	ADD $64, R2, R3
+	WORD $0x4d40cc6d // ld1r {v13.2d}, [x3]
+	WORD $0x6e6adc0e // fmul v14.2d, v0.2d, v10.2d
+	WORD $0x4e6bd5ce // fadd v14.2d, v14.2d, v11.2d
+	WORD $0x4e6cf5ce // fmax v14.2d, v14.2d, v12.2d
+	WORD $0x4eedf5ce // fmin v14.2d, v14.2d, v13.2d
+	WORD $0x6e6edc00 // fmul v0.2d, v0.2d, v14.2d
+	WORD $0x6e6adc2e // fmul v14.2d, v1.2d, v10.2d
+	WORD $0x4e6bd5ce // fadd v14.2d, v14.2d, v11.2d
+	WORD $0x4e6cf5ce // fmax v14.2d, v14.2d, v12.2d
+	WORD $0x4eedf5ce // fmin v14.2d, v14.2d, v13.2d
+	WORD $0x6e6edc21 // fmul v1.2d, v1.2d, v14.2d
+	WORD $0x6e6adc4e // fmul v14.2d, v2.2d, v10.2d
+	WORD $0x4e6bd5ce // fadd v14.2d, v14.2d, v11.2d
+	WORD $0x4e6cf5ce // fmax v14.2d, v14.2d, v12.2d
+	WORD $0x4eedf5ce // fmin v14.2d, v14.2d, v13.2d
+	WORD $0x6e6edc42 // fmul v2.2d, v2.2d, v14.2d
+	WORD $0x6e6adc6e // fmul v14.2d, v3.2d, v10.2d
+	WORD $0x4e6bd5ce // fadd v14.2d, v14.2d, v11.2d
+	WORD $0x4e6cf5ce // fmax v14.2d, v14.2d, v12.2d
+	WORD $0x4eedf5ce // fmin v14.2d, v14.2d, v13.2d
+	WORD $0x6e6edc63 // fmul v3.2d, v3.2d, v14.2d
+	WORD $0x6e6adc8e // fmul v14.2d, v4.2d, v10.2d
+	WORD $0x4e6bd5ce // fadd v14.2d, v14.2d, v11.2d
+	WORD $0x4e6cf5ce // fmax v14.2d, v14.2d, v12.2d
+	WORD $0x4eedf5ce // fmin v14.2d, v14.2d, v13.2d
+	WORD $0x6e6edc84 // fmul v4.2d, v4.2d, v14.2d
+	WORD $0x6e6adcae // fmul v14.2d, v5.2d, v10.2d
+	WORD $0x4e6bd5ce // fadd v14.2d, v14.2d, v11.2d
+	WORD $0x4e6cf5ce // fmax v14.2d, v14.2d, v12.2d
+	WORD $0x4eedf5ce // fmin v14.2d, v14.2d, v13.2d
+	WORD $0x6e6edca5 // fmul v5.2d, v5.2d, v14.2d
+	WORD $0x6e6adcce // fmul v14.2d, v6.2d, v10.2d
+	WORD $0x4e6bd5ce // fadd v14.2d, v14.2d, v11.2d
+	WORD $0x4e6cf5ce // fmax v14.2d, v14.2d, v12.2d
+	WORD $0x4eedf5ce // fmin v14.2d, v14.2d, v13.2d
+	WORD $0x6e6edcc6 // fmul v6.2d, v6.2d, v14.2d
+	WORD $0x6e6adcee // fmul v14.2d, v7.2d, v10.2d
+	WORD $0x4e6bd5ce // fadd v14.2d, v14.2d, v11.2d
+	WORD $0x4e6cf5ce // fmax v14.2d, v14.2d, v12.2d
+	WORD $0x4eedf5ce // fmin v14.2d, v14.2d, v13.2d
+	WORD $0x6e6edce7 // fmul v7.2d, v7.2d, v14.2d
+	WORD $0x6e6add0e // fmul v14.2d, v8.2d, v10.2d
+	WORD $0x4e6bd5ce // fadd v14.2d, v14.2d, v11.2d
+	WORD $0x4e6cf5ce // fmax v14.2d, v14.2d, v12.2d
+	WORD $0x4eedf5ce // fmin v14.2d, v14.2d, v13.2d
+	WORD $0x6e6edd08 // fmul v8.2d, v8.2d, v14.2d
+	WORD $0x6e6add2a // fmul v10.2d, v9.2d, v10.2d
+	WORD $0x4e6bd54a // fadd v10.2d, v10.2d, v11.2d
+	WORD $0x4e6cf54a // fmax v10.2d, v10.2d, v12.2d
+	WORD $0x4eedf54a // fmin v10.2d, v10.2d, v13.2d
+	WORD $0x6e6add29 // fmul v9.2d, v9.2d, v10.2d
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40cc6a // ld1r {v10.2d}, [x3]
 	WORD $0x4e60f540 // fmax v0.2d, v10.2d, v0.2d
@@ -10988,11 +12840,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -11001,42 +12858,55 @@ part:
 	LSL $3, R9, R9
 
 partBounds:
-	FMOVD 24(R6), F0
-	FMOVD 32(R6), F1
+	FMOVD 24(R6), F4
+	FMOVD 32(R6), F5
+	MOVD 40(R6), R10
+	FMOVD 40(R6), F0
+	FMOVD 48(R6), F1
+	FMOVD 56(R6), F2
+	FMOVD 64(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<3, R0, R11
-	FMOVD 0(R11), F2
+	ADD R11<<3, R0, R12
+	FMOVD 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<3, R1, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R1, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<3, R7, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R7, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<3, R8, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R8, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e62f402 // fmax v2.2d, v0.2d, v2.2d
-	WORD $0x4ee2f422 // fmin v2.2d, v1.2d, v2.2d
+	CBZ R10, partGated
+	WORD $0x6e60dcc7 // fmul v7.2d, v6.2d, v0.2d
+	WORD $0x4e61d4e7 // fadd v7.2d, v7.2d, v1.2d
+	WORD $0x4e62f4e7 // fmax v7.2d, v7.2d, v2.2d
+	WORD $0x4ee3f4e7 // fmin v7.2d, v7.2d, v3.2d
+	WORD $0x6e67dcc6 // fmul v6.2d, v6.2d, v7.2d
+
+partGated:
+	WORD $0x4e66f486 // fmax v6.2d, v4.2d, v6.2d
+	WORD $0x4ee6f4a6 // fmin v6.2d, v5.2d, v6.2d
 
 partStore:
-	ADD R10<<3, R1, R11
-	FMOVD F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<3, R1, R12
+	FMOVD F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $16, R0, R0
 	ADD R2, R1, R1
@@ -11411,6 +13281,78 @@ shifted:
 	WORD $0x4e6cd56b // fadd v11.2d, v11.2d, v12.2d
 
 bound:
+	MOVD 40(R2), R3
+	CBZ R3, gated
+	ADD $40, R2, R3
+	WORD $0x4d40cc6c // ld1r {v12.2d}, [x3]
+	ADD $48, R2, R3
+	WORD $0x4d40cc6d // ld1r {v13.2d}, [x3]
+	ADD $56, R2, R3
+	WORD $0x4d40cc6e // ld1r {v14.2d}, [x3]
+	ADD $64, R2, R3
+	WORD $0x4d40cc6f // ld1r {v15.2d}, [x3]
+	WORD $0x6e6cdc10 // fmul v16.2d, v0.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc00 // fmul v0.2d, v0.2d, v16.2d
+	WORD $0x6e6cdc30 // fmul v16.2d, v1.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc21 // fmul v1.2d, v1.2d, v16.2d
+	WORD $0x6e6cdc50 // fmul v16.2d, v2.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc42 // fmul v2.2d, v2.2d, v16.2d
+	WORD $0x6e6cdc70 // fmul v16.2d, v3.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc63 // fmul v3.2d, v3.2d, v16.2d
+	WORD $0x6e6cdc90 // fmul v16.2d, v4.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dc84 // fmul v4.2d, v4.2d, v16.2d
+	WORD $0x6e6cdcb0 // fmul v16.2d, v5.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dca5 // fmul v5.2d, v5.2d, v16.2d
+	WORD $0x6e6cdcd0 // fmul v16.2d, v6.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dcc6 // fmul v6.2d, v6.2d, v16.2d
+	WORD $0x6e6cdcf0 // fmul v16.2d, v7.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dce7 // fmul v7.2d, v7.2d, v16.2d
+	WORD $0x6e6cdd10 // fmul v16.2d, v8.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dd08 // fmul v8.2d, v8.2d, v16.2d
+	WORD $0x6e6cdd30 // fmul v16.2d, v9.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dd29 // fmul v9.2d, v9.2d, v16.2d
+	WORD $0x6e6cdd50 // fmul v16.2d, v10.2d, v12.2d
+	WORD $0x4e6dd610 // fadd v16.2d, v16.2d, v13.2d
+	WORD $0x4e6ef610 // fmax v16.2d, v16.2d, v14.2d
+	WORD $0x4eeff610 // fmin v16.2d, v16.2d, v15.2d
+	WORD $0x6e70dd4a // fmul v10.2d, v10.2d, v16.2d
+	WORD $0x6e6cdd6c // fmul v12.2d, v11.2d, v12.2d
+	WORD $0x4e6dd58c // fadd v12.2d, v12.2d, v13.2d
+	WORD $0x4e6ef58c // fmax v12.2d, v12.2d, v14.2d
+	WORD $0x4eeff58c // fmin v12.2d, v12.2d, v15.2d
+	WORD $0x6e6cdd6b // fmul v11.2d, v11.2d, v12.2d
+
+gated:
 	ADD $24, R2, R3
 	WORD $0x4d40cc6c // ld1r {v12.2d}, [x3]
 	WORD $0x4e60f580 // fmax v0.2d, v12.2d, v0.2d
@@ -11512,11 +13454,16 @@ part:
 	MOVD cols+72(FP), R4
 	MOVBU accumulate+80(FP), R5
 	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
 	MOVD $0, R7
 	MOVD $0, R8
 	MOVD $0, R9
-	WORD $0x6f00e400 // movi v0.2d, #0x0
-	WORD $0x6f00e401 // movi v1.2d, #0x0
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
 	CBZ R6, partRow
 	MOVD 0(R6), R7
 	MOVD 8(R6), R8
@@ -11525,42 +13472,55 @@ part:
 	LSL $3, R9, R9
 
 partBounds:
-	FMOVD 24(R6), F0
-	FMOVD 32(R6), F1
+	FMOVD 24(R6), F4
+	FMOVD 32(R6), F5
+	MOVD 40(R6), R10
+	FMOVD 40(R6), F0
+	FMOVD 48(R6), F1
+	FMOVD 56(R6), F2
+	FMOVD 64(R6), F3
 
 partRow:
-	MOVD $0, R10
+	MOVD $0, R11
 
 partColumn:
-	ADD R10<<3, R0, R11
-	FMOVD 0(R11), F2
+	ADD R11<<3, R0, R12
+	FMOVD 0(R12), F6
 	CBZ R5, partAdded
-	ADD R10<<3, R1, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R1, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partAdded:
 	CBZ R7, partShifted
-	ADD R10<<3, R7, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R7, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partShifted:
 	CBZ R8, partResidual
-	ADD R10<<3, R8, R11
-	FMOVD 0(R11), F3
-	WORD $0x4e63d442 // fadd v2.2d, v2.2d, v3.2d
+	ADD R11<<3, R8, R12
+	FMOVD 0(R12), F7
+	WORD $0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
 
 partResidual:
 	CBZ R6, partStore
-	WORD $0x4e62f402 // fmax v2.2d, v0.2d, v2.2d
-	WORD $0x4ee2f422 // fmin v2.2d, v1.2d, v2.2d
+	CBZ R10, partGated
+	WORD $0x6e60dcc7 // fmul v7.2d, v6.2d, v0.2d
+	WORD $0x4e61d4e7 // fadd v7.2d, v7.2d, v1.2d
+	WORD $0x4e62f4e7 // fmax v7.2d, v7.2d, v2.2d
+	WORD $0x4ee3f4e7 // fmin v7.2d, v7.2d, v3.2d
+	WORD $0x6e67dcc6 // fmul v6.2d, v6.2d, v7.2d
+
+partGated:
+	WORD $0x4e66f486 // fmax v6.2d, v4.2d, v6.2d
+	WORD $0x4ee6f4a6 // fmin v6.2d, v5.2d, v6.2d
 
 partStore:
-	ADD R10<<3, R1, R11
-	FMOVD F2, 0(R11)
-	ADD $1, R10, R10
-	CMP R4, R10
+	ADD R11<<3, R1, R12
+	FMOVD F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
 	BLT partColumn
 	ADD $16, R0, R0
 	ADD R2, R1, R1

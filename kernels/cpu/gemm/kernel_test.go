@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"fusec/kernels/cpu/tiling"
+	"fusec/kernels/cpu/vec"
 )
 
 func testStreaming[T Float](t *testing.T) {
@@ -224,14 +225,28 @@ func drawFinish[T Float](rng *rand.Rand, height, cols int) (*Finish[T], func(i, 
 	if rng.IntN(2) == 0 {
 		f.Low, f.High = T(rng.Float64())-0.5, T(rng.Float64())+0.5
 	}
+	if rng.IntN(2) == 0 {
+		f.Gate = vec.Gate[T]{Slope: T(rng.Float64()) + 0.1, Offset: 0.5, Floor: T(rng.Float64()) - 0.5, Ceiling: 1}
+	}
 	stride, low, high := f.Stride, float64(f.Low), float64(f.High)
 	return f, func(i, j int, sum, terms float64) (float64, float64) {
 		a, b := float64(shift[j]), float64(residual[i*stride+j])
-		return min(max(sum+a+b, low), high), terms + math.Abs(a) + math.Abs(b)
+		sum, terms = gated(f.Gate, sum+a+b, terms+math.Abs(a)+math.Abs(b))
+		return min(max(sum, low), high), terms
 	}
 }
 
-// TestFinishNaN checks that bounds let a NaN through.
+// gated is a gated sum, and a bound of its error as the magnitude of terms.
+func gated[T Float](g vec.Gate[T], sum, terms float64) (float64, float64) {
+	if g.Slope == 0 {
+		return sum, terms
+	}
+	wide := vec.Gate[float64]{Slope: float64(g.Slope), Offset: float64(g.Offset), Floor: float64(g.Floor), Ceiling: float64(g.Ceiling)}
+	most := max(math.Abs(wide.Floor), math.Abs(wide.Ceiling))
+	return wide.Of(sum), terms*most + math.Abs(sum)*(terms*wide.Slope+math.Abs(wide.Offset))
+}
+
+// TestFinishNaN checks that gates and bounds let a NaN through.
 func TestFinishNaN(t *testing.T) {
 	for number, m := range Micros[float32]() {
 		for _, cols := range []int{1, m.NR} {
@@ -240,7 +255,8 @@ func TestFinishNaN(t *testing.T) {
 			a, b, c := []float32{nan}, slices.Repeat([]float32{1}, m.NR), make([]float32, height*cols)
 			cut := CutPieces([]Piece{{0, 1}})
 			rows := make([]int, tiling.RoundUp(height, m.GatherStep()))
-			m.Gather(&cut, height, rows, &a[0], &b[0], nil, &c[0], cols, cols, &Finish[float32]{Low: 0, High: 6})
+			m.Gather(&cut, height, rows, &a[0], &b[0], nil, &c[0], cols, cols, &Finish[float32]{Low: 0, High: 6,
+				Gate: vec.Gate[float32]{Slope: 1, Ceiling: 1}})
 			for i, v := range c {
 				if v == v {
 					t.Errorf("kernel %d, %d columns: element %d is %v", number, cols, i, v)

@@ -16,6 +16,7 @@ type element struct {
 	splat    func(ops ...Op) // one element from memory to every lane
 	zero     func(ops ...Op)
 	add      func(ops ...Op)
+	mul      func(ops ...Op)
 	max, min func(ops ...Op)
 	fma      func(ops ...Op) // fma(x, y, acc): acc += x·y
 	loadOne  func(ops ...Op)
@@ -25,13 +26,13 @@ type element struct {
 
 var float32s = element{
 	suffix: "F32", goType: "float32", bytes: 4, shift: 2,
-	load: VMOVUPS, splat: VBROADCASTSS, zero: VXORPS, add: VADDPS, max: VMAXPS, min: VMINPS, fma: VFMADD231PS,
+	load: VMOVUPS, splat: VBROADCASTSS, zero: VXORPS, add: VADDPS, mul: VMULPS, max: VMAXPS, min: VMINPS, fma: VFMADD231PS,
 	loadOne: VMOVSS, fmaOne: VFMADD231SS, maskMove: VMASKMOVPS,
 }
 
 var float64s = element{
 	suffix: "F64", goType: "float64", bytes: 8, shift: 3,
-	load: VMOVUPD, splat: VBROADCASTSD, zero: VXORPD, add: VADDPD, max: VMAXPD, min: VMINPD, fma: VFMADD231PD,
+	load: VMOVUPD, splat: VBROADCASTSD, zero: VXORPD, add: VADDPD, mul: VMULPD, max: VMAXPD, min: VMINPD, fma: VFMADD231PD,
 	loadOne: VMOVSD, fmaOne: VFMADD231SD, maskMove: VMASKMOVPD,
 }
 

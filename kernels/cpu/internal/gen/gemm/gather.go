@@ -213,6 +213,16 @@ const (
 	finishElements
 )
 
+// The elements: bounds, and a gate.
+const (
+	finishLow = iota
+	finishHigh
+	finishSlope
+	finishOffset
+	finishFloor
+	finishCeiling
+)
+
 // store finishes the rows and columns of C that exist, and writes them.
 func (k gatherKernel) store(acc [][]VecVirtual, tmp []VecVirtual) {
 	accumulate := Load(Param("accumulate"), GP8())
@@ -379,15 +389,40 @@ func (k gatherKernel) finish(acc [][]VecVirtual, tmp []VecVirtual, masks []Regis
 	MOVQ(arg(finishStride), stride)
 	SHLQ(U8(k.element.shift), stride)
 	addRows("bound", p, stride)
+	bound := func(i int) Mem { return Mem{Base: finish, Disp: 8*finishElements + i*k.element.bytes} }
+	k.gate(acc, bound)
 	// Where one is a NaN, the result is the second operand, which is the sum.
-	for i, bound := range []func(...Op){k.max, k.min} {
-		k.splat(Mem{Base: finish, Disp: 8*finishElements + i*k.element.bytes}, tmp[0])
+	for i, op := range []func(...Op){k.max, k.min} {
+		k.splat(bound(finishLow+i), tmp[0])
 		for r := range acc {
 			for _, v := range acc[r] {
-				bound(v, tmp[0], v)
+				op(v, tmp[0], v)
 			}
 		}
 	}
+}
+
+// gate applies a gate to the sums, unless its slope is 0. Two registers are free.
+func (k gatherKernel) gate(acc [][]VecVirtual, element func(i int) Mem) {
+	if k.element.bytes == 4 {
+		CMPL(element(finishSlope), Imm(0))
+	} else {
+		CMPQ(element(finishSlope), Imm(0))
+	}
+	JE(LabelRef("gated"))
+	t, with := k.register(), k.register()
+	for r := range acc {
+		for _, v := range acc[r] {
+			k.splat(element(finishSlope), t)
+			k.mul(v, t, t)
+			for i, op := range []func(...Op){k.add, k.max, k.min} {
+				k.splat(element(finishOffset+i), with)
+				op(with, t, t)
+			}
+			k.mul(t, v, v)
+		}
+	}
+	Label("gated")
 }
 
 // The mask of n bytes, in any number of registers that follow one another, is maskBytes-n bytes after the table's start.

@@ -388,6 +388,18 @@ func (k neonGather) finish(acc [][]reg.VecVirtual) {
 	stride := arg(finishStride)
 	f.ShiftLeft(stride, stride, int(k.shift))
 	addRows("bound", residual, stride)
+	f.JumpIfZero(k.slope(finish), "gated")
+	var with [4]reg.VecVirtual
+	for i := range with {
+		with[i] = arm64.Vector()
+		f.LoadSplat(k.arrangement, with[i], Mem{Base: finish, Disp: 8*finishElements + (finishSlope+i)*k.bytes})
+	}
+	for r := range acc {
+		for _, v := range acc[r] {
+			k.gateOf(v, with)
+		}
+	}
+	f.Label("gated")
 	for i, name := range []string{"fmax", "fmin"} { // a NaN stays a NaN
 		bound := arm64.Vector()
 		f.LoadSplat(k.arrangement, bound, Mem{Base: finish, Disp: 8*finishElements + i*k.bytes})
@@ -403,6 +415,27 @@ func (k neonGather) finish(acc [][]reg.VecVirtual) {
 	k.finishPart(acc)
 }
 
+// slope loads the bits of a gate's slope.
+func (k neonGather) slope(finish reg.Register) reg.GPVirtual {
+	r, m := arm64.General(), Mem{Base: finish, Disp: 8*finishElements + finishSlope*k.bytes}
+	if k.bytes == 4 {
+		k.f.LoadWord(r, m)
+	} else {
+		k.f.LoadGeneral(r, m)
+	}
+	return r
+}
+
+// gateOf applies a gate with these elements.
+func (k neonGather) gateOf(v reg.VecVirtual, with [4]reg.VecVirtual) {
+	t := arm64.Vector()
+	k.f.Three("fmul", k.arrangement, t, v, with[0])
+	for i, name := range []string{"fadd", "fmax", "fmin"} {
+		k.f.Three(name, k.arrangement, t, t, with[1+i])
+	}
+	k.f.Three("fmul", k.arrangement, v, v, t)
+}
+
 // finishPart does the same where columns are missing: the sums go to the stack, and from there one by one.
 func (k neonGather) finishPart(acc [][]reg.VecVirtual) {
 	f, nr := k.f, k.vectors*k.lanes()
@@ -414,8 +447,13 @@ func (k neonGather) finishPart(acc [][]reg.VecVirtual) {
 	c, ldc, height := f.Param("c"), neonStride(f, "ldc", k.element), f.Param("height")
 	cols, accumulate, finish := f.Param("cols"), f.Param("accumulate"), f.Param("finish")
 	shift, residual, stride := arm64.General(), arm64.General(), arm64.General()
-	low, high := arm64.Vector(), arm64.Vector()
-	for _, r := range []reg.Register{shift, residual, stride} {
+	low, high, gate := arm64.Vector(), arm64.Vector(), arm64.General()
+	var with [4]reg.VecVirtual
+	for i := range with {
+		with[i] = arm64.Vector()
+		f.Zero(with[i])
+	}
+	for _, r := range []reg.Register{shift, residual, stride, gate} {
 		f.Constant(r, 0)
 	}
 	f.Zero(low)
@@ -429,6 +467,10 @@ func (k neonGather) finishPart(acc [][]reg.VecVirtual) {
 	f.Label("partBounds")
 	f.LoadPart(k.bytes, low, Mem{Base: finish, Disp: 8 * finishElements})
 	f.LoadPart(k.bytes, high, Mem{Base: finish, Disp: 8*finishElements + k.bytes})
+	f.Copy(gate, k.slope(finish))
+	for i := range with {
+		f.LoadPart(k.bytes, with[i], Mem{Base: finish, Disp: 8*finishElements + (finishSlope+i)*k.bytes})
+	}
 	f.Label("partRow")
 	col := arm64.General()
 	f.Constant(col, 0)
@@ -447,6 +489,9 @@ func (k neonGather) finishPart(acc [][]reg.VecVirtual) {
 	addIf(shift, shift, "partShifted")
 	addIf(residual, residual, "partResidual")
 	f.JumpIfZero(finish, "partStore")
+	f.JumpIfZero(gate, "partGated")
+	k.gateOf(sum, with)
+	f.Label("partGated")
 	f.Three("fmax", k.arrangement, sum, low, sum)
 	f.Three("fmin", k.arrangement, sum, high, sum)
 	f.Label("partStore")

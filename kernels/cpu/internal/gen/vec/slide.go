@@ -61,6 +61,7 @@ func (k *windows) slide() {
 		k.mark(loop)
 		for i := range side {
 			column([]int{(i + 2) % side, (i + 1) % side, i})
+			k.gate(acc[i : i+1])
 			for v, r := range acc[i] {
 				k.w.max(r, low, r) // a NaN stays one: see bound
 				k.w.min(r, high, r)

@@ -38,6 +38,7 @@ const (
 	elementLow = iota
 	elementHigh
 	elementDivisor
+	elementGate // a slope, an offset and bounds
 )
 
 var f64x8 = func() *width {
@@ -384,6 +385,7 @@ func (k *windows) correlate() {
 			k.perChannel(argShift, acc, k.w.add)
 			k.divide(acc)
 			k.addResidual(acc)
+			k.gate(acc)
 			k.bound(acc)
 			k.store(acc)
 		})
@@ -444,6 +446,38 @@ func (k *windows) addResidual(acc [][]reg.VecVirtual) {
 			k.w.add(k.source(Mem{Base: p, Disp: v * k.bytes}), r, r)
 		}
 		k.increase(k.arg(argResidualPixel), p)
+	}
+	k.mark(none)
+}
+
+// gate applies a gate to the sums, unless its slope is 0.
+func (k *windows) gate(acc [][]reg.VecVirtual) {
+	none := k.label("none")
+	switch {
+	case k.w.neon && k.w.size == 4:
+		bits := k.general()
+		k.fn.LoadWord(bits, k.element(elementGate))
+		k.fn.JumpIfZero(bits, none)
+	case k.w.size == 4:
+		CMPL(k.element(elementGate), Imm(0))
+		JE(LabelRef(none))
+	default:
+		k.jumpIfZero(k.element(elementGate), none)
+	}
+	var with [4]reg.VecVirtual
+	for i := range with {
+		with[i] = k.w.register()
+		k.w.broadcast(k.element(elementGate+i), with[i])
+	}
+	for i := range acc {
+		for _, v := range acc[i] {
+			t := k.w.register()
+			k.w.mul(with[0], v, t)
+			for i, op := range []instr{k.w.add, k.w.max, k.w.min} {
+				op(with[1+i], t, t)
+			}
+			k.w.mul(t, v, v)
+		}
 	}
 	k.mark(none)
 }
