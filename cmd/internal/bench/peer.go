@@ -82,7 +82,11 @@ func (rec *PeerRecord) Measure(e *cli.Env, w workload.Workload, seconds float64)
 	if err != nil {
 		return err
 	}
-	p, err := fusec.Compile(g, append(opts, fusec.WithWorkers(rec.Threads))...)
+	opts = append(opts, fusec.WithWorkers(rec.Threads))
+	if w.BF16 {
+		opts = append(opts, fusec.WithPrecision(fusec.BF16))
+	}
+	p, err := fusec.Compile(g, opts...)
 	if p != nil {
 		defer p.Close()
 	}

@@ -28,7 +28,7 @@ func workloadGraph(w workload.Workload) (g *graph.Graph, gradients []fusec.Compi
 		}
 		t[x.Name] = declare(x.Name, graph.TypeOf(graph.F32, x.Shape...))
 	}
-	name := w.Name
+	name := strings.TrimSuffix(w.Name, "-bf16")
 	if w.Base != "" {
 		name = w.Base
 	}

@@ -49,6 +49,11 @@ def trains(name):
     return name.endswith("-train")
 
 
+def rounds(name):
+    """Whether contractions of the workload may round their operands to bf16."""
+    return name.endswith("-bf16")
+
+
 def flat(parts):
     """Numbers of several arrays, one after another, each row-major."""
     return np.concatenate([np.asarray(p, np.float32).ravel() for p in parts])
@@ -56,6 +61,7 @@ def flat(parts):
 
 def tensors(name):
     """The workload's tensors by name, the input first, the rest parameters."""
+    name = name.removesuffix("-bf16")
     net = conv_networks.net(name)
     if net:
         return net.tensors
@@ -95,6 +101,7 @@ def tensors(name):
 
 def flops(name):
     """Multiplications and additions of the contractions alone."""
+    name = name.removesuffix("-bf16")
     net = conv_networks.net(name)
     if net:
         return net.flops

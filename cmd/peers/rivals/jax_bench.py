@@ -44,6 +44,8 @@ def block(x, wqkv, bqkv, wo, bo, gamma1, beta1, w1, b1, w2, b2, gamma2, beta2):
 
 
 def build(name, threads):
+    if common.rounds(name):
+        raise common.Unsupported("computes in f32 here")
     if threads > len(cores):
         raise common.Unsupported("%d threads asked for, %d cores to use" % (threads, len(cores)))
     a = common.attention_shape(name)

@@ -185,6 +185,8 @@ def prepared(make, threads, t):
 
 
 def build(name, threads):
+    if common.rounds(name):
+        raise common.Unsupported("computes in f32 here")
     if common.trains(name):
         raise common.Unsupported("ONNX Runtime's inference package has no gradients")
     net = conv_networks.net(name)

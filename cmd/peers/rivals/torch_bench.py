@@ -4,6 +4,8 @@ PEER=torch          eager, gradients only where the workload trains; the block w
                     faster counts; networks of convolutions in both layouts of images
 PEER=torch-compile  torch.compile (inductor), with and without weight freezing, the faster counts; not for gemm, where
                     it calls the same kernel as eager
+
+Workloads in bf16 run under autocast, with weights that it rounds in each run or that are of bf16 already; the faster counts.
 """
 import math
 import os
@@ -117,6 +119,16 @@ def forget_compiled():
     torch._dynamo.reset()
 
 
+def autocast(f):
+    """f with products in bf16, and a result of f32."""
+
+    def rounding(*args):
+        with torch.autocast("cpu", torch.bfloat16):
+            return f(*args).float()
+
+    return rounding
+
+
 def prepared(f, x, params, freeze=None):
     def prepare():
         run = lambda: f(x, *params)
@@ -184,6 +196,7 @@ def build(name, threads):
         return {"sdpa": prepared(rows, heads[0], heads[1:])}
     # Linear layers keep their weights as torch.nn.Linear does: [out, in].
     x, params = t[0], [p.t().contiguous() if p.dim() == 2 else p for p in t[1:]]
+    rounds, name = common.rounds(name), name.removesuffix("-bf16")
     base = name.removesuffix("-train")
     if name == "linear-plain":
         makes = {"eager": linear}
@@ -200,6 +213,12 @@ def build(name, threads):
     if common.trains(name):
         return {k.replace("eager", "compile") if COMPILE else k: trained(f, x, params[:-1], t[-1], COMPILE)
                 for k, f in makes.items()}
+    if rounds:
+        makes = {k + "-autocast": autocast(f) for k, f in makes.items()}
+        half = [p.bfloat16() if p.dim() == 2 else p for p in params]
+        if not COMPILE:
+            return {k + tail: prepared(f, x, p) for k, f in makes.items() for p, tail in ((params, ""), (half, "-bf16-weights"))}
+        params = half
     if not COMPILE:
         return {k: prepared(f, x, params) for k, f in makes.items()}
     return {k.replace("eager", "compile") + tail: prepared(f, x, params, freeze)

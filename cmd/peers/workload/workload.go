@@ -35,6 +35,7 @@ type Workload struct {
 	Tensors []Tensor // of one that trains: those of Base, then the target
 	Out     []int
 	FLOPs   float64 // multiplications and additions of the contractions alone
+	BF16    bool    // contractions may round their operands to bf16, as autocast does
 	Net     []Layer // of a network of convolutions; its parameters are Tensors[1:]
 
 	// Tolerance is the largest |checksum − Checksum| that passes, as a part of AbsSum; 0 is the package's Tolerance.
@@ -110,7 +111,9 @@ func All() []Workload {
 		case "mlp": // the input needs no gradient, so its layer has two products, not three
 			list = append(list, train(w, 3*w.FLOPs-2*64*784*512, 0.43537854947647231, 170.49640054559279))
 		case "block":
-			list = append(list, train(w, 3*w.FLOPs-2*512*256*768, 1.4192376745223523, 633.64377647349102))
+			list = append(list, train(w, 3*w.FLOPs-2*512*256*768, 1.4192376745223523, 633.64377647349102), rounded(w))
+		case "linear-plain", "linear-gelu":
+			list = append(list, rounded(w))
 		case "conv-resnet18-b8":
 			list = append(list, train(w, 3*w.FLOPs-8*2*112*112*64*3*7*7, -4.6985799066303908, 754.31005031602683))
 		}
@@ -126,6 +129,16 @@ func train(base Workload, flops, sum, abs float64) Workload {
 	for _, t := range w.Weights() {
 		w.Out[0] += t.elems()
 	}
+	return w
+}
+
+// roundedTolerance is that of workloads whose contractions round to bf16, with 8 bits: the errors of a result's elements differ in
+// sign, and most of their sum cancels.
+const roundedTolerance = 1e-4
+
+// rounded is w with contractions that may round to bf16.
+func rounded(w Workload) Workload {
+	w.Name, w.Meaning, w.BF16, w.Tolerance = w.Name+"-bf16", w.Meaning+", in bf16", true, roundedTolerance
 	return w
 }
 

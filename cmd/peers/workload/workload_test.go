@@ -119,7 +119,7 @@ func reference(w Workload) []float64 {
 	if w.Net != nil {
 		return network(w, t)
 	}
-	switch w.Name {
+	switch strings.TrimSuffix(w.Name, "-bf16") {
 	case "linear-plain":
 		return mul(t["x"], t["w"], nil, 512)
 	case "linear-gelu":
