@@ -20,6 +20,22 @@ var shapes = map[string]func(b *graph.Builder, n int) (cost *graph.Node, weights
 		}
 		return x, []*graph.Node{w}
 	},
+	"batchnorm": func(b *graph.Builder, n int) (*graph.Node, []*graph.Node) {
+		x := b.Input("x", graph.TypeOf(graph.F32, 7, 5))
+		var ws []*graph.Node
+		vector := func(make func(string, graph.Type) *graph.Node, name string, i int) *graph.Node {
+			return make(fmt.Sprint(name, i), graph.TypeOf(graph.F32, 5))
+		}
+		for i := range n / 9 {
+			gamma, beta := vector(b.Param, "gamma", i), vector(b.Param, "beta", i)
+			mean, variance := vector(b.State, "mean", i), vector(b.State, "variance", i)
+			y := b.Add(graph.BatchNorm{Eps: 1e-3, Momentum: 0.9, Train: true}, x, gamma, beta, mean, variance)
+			b.Update(mean, b.Add(graph.Result{Index: 1}, y))
+			b.Update(variance, b.Add(graph.Result{Index: 2}, y))
+			x, ws = b.Unary(graph.Tanh, y), append(ws, gamma, beta)
+		}
+		return x, ws
+	},
 	"tree": func(b *graph.Builder, n int) (*graph.Node, []*graph.Node) {
 		x, w := b.Input("x", graph.TypeOf(graph.F32, 16)), b.Param("w", graph.TypeOf(graph.F32, 16))
 		var ys []*graph.Node
@@ -84,7 +100,7 @@ var shapes = map[string]func(b *graph.Builder, n int) (cost *graph.Node, weights
 
 // compileShapes are the shapes that compile time is measured by. What follows a + is the optimiser that trains the weights;
 // without one, their gradients are outputs.
-var compileShapes = []string{"lstm", "transformer", "chain", "tree", "mlp", "mlp+sgd", "mlp+adam", "mlp+clip"}
+var compileShapes = []string{"lstm", "transformer", "chain", "tree", "batchnorm", "mlp", "mlp+sgd", "mlp+adam", "mlp+clip"}
 
 var optimizers = map[string]optim.Optimizer{
 	"sgd":  {Rule: optim.SGD{}, Rate: optim.Constant(0.1)},

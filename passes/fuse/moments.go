@@ -50,7 +50,7 @@ func repeatNormed(g *graph.Graph) error {
 			continue
 		}
 		first := true
-		for _, u := range g.Uses().Readers(n) {
+		for _, u := range slices.Compact(slices.Clone(uses.Readers(n))) {
 			for i, a := range u.Args {
 				if a != n {
 					continue
@@ -58,7 +58,8 @@ func repeatNormed(g *graph.Graph) error {
 				if !first {
 					k := b.From(n).In(u.Phase).Add(n.Op, n.Args...)
 					for j, v := range k.Args {
-						k.Args[j] = ownView(b, v)
+						k.Args[j] = ownView(b, uses, v)
+						uses.Add(k.Args[j], k)
 					}
 					u.Args[i], made = k, true
 				}
@@ -72,12 +73,15 @@ func repeatNormed(g *graph.Graph) error {
 	return g.Tidy()
 }
 
-// ownView makes a further view of what a chain of views shows.
-func ownView(b *graph.Builder, v *graph.Node) *graph.Node {
+// ownView makes a further view of what a chain of views shows, which the uses then have.
+func ownView(b *graph.Builder, uses *graph.Uses, v *graph.Node) *graph.Node {
 	if !graph.IsView(v.Op) {
 		return v
 	}
-	return b.From(v).In(v.Phase).Add(v.Op, ownView(b, v.Args[0]))
+	x := ownView(b, uses, v.Args[0])
+	k := b.From(v).In(v.Phase).Add(v.Op, x)
+	uses.Add(x, k)
+	return k
 }
 
 // columnValues finds the values that repeat, along other than the innermost axes, numbers made of reductions along them.
