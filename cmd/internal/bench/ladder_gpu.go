@@ -22,7 +22,7 @@ type gpuVariant struct {
 // gpuVariantReport is what was found about a variant, and its JSON form.
 type gpuVariantReport struct {
 	Subject   string    `json:"subject"`
-	Variant   string    `json:"rung"`
+	Variant   string    `json:"variant"`
 	Precision string    `json:"precision"`
 	MedianNS  int64     `json:"median_ns"` // by the GPU's clock
 	TFLOPs    float64   `json:"tflops"`    // per second
@@ -34,9 +34,9 @@ type gpuVariantReport struct {
 
 // gpuLadderReport is a ladder's JSON form.
 type gpuLadderReport struct {
-	Schema   string             `json:"schema"` // fusec.ladder/1
+	Schema   string             `json:"schema"` // fusec.ladder/2
 	Target   string             `json:"target"`
-	Variants []gpuVariantReport `json:"rungs"`
+	Variants []gpuVariantReport `json:"variants"`
 }
 
 // matmulLadderGPU measures the product, a linear layer, and its gradient, by every variant.
@@ -184,7 +184,7 @@ func (b *bencher) ladderGPU(e *cli.Env, list []gpuVariant) (*outcome, error) {
 	}
 	show := b.progress(e)
 	defer show.Done()
-	rep := &gpuLadderReport{Schema: "fusec.ladder/1", Target: b.compile.Target}
+	rep := &gpuLadderReport{Schema: "fusec.ladder/2", Target: b.compile.Target}
 	for i, r := range list {
 		if e.Ctx.Err() != nil {
 			return nil, e.Ctx.Err()
