@@ -93,7 +93,7 @@ func TestCustomFuses(t *testing.T) {
 		if err := dot.Stage(&picture, tr, len(tr.Stages)-1, dot.Options{Format: dot.FormatDOT}); err != nil {
 			t.Fatal(err)
 		}
-		lock, err := fuselock.Of(tr, "")
+		lock, err := fuselock.Of(tr)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,6 @@ type drawing struct {
 	graph    *graph.Graph
 	stage    string         // or empty
 	target   string         // or empty
-	overlay  string         // of the target, or empty
 	rule     string         // of the optimiser, or empty
 	program  *trace.Program // of the last stage, or nil
 	imported int            // operations of the first stage, or 0
@@ -259,9 +258,6 @@ func (b *builder) heading() {
 	var words []string
 	if b.target != "" {
 		words = append(words, "target "+clean(b.target))
-	}
-	if b.overlay != "" {
-		words = append(words, "overlay "+clean(b.overlay))
 	}
 	sum := summarise(b.graph, b.program)
 	counts := plural(sum.nodes, "operation")

@@ -42,7 +42,7 @@ func textStage(b *strings.Builder, tr *trace.Trace, i int, costs map[*trace.Miss
 	if s.Name != "" {
 		fmt.Fprintf(b, "stage %d of %d: %s", i+1, len(tr.Stages), clean(s.Name))
 		if s.Name == trace.Final && tr.Target != "" {
-			fmt.Fprintf(b, ", compiled for %s", clean(tr.Target))
+			fmt.Fprintf(b, ", compiled for %s", clean(tr.TargetChip()))
 		}
 		if s.Doc != "" {
 			fmt.Fprintf(b, " (%s)", clean(s.Doc))
@@ -55,10 +55,7 @@ func textStage(b *strings.Builder, tr *trace.Trace, i int, costs map[*trace.Miss
 	sum := summarise(s.Graph, program)
 	fmt.Fprintf(b, "graph %q", s.Graph.Name)
 	if tr.Target != "" {
-		fmt.Fprintf(b, " for %s", clean(tr.Target))
-	}
-	if tr.Overlay != "" {
-		fmt.Fprintf(b, ", overlay %s,", clean(tr.Overlay))
+		fmt.Fprintf(b, " for %s", clean(tr.TargetChip()))
 	}
 	if tr.Precision != "" && tr.Precision != "f32" {
 		fmt.Fprintf(b, " in %s", clean(tr.Precision))

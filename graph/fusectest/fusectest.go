@@ -46,7 +46,7 @@ func check(t testing.TB, vm Traced, update bool) {
 		t.Fatal("fusectest.Check has no machine and no program")
 	}
 	tr := vm.Trace()
-	now, err := fuselock.Of(tr, "")
+	now, err := fuselock.Of(tr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -145,7 +145,7 @@ func TestSavedTraining(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := func(tr *trace.Trace) string {
-		s, err := fuselock.Of(tr, "")
+		s, err := fuselock.Of(tr)
 		if err != nil {
 			t.Fatal(err)
 		}

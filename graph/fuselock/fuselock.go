@@ -51,7 +51,7 @@ type File struct{ Sections []Section }
 
 // Section is what one target makes of the model in one precision.
 type Section struct {
-	Target    string // such as "cpu", "cuda/sm_90a" or "fpga/sim8": the name, and after a slash the chip or overlay
+	Target    string // such as "cpu", "cuda/sm_90a" or "fpga/sim8": the name, and after a slash the chip
 	Precision string // as in [trace.Trace]
 	Refusal   string // why the target cannot run the program, or empty
 	Launches  int
@@ -112,17 +112,13 @@ func (f Fusion) String() string {
 	return b.String()
 }
 
-// Of is the section of a compilation. Its target is the trace's, with the overlay, or else the chip, after a slash; chip may
-// be empty.
-func Of(t *trace.Trace, chip string) (Section, error) {
+// Of is the section of a compilation.
+func Of(t *trace.Trace) (Section, error) {
 	if t == nil || t.Program == nil || len(t.Stages) == 0 {
 		return Section{}, errors.New("the trace holds no program: the graph was not compiled")
 	}
-	s := Section{Target: t.Target, Precision: t.Precision, Refusal: t.Program.Refusal, Launches: t.Program.Work().Launches,
+	s := Section{Target: t.TargetChip(), Precision: t.Precision, Refusal: t.Program.Refusal, Launches: t.Program.Work().Launches,
 		Memory: t.Program.ArenaBytes}
-	if chip = cmp.Or(t.Overlay, chip); chip != "" {
-		s.Target += "/" + chip
-	}
 	for _, l := range launches(t) {
 		if !l.Prepared {
 			s.Traffic += l.Bytes

@@ -157,7 +157,7 @@ func compiled(t *testing.T, build func(b *graph.Builder)) *trace.Trace {
 
 func section(t *testing.T, tr *trace.Trace) *fuselock.Section {
 	t.Helper()
-	s, err := fuselock.Of(tr, "")
+	s, err := fuselock.Of(tr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestCompare(t *testing.T) {
 	if v := fuselock.Compare(&rounded, locked, twice); !v.OK() || !strings.Contains(v.String(), "better: rules change") {
 		t.Errorf("%s", v)
 	}
-	if _, err := fuselock.Of(&trace.Trace{}, ""); err == nil {
+	if _, err := fuselock.Of(&trace.Trace{}); err == nil {
 		t.Error("a trace without a program has a section")
 	}
 }

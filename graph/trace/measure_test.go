@@ -29,3 +29,11 @@ func TestMeasures(t *testing.T) {
 		t.Errorf("%v, %v", a.Get("cycles"), a.Get("tries"))
 	}
 }
+
+func TestTargetChip(t *testing.T) {
+	for want, tr := range map[string]trace.Trace{"cpu": {Target: "cpu"}, "fpga/sim8": {Target: "fpga", Chip: "sim8"}} {
+		if got := tr.TargetChip(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

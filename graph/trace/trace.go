@@ -13,11 +13,19 @@ import (
 // Trace is one compilation, stage by stage.
 type Trace struct {
 	Target    string // named target, such as "cpu"
-	Overlay   string // of target "fpga" the overlay's name, such as "sim8"; else empty
-	Precision string // the format to which contractions may round: "f32", "tf32", "bf16" or "f16"; "int8" on an overlay
+	Chip      string // what the target compiles for, if that is not this machine: "sm_90a" or "sim8"; else empty
+	Precision string // the format to which contractions may round: "f32", "tf32", "bf16", "f16" or "int8"
 	Rule      string // of the optimiser, such as "adamw"; empty without one
 	Stages    []Stage
 	Program   *Program // nil until lowered
+}
+
+// TargetChip is the target, with the chip after a slash if there is one: "cpu" or "cuda/sm_90a".
+func (t *Trace) TargetChip() string {
+	if t.Chip == "" {
+		return t.Target
+	}
+	return t.Target + "/" + t.Chip
 }
 
 // Final is the name of the last stage, the compiled graph. FinalPass is the name of its pass. FusePass is the pass that

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	kernels "fusec/kernels/cuda"
 	"fusec/kernels/group"
 	"fusec/lowering"
@@ -165,6 +166,9 @@ func (d *Device) Place(p *lowering.Program) {
 	}
 	estimate.Exchanges(p, links)
 }
+
+// Describe implements [lowering.Device]: it says for which chip the kernels are.
+func (d *Device) Describe(t *trace.Trace, _ *lowering.Program) { t.Chip = d.cfg.Chip.Target() }
 
 // kernel is the kernel of a launch, which may run beside exchanges; nothing writes the fixed buffers before it in a run.
 func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, beside bool, fixed map[int]bool) (*kernels.Kernel, error) {

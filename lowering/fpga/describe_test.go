@@ -41,8 +41,8 @@ func TestDescribe(t *testing.T) {
 				t.Errorf("%s: %q is not said in\n%s", c.name, w, said)
 			}
 		}
-		if tr.Overlay != d.Overlay().Name || tr.Precision != "int8" {
-			t.Errorf("%s: overlay %q, precision %q", c.name, tr.Overlay, tr.Precision)
+		if tr.Chip != d.Overlay().Name || tr.Precision != "int8" {
+			t.Errorf("%s: overlay %q, precision %q", c.name, tr.Chip, tr.Precision)
 		}
 	}
 }

@@ -144,7 +144,7 @@ func (d *Device) Place(p *lowering.Program) {
 
 // Describe implements lowering.Device.
 func (d *Device) Describe(t *trace.Trace, p *lowering.Program) {
-	t.Overlay, t.Precision = d.cfg.Name, "int8"
+	t.Chip, t.Precision = d.cfg.Name, "int8"
 	last := &t.Stages[len(t.Stages)-1]
 	note := func(format string, args ...any) {
 		last.Notes = append(last.Notes, trace.Note{Node: -1, Text: fmt.Sprintf(format, args...)})

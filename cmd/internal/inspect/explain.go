@@ -81,7 +81,7 @@ func (x *explainer) run(e *cli.Env, args []string) error {
 
 // ExplainReport is what fusec explain tells, and its JSON form.
 type ExplainReport struct {
-	Schema   string          `json:"schema"` // fusec.explain/2
+	Schema   string          `json:"schema"` // fusec.explain/3
 	Model    string          `json:"model"`
 	Target   string          `json:"target"`
 	Before   trace.Work      `json:"before"`
@@ -97,9 +97,9 @@ type ExplainReport struct {
 
 	Divergences []divergenceReport `json:"divergences,omitempty"` // from the framework that the model came from
 
-	Precision string `json:"precision"`         // as in fusec.run/1
-	Overlay   string `json:"overlay,omitempty"` // of target fpga
-	Mesh      string `json:"mesh,omitempty"`    // of the participants
+	Precision string `json:"precision"`      // as in fusec.run/1
+	Chip      string `json:"chip,omitempty"` // what the target compiles for, if that is not this machine
+	Mesh      string `json:"mesh,omitempty"` // of the participants
 	Exchanges int    `json:"exchanges,omitempty"`
 	Sent      int64  `json:"sent_bytes,omitempty"` // by a participant, in all exchanges of a run
 	Refusal   string `json:"refusal,omitempty"`    // why it cannot run on the target
@@ -200,10 +200,10 @@ func countDivergences(notes []noteReport) []divergenceReport {
 
 // explain gathers the report.
 func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainReport {
-	rep := &ExplainReport{Schema: "fusec.explain/2", Model: name, Target: tr.Target, Precision: tr.Precision,
+	rep := &ExplainReport{Schema: "fusec.explain/3", Model: name, Target: tr.Target, Precision: tr.Precision,
 		Before: tr.Unfused(), After: tr.Program.Work(),
 		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes, tr.Program.PreparedBytes},
-		Budget: explainBudget(tr), Overlay: tr.Overlay, Refusal: tr.Program.Refusal,
+		Budget: explainBudget(tr), Chip: tr.Chip, Refusal: tr.Program.Refusal,
 		Kinds: []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{},
 		Numeric: []numericReport{}}
 	var nodes cli.LastOrigins[[]cli.Origin]
@@ -271,18 +271,15 @@ func hosted(tr *trace.Trace, l lowering.Launch) (hostReport, bool) {
 	return h, true
 }
 
-// where names the target.
+// where names the target and its chip.
 func (rep *ExplainReport) where() string {
-	if rep.Overlay != "" {
-		return "the overlay " + rep.Overlay
-	}
-	return rep.Target
+	return (&trace.Trace{Target: rep.Target, Chip: rep.Chip}).TargetChip()
 }
 
 // text prints the report for people.
 func (rep *ExplainReport) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s for %s: %s where one for each operation would be %d\n\n", rep.Model, modelio.On(rep.Target, rep.Precision),
+	fmt.Fprintf(&b, "%s for %s: %s where one for each operation would be %d\n\n", rep.Model, modelio.On(rep.where(), rep.Precision),
 		cli.Plural(rep.After.Launches, "launch", "launches"), rep.Before.Launches)
 	if rep.Refusal != "" {
 		fmt.Fprintf(&b, "it cannot run on %s: %s\n\n", rep.where(), rep.Refusal)
@@ -392,7 +389,7 @@ func (rep *ExplainReport) text() string {
 // numericText prints for people what the rules may change of the numbers.
 func (rep *ExplainReport) numericText() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s for %s: what the fusions may change of the numbers\n\n", rep.Model, modelio.On(rep.Target, rep.Precision))
+	fmt.Fprintf(&b, "%s for %s: what the fusions may change of the numbers\n\n", rep.Model, modelio.On(rep.where(), rep.Precision))
 	if rep.Precision != fusec.F32.String() {
 		fmt.Fprintf(&b, "Operands of contractions are rounded to %s.\n", rep.Precision)
 	}

@@ -29,7 +29,7 @@ func TestExplainJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(clitest.Good(t, "explain", "--json", clitest.Bare)), &rep); err != nil {
 		t.Fatal(err)
 	}
-	if rep.Schema != "fusec.explain/2" || rep.Model != "mlp" || rep.Target != "cpu" {
+	if rep.Schema != "fusec.explain/3" || rep.Model != "mlp" || rep.Target != "cpu" {
 		t.Errorf("%+v", rep)
 	}
 	if rep.Before.Launches != 7 || rep.After.Launches != len(rep.Launches) || rep.After.Launches >= 7 ||

@@ -176,12 +176,11 @@ func (l *locker) of(x planned, err error) error {
 // plan compiles the model and gives the section of it.
 func plan(g *graph.Graph, x planned) (s fuselock.Section, t *trace.Trace, err error) {
 	c := modelio.CompileFlags{Target: x.target, Arch: modelio.DefaultArch}
-	chip := ""
 	switch x.target {
 	case modelio.OverlayTarget:
 		c.Overlay.Overlay = x.chip
 	case "cuda":
-		c.Arch, chip = x.chip, x.chip
+		c.Arch = x.chip
 	}
 	if x.target != modelio.OverlayTarget || x.precision != "int8" { // which is the overlay's own
 		if c.Precision, err = fusec.ParsePrecision(x.precision); err != nil {
@@ -191,7 +190,7 @@ func plan(g *graph.Graph, x planned) (s fuselock.Section, t *trace.Trace, err er
 	if t, _, err = c.Plan(g); err != nil {
 		return s, nil, err
 	}
-	s, err = fuselock.Of(t, chip)
+	s, err = fuselock.Of(t)
 	return s, t, err
 }
 

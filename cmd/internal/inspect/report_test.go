@@ -45,7 +45,7 @@ func TestReportErrors(t *testing.T) {
 		{[]string{"report", clitest.Bare, "-o", "r.svg"}, cli.ExitUsage, []string{"-o r.svg", ".html"}},
 		{[]string{"report", "-", "-"}, cli.ExitUsage, []string{"standard input holds one model"}},
 		{[]string{"report", clitest.Bare, "-o", "none/r.html"}, cli.ExitFailure, []string{"none/r.html"}},
-		{[]string{"report", old, "-o", "-"}, cli.ExitFailure, []string{old, `"fusec.trace/1"`, `"fusec.trace/4"`}},
+		{[]string{"report", old, "-o", "-"}, cli.ExitFailure, []string{old, `"fusec.trace/1"`, `"fusec.trace/5"`}},
 		{[]string{"report", "none.json", "-o", "-"}, cli.ExitFailure, []string{"none.json"}},
 	} {
 		clitest.Bad(t, clitest.FusecRun(t, c.args...), c.code, c.want...)

@@ -29,7 +29,7 @@ function head() {
   const run = app.run, t = run.trace, p = t.program, m = t.machine;
   document.title = (t.model || 'fusec') + ' · fusec report';
   $('title').textContent = t.model || 'fusec report';
-  $('about').textContent = [(t.overlay || t.target) && 'for ' + (t.overlay || t.target), t.precision, m && `${m.cpu}, ${plural(m.cores, 'core')}`, t.fusec && 'fusec ' + t.fusec, (t.flags || []).join(' ')].filter(Boolean).join(' · ');
+  $('about').textContent = [t.target && 'for ' + t.target + (t.chip ? '/' + t.chip : ''), t.precision, m && `${m.cpu}, ${plural(m.cores, 'core')}`, t.fusec && 'fusec ' + t.fusec, (t.flags || []).join(' ')].filter(Boolean).join(' · ');
   $('about').title = $('about').textContent;
   const card = (value, text) => h('div', { class: 'card' }, h('b', {}, value), h('small', { title: text }, text));
   const cards = [];

@@ -33,7 +33,7 @@ func New(tr *trace.Trace, o Options) *Trace {
 	if o.Model == "" && len(tr.Stages) > 0 && tr.Stages[0].Graph != nil {
 		o.Model = tr.Stages[0].Graph.Name
 	}
-	e := &encoder{Trace: Trace{Schema: Schema, About: o.About, Target: tr.Target, Overlay: tr.Overlay, Precision: tr.Precision,
+	e := &encoder{Trace: Trace{Schema: Schema, About: o.About, Target: tr.Target, Chip: tr.Chip, Precision: tr.Precision,
 		Unfused: tr.Unfused(), Origins: []Origin{}, OriginLists: [][]int{}, Bodies: []Graph{}, Sources: []string{},
 		Stages: []Stage{}},
 		origins: map[graph.Origin]int{}, lists: map[string]int{}, bodies: map[*graph.Graph]int{}, same: map[string]int{},

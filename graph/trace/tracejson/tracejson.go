@@ -9,14 +9,14 @@ import "fusec/graph/trace"
 
 // Schema names the form and its version. The version changes if a field is removed or changes its meaning; fields may
 // be added.
-const Schema = "fusec.trace/4"
+const Schema = "fusec.trace/5"
 
 // Trace is a compilation. Nodes have IDs, which are stable from stage to stage; all other references are indices from 0.
 type Trace struct {
 	Schema string `json:"schema"` // [Schema]
 	About
 	Target      string   `json:"target"`
-	Overlay     string   `json:"overlay,omitempty"`
+	Chip        string   `json:"chip,omitempty"`
 	Precision   string   `json:"precision,omitempty"`
 	Unfused     Work     `json:"unfused"` // of the first stage of the compilation, one launch for each operation
 	Origins     []Origin `json:"origins"`

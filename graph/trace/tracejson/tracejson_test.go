@@ -167,18 +167,18 @@ func TestRead(t *testing.T) {
 	good := string(written(t, New(step(t, 1, -1), All(About{}, false))))
 	for _, c := range []struct{ src, want string }{
 		{"{", "not the JSON of a trace"},
-		{`{"schema":"fusec.trace/2"}`, `the schema is "fusec.trace/2"; this version of fusec reads "fusec.trace/4"`},
-		{`{"schema":"fusec.trace/4"}`, "no stage"},
-		{`{"schema":"fusec.trace/4","stages":5}`, "not the JSON of a trace"},
-		{`{"schema":"fusec.trace/4","stages":[{"changed":[{"origin":1}]}]}`, "1 of its origin_lists, of which there are 1"},
-		{`{"schema":"fusec.trace/4","stages":[{"changed":[{"body":-1}]}]}`, "-1 of its bodies"},
-		{`{"schema":"fusec.trace/4","stages":[{"misses":[{"launches":[0]}]}]}`, "0 of its launches"},
-		{`{"schema":"fusec.trace/4","stages":[{}],"bodies":[{"nodes":[{"body":1}]}]}`, "bodies"},
-		{`{"schema":"fusec.trace/4","stages":[{}],"bodies":[{"nodes":[{"args":[0]}]}]}`, "operands first"},
-		{`{"schema":"fusec.trace/4","stages":[{}],"bodies":[{"outputs":[0]}]}`, "nodes of a body"},
-		{`{"schema":"fusec.trace/4","stages":[{}],"origin_lists":[[0]]}`, "0 of its origins"},
-		{`{"schema":"fusec.trace/4","stages":[{}],"program":{"launches":[{"reads":[2]}]}}`, "2 of its buffers"},
-		{`{"schema":"fusec.trace/4","stages":[{}],"program":{"launches":[{"source":2}]}}`, "2 of its sources"},
+		{`{"schema":"fusec.trace/2"}`, `the schema is "fusec.trace/2"; this version of fusec reads "fusec.trace/5"`},
+		{`{"schema":"fusec.trace/5"}`, "no stage"},
+		{`{"schema":"fusec.trace/5","stages":5}`, "not the JSON of a trace"},
+		{`{"schema":"fusec.trace/5","stages":[{"changed":[{"origin":1}]}]}`, "1 of its origin_lists, of which there are 1"},
+		{`{"schema":"fusec.trace/5","stages":[{"changed":[{"body":-1}]}]}`, "-1 of its bodies"},
+		{`{"schema":"fusec.trace/5","stages":[{"misses":[{"launches":[0]}]}]}`, "0 of its launches"},
+		{`{"schema":"fusec.trace/5","stages":[{}],"bodies":[{"nodes":[{"body":1}]}]}`, "bodies"},
+		{`{"schema":"fusec.trace/5","stages":[{}],"bodies":[{"nodes":[{"args":[0]}]}]}`, "operands first"},
+		{`{"schema":"fusec.trace/5","stages":[{}],"bodies":[{"outputs":[0]}]}`, "nodes of a body"},
+		{`{"schema":"fusec.trace/5","stages":[{}],"origin_lists":[[0]]}`, "0 of its origins"},
+		{`{"schema":"fusec.trace/5","stages":[{}],"program":{"launches":[{"reads":[2]}]}}`, "2 of its buffers"},
+		{`{"schema":"fusec.trace/5","stages":[{}],"program":{"launches":[{"source":2}]}}`, "2 of its sources"},
 	} {
 		if _, err := Read(strings.NewReader(c.src)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.src, err, c.want)

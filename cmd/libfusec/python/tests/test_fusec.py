@@ -50,7 +50,7 @@ class Models(unittest.TestCase):
             np.testing.assert_array_equal(logits, model(pixels=np.asfortranarray(pixels)))
             self.assertEqual([f["kind"] for f in model.fusions], ["linear"] * 3)
             self.assertIn("<svg", model._repr_svg_())
-            self.assertEqual(model.trace["schema"], "fusec.trace/4")
+            self.assertEqual(model.trace["schema"], "fusec.trace/5")
             with tempfile.TemporaryDirectory() as d:
                 model.report(pathlib.Path(d) / "r.html")
                 self.assertIn("<html", (pathlib.Path(d) / "r.html").read_text("utf-8"))
