@@ -199,6 +199,7 @@ var customRow = OpInfo{
 	Name: "custom", Doc: "a function that the program has registered, elementwise", Operands: "x...", Proto: Custom{},
 	Class: ClassElementwise, Fuses: true, MinArgs: 1, MaxArgs: -1, Infer: inferCustom, FLOPs: flopsCustom,
 	Grad: gradCustom,
+	Verb: func(op Op) string { return op.(Custom).Fn.String() },
 }
 
 func inferCustom(op Op, args []Type) ([]Type, error) {

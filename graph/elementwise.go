@@ -35,14 +35,14 @@ func (Cast) OpName() string { return "cast" }
 var unaryRow = OpInfo{
 	Name: "unary", Doc: "a function of one variable, elementwise", Operands: "x", Proto: Unary{},
 	Class: ClassElementwise, Fuses: true, MinArgs: 1, MaxArgs: 1, Infer: inferUnary, FLOPs: flopsUnary,
-	Grad: gradUnary,
+	Grad: gradUnary, Verb: func(op Op) string { return op.(Unary).Fn.String() },
 }
 
 var binaryRow = OpInfo{
 	Name: "binary", Doc: "a function of two variables, elementwise", Operands: "x, y", Proto: Binary{},
 	Class: ClassElementwise, Fuses: true,
 	Fails: func(n *Node) bool { return n.Op.(Binary).Fn.Info().Fails && n.Type.DType.IsInt() }, MinArgs: 2,
-	MaxArgs: 2, Infer: inferBinary, FLOPs: flopsBinary, Grad: gradBinary,
+	MaxArgs: 2, Infer: inferBinary, FLOPs: flopsBinary, Grad: gradBinary, Verb: func(op Op) string { return op.(Binary).Fn.String() },
 }
 
 var selectRow = OpInfo{
@@ -58,6 +58,9 @@ var castRow = OpInfo{
 // gradUnary calls the gradient in the function's row.
 func gradUnary(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	op := n.Op.(Unary)
+	if op.Fn.Info().Flat {
+		return []*Node{nil}, nil
+	}
 	return []*Node{op.Fn.Info().Grad(derivative{b, op, n.Args[0], n, dys[0]})}, nil
 }
 

@@ -30,11 +30,14 @@ type UnaryInfo struct {
 	EvalInt   func(x int64) int64            // of integers, before they wrap, and of Bools as 0 and 1
 	EvalU64   func(x uint64) uint64          // of U64, where EvalInt of the same bits would be wrong
 	Kink      bool                           // the derivative at 0 is given by [Unary.AtZero]
-	FLOPs     int64
-	Grad      func(d derivative) *Node // the gradient of x: an expression of x, y and dy
-	Bound     Bound
-	Form      Form
-	Lo, Hi    float64 // the range from which tests draw x, without poles and points outside of the domain; both 0: [−2,2)
+	Flat      bool                           // constant between jumps: there is no gradient
+	// Applied twice, an idempotent function is itself, and an involution is x.
+	Idempotent, Involution bool
+	FLOPs                  int64
+	Grad                   func(d derivative) *Node // the gradient of x: an expression of x, y and dy
+	Bound                  Bound
+	Form                   Form
+	Lo, Hi                 float64 // the range from which tests draw x, without poles and points outside of the domain; both 0: [−2,2)
 }
 
 // BinaryInfo is the row of a function of two variables.
@@ -170,9 +173,6 @@ func (d derivative) where(u, v *Node) *Node {
 	return d.Add(Select{}, d.BinaryScalar(Gt, d.x, 0), u, v)
 }
 
-// level is the gradient of functions that are constant between jumps: there is none.
-func level(derivative) *Node { return nil }
-
 var (
 	unaryRows  [numUnary]UnaryInfo
 	binaryRows [numBinary]BinaryInfo
@@ -209,8 +209,8 @@ func checkFunctions(unary []UnaryInfo, binary []BinaryInfo) error {
 			return fmt.Errorf("graph: the row of %s lacks its doc, its operands or its cost", r.Name)
 		case (r.EvalInt == nil) != (r.Of&(Integers|Bools) == 0):
 			return fmt.Errorf("graph: %s needs EvalInt if and only if it takes integers", r.Name)
-		case (r.Grad == nil) != (r.Of&Floats == 0):
-			return fmt.Errorf("graph: %s needs a gradient if and only if it takes floats", r.Name)
+		case (r.Grad == nil) != (r.Of&Floats == 0 || r.Flat):
+			return fmt.Errorf("graph: %s needs a gradient if and only if it takes floats and is not flat", r.Name)
 		}
 		after = "the one after " + r.Name
 	}

@@ -28,7 +28,8 @@ var activations = []UnaryInfo{
 		Grad: func(d derivative) *Node {
 			return d.mul(d.dy, d.times(d.of(Exp, d.of(Neg, d.of(Square, d.x))), 2/math.Sqrt(math.Pi)))
 		}},
-	{Fn: Relu, Name: "relu", Doc: "x where x ≥ 0, else 0", Of: Numbers, FLOPs: 1, Kink: true, Bound: Bound{Terms: Exact},
+	{Fn: Relu, Name: "relu", Doc: "x where x ≥ 0, else 0", Of: Numbers, Idempotent: true, FLOPs: 1, Kink: true,
+		Bound:   Bound{Terms: Exact},
 		Eval:    func(x float64) float64 { return leaky(x, 0) },
 		EvalInt: func(x int64) int64 { return max(x, 0) }, EvalU64: func(x uint64) uint64 { return x },
 		Grad: func(d derivative) *Node {

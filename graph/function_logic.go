@@ -19,7 +19,8 @@ const (
 )
 
 var unaryLogic = []UnaryInfo{
-	{Fn: Not, Name: "not", Doc: "true where x is false", Of: Bools, FLOPs: 1, Eval: func(x float64) float64 { return b2f(x == 0) },
+	{Fn: Not, Name: "not", Doc: "true where x is false", Of: Bools, Involution: true, FLOPs: 1,
+		Eval:    func(x float64) float64 { return b2f(x == 0) },
 		EvalInt: func(x int64) int64 { return 1 - x }},
 }
 

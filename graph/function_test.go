@@ -84,3 +84,26 @@ func TestSubnormal(t *testing.T) {
 		}
 	}
 }
+
+// TestFunctionsTwice checks by values which functions are idempotent, involutions or flat.
+func TestFunctionsTwice(t *testing.T) {
+	for _, r := range unaryRows {
+		if r.Eval == nil {
+			continue
+		}
+		idempotent, involution, flat, domain := true, true, true, []float64{-2.25, -1, -0.25, 0, 0.25, 1, 2.25}
+		if r.Of == Bools {
+			domain = []float64{0, 1}
+		}
+		for _, x := range domain {
+			y := r.Eval(x)
+			idempotent = idempotent && r.Eval(y) == y
+			involution = involution && r.Eval(y) == x
+			flat = flat && (x == math.Trunc(x) || r.Eval(x+0.125) == y)
+		}
+		if idempotent != r.Idempotent || r.Involution && !involution || r.Flat && !flat {
+			t.Errorf("%s: idempotent %v, involution %v, flat %v; by its row %v, %v, %v", r.Name, idempotent, involution, flat,
+				r.Idempotent, r.Involution, r.Flat)
+		}
+	}
+}

@@ -19,7 +19,7 @@ func (Fusion) OpName() string { return "fusion" }
 var fusionRow = OpInfo{
 	Name: "fusion", Doc: "a body computed in one launch", Operands: "x...", Proto: Fusion{}, Class: ClassFusion,
 	Strided: true, Stored: true, Fails: func(n *Node) bool { return n.Op.(Fusion).Fails() }, MaxArgs: -1, Infer: inferFusion,
-	FLOPs: flopsFusion,
+	FLOPs: flopsFusion, Verb: func(op Op) string { return op.(Fusion).Kind.String() },
 }
 
 // A Fusion's body has the following form, which fuse-regions produces. Package graph/body lowers it for all targets. It

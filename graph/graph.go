@@ -100,7 +100,15 @@ func (n *Node) describe(outside map[*Node]*Node) string {
 		return fmt.Sprintf("%v without an operation", n)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %v", n.verb(), n)
+	verb := Verb(n.Op)
+	if ClassOf(n.Op) == ClassFusion { // by its operation: what it is made of has a place of its own in messages
+		verb = n.Op.OpName()
+	}
+	b.WriteString(verb)
+	if i := InfoOf(n.Op); i != nil && i.Detail != nil {
+		b.WriteString(" " + i.Detail(n.Op))
+	}
+	fmt.Fprintf(&b, " %v", n)
 	if n.Name == "" {
 		if names := n.namesBefore(outside); len(names) > 0 {
 			last := len(names) - 1
@@ -112,21 +120,6 @@ func (n *Node) describe(outside map[*Node]*Node) string {
 		}
 	}
 	return b.String()
-}
-
-// verb is the node's function, such as log, or its operation.
-func (n *Node) verb() string {
-	switch op := n.Op.(type) {
-	case Unary:
-		return op.Fn.String()
-	case Binary:
-		return op.Fn.String()
-	case Custom:
-		return op.Fn.String()
-	case Reduce:
-		return fmt.Sprintf("%v over axes %v", op.Fn, op.Axes)
-	}
-	return n.Op.OpName()
 }
 
 // namesBefore are the names of the values from which n is computed, the nearest first.

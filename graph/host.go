@@ -46,7 +46,7 @@ var hostRow = OpInfo{
 	Name: "host", Doc: "an opaque operation that runs as Go code", Operands: "x...", Proto: Host{},
 	Class: ClassFusion, Fails: always, MaxArgs: -1,
 	Infer: func(op Op, args []Type) ([]Type, error) { return declared(args, op.(Host).Type) }, FLOPs: free,
-	Grad: gradHost,
+	Grad: gradHost, Verb: func(op Op) string { return "host " + op.(Host).Name },
 }
 
 func gradHost(b *Builder, n *Node, dys []*Node) ([]*Node, error) {

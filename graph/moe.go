@@ -10,7 +10,8 @@ var moeRow = OpInfo{
 	Doc:      "a mixture of experts: the tokens of each expert through its feed-forward network, weighted; results y, loads",
 	Operands: "x, gates, weights...", Proto: MoE{}, Class: ClassComposite, Fuses: true, Anchor: AnchorMoE,
 	Kind: KindMoE, MinArgs: 4, MaxArgs: -1, Infer: inferMoE, FLOPs: flopsMoE, Decompose: decomposeMoE,
-	Grad: gradMoE, Contracts: func(op Op, i int) bool { return op.(MoE).contracts(i) },
+	Chooses: func(i int) bool { return i == 1 },
+	Grad:    gradMoE, Contracts: func(op Op, i int) bool { return op.(MoE).contracts(i) },
 }
 
 var moeGradRow = OpInfo{
@@ -21,6 +22,7 @@ var moeGradRow = OpInfo{
 		m := op.(MoEGrad).MoE()
 		return i == m.Operands() || m.contracts(i)
 	},
+	Chooses: func(i int) bool { return i == 1 },
 }
 
 // MoE is a mixture of experts: y[t] = Σ_e gates[t,e]·FFN_e(x[t]) for x [..., d] and gates [..., Experts], where

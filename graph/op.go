@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -56,8 +57,17 @@ type OpInfo struct {
 	Stored bool
 	// Fails reports whether n may fail at run time. Nil: it never fails.
 	Fails func(n *Node) bool
+	// Index is the operand of n that holds indices, or the index at which something begins, and the number that they are below;
+	// they are at least 0. Nil: there is none.
+	Index func(n *Node) (operand, below int)
+	// Chooses reports whether operand i is compared to choose something: a small error in it may change much of the results.
+	// Nil: none is.
+	Chooses func(i int) bool
 	// Kind is the operation's class in reports and drawings.
 	Kind Kind
+	// Verb is what messages and drawings call op, such as the function that it applies. Nil, or an empty text: Name. Detail is
+	// what messages say behind it; nil for nothing.
+	Verb, Detail func(op Op) string
 }
 
 // Class says how the compiler may treat an operation.
@@ -220,6 +230,39 @@ func KindOf(op Op) Kind {
 		return i.Kind
 	}
 	return KindElementwise
+}
+
+// Verb is what messages and drawings call op: its function, such as log, or its name.
+func Verb(op Op) string {
+	i := InfoOf(op)
+	if i == nil || i.Verb == nil {
+		return op.OpName()
+	}
+	return cmp.Or(i.Verb(op), i.Name)
+}
+
+// Index is the operand of n that holds indices, and the number that they are below; see [OpInfo]. It is nil if there is none.
+func Index(n *Node) (index *Node, below int) {
+	i := InfoOf(n.Op)
+	if i == nil || i.Index == nil {
+		return nil, 0
+	}
+	operand, below := i.Index(n)
+	return n.Args[operand], below
+}
+
+// Choosers lists the operands of n that are compared to choose something; see [OpInfo].
+func Choosers(n *Node) (list []*Node) {
+	info := InfoOf(n.Op)
+	if info == nil || info.Chooses == nil {
+		return nil
+	}
+	for i, a := range n.Args {
+		if info.Chooses(i) {
+			list = append(list, a)
+		}
+	}
+	return list
 }
 
 // Fails reports whether n may fail at run time.

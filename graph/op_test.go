@@ -59,3 +59,51 @@ func TestRowsAreListed(t *testing.T) {
 		t.Errorf("%d rows in files, %d in the table", found, len(opTable))
 	}
 }
+
+// TestRowsSay checks what rows say of single nodes: names, indices, and operands that choose.
+func TestRowsSay(t *testing.T) {
+	b := NewBuilder("rows")
+	x, i, start := b.Input("x", TypeOf(F32, 5, 7)), b.Input("i", TypeOf(I64, 3)), b.Input("start", TypeOf(I64))
+	for _, c := range []struct {
+		n       *Node
+		verb    string
+		index   *Node
+		below   int
+		chooses int
+	}{
+		{b.Unary(Exp, x), "exp", nil, 0, 0},
+		{b.Add(Pool{Fn: MaxPool, Kernel: IntsOf(1, 1), Stride: IntsOf(1, 1), Pad: IntsOf(0, 0, 0, 0)},
+			b.Reshape(x, 1, 1, 5, 7)), "max_pool", nil, 0, 0},
+		{b.Reduce(Sum, x, false, 0), "sum", nil, 0, 0},
+		{b.Add(Gather{Axis: 0}, x, i), "gather", i, 5, 0},
+		{b.Add(ScatterAdd{Axis: 0, Size: 9}, i, b.Input("u", TypeOf(F32, 3, 2))), "scatter_add", i, 9, 0},
+		{b.Add(Slice{Axis: 1, Size: 3, Step: 2}, x, start), "slice", start, 3, 0},
+		{b.Add(Slice{Axis: 1, Size: 0, Step: 2}, x, start), "slice", start, 8, 0},
+		{b.Add(Unslice{Axis: 1, Size: 15, Step: 2}, x, start), "unslice", start, 3, 0},
+		{b.Add(UpdateSlice{Axis: 0}, x, b.Input("v", TypeOf(F32, 2, 7)), start), "update_slice", start, 4, 0},
+		{b.Add(TopK{K: 2}, x), "top_k", nil, 0, 1},
+	} {
+		if index, below := Index(c.n); Verb(c.n.Op) != c.verb || index != c.index || below != c.below {
+			t.Errorf("%s: verb %q, index %v below %d; want %q, %v, %d", c.n.Describe(), Verb(c.n.Op), index, below, c.verb, c.index,
+				c.below)
+		}
+		if list := Choosers(c.n); len(list) != c.chooses {
+			t.Errorf("%s: %d operands choose, want %d", c.n.Describe(), len(list), c.chooses)
+		}
+	}
+	if err := b.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range []Op{Host{Name: "mine"}, Fusion{}, Custom{}} {
+		if v := Verb(op); v != map[string]string{"host": "host mine", "fusion": Kind(0).String(), "custom": "custom"}[op.OpName()] {
+			t.Errorf("%s is called %q", op.OpName(), v)
+		}
+	}
+	if index, _ := Index(&Node{Op: strange{}}); index != nil || Verb(strange{}) != "strange" || Choosers(&Node{Op: strange{}}) != nil {
+		t.Error("an operation without a row has an index, a verb or operands that choose")
+	}
+}
+
+type strange struct{}
+
+func (strange) OpName() string { return "strange" }

@@ -15,7 +15,8 @@ func (Reduce) OpName() string { return "reduce" }
 var reduceRow = OpInfo{
 	Name: "reduce", Doc: "elements combined along axes", Operands: "x", Proto: Reduce{}, Class: ClassReduce,
 	Fuses: true, Anchor: AnchorRow, RowAxes: reducedAxes, Kind: KindReduce, MinArgs: 1, MaxArgs: 1,
-	Infer: inferReduce, FLOPs: perOperand, Grad: gradReduce,
+	Infer: inferReduce, FLOPs: perOperand, Grad: gradReduce, Verb: func(op Op) string { return op.(Reduce).Fn.String() },
+	Detail: func(op Op) string { return fmt.Sprintf("over axes %v", op.(Reduce).Axes) },
 }
 
 func gradReduce(b *Builder, n *Node, dys []*Node) ([]*Node, error) {

@@ -5,12 +5,13 @@ import "fmt"
 var topKRow = OpInfo{
 	Name: "top_k", Doc: "the largest elements of each row; results values, indices", Operands: "x", Proto: TopK{},
 	Class: ClassIndex, MinArgs: 1, MaxArgs: 1, Infer: inferTopK, FLOPs: perOperand, Grad: gradTopK,
+	Chooses: func(int) bool { return true },
 }
 
 var routeRow = OpInfo{
 	Name: "route", Doc: "assignment of tokens to experts; results mask, dropped choices", Operands: "scores",
 	Proto: Route{}, Class: ClassIndex, MinArgs: 1, MaxArgs: 1, Infer: inferRoute, FLOPs: perOperand,
-	Grad: gradRoute,
+	Grad: gradRoute, Chooses: func(int) bool { return true },
 }
 
 // TopK selects the K largest elements of each row along the last axis of x [..., n], in descending order. Equal

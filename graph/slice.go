@@ -19,13 +19,19 @@ func (Unslice) OpName() string { return "unslice" }
 var sliceRow = OpInfo{
 	Name: "slice", Doc: "part of one axis", Operands: "x, start", Proto: Slice{}, Class: ClassView,
 	Fails: func(n *Node) bool { _, ok := n.Op.(Slice).ConstStart(n); return !ok }, MinArgs: 2, MaxArgs: 2,
-	Infer: inferSlice, FLOPs: free, Grad: gradSlice,
+	Infer: inferSlice, FLOPs: free, Grad: gradSlice, Index: func(n *Node) (int, int) {
+		op := n.Op.(Slice)
+		return 1, starts(op.Size, op.Step, n.Args[0].Type.Shape.At(op.Axis))
+	},
 }
 
 var unsliceRow = OpInfo{
 	Name: "unslice", Doc: "zeros with the operand written to part of one axis", Operands: "x, start",
 	Proto: Unslice{}, Class: ClassMove, Fails: always, MinArgs: 2, MaxArgs: 2, Infer: inferUnslice, FLOPs: free,
-	Grad: gradUnslice,
+	Grad: gradUnslice, Index: func(n *Node) (int, int) {
+		op := n.Op.(Unslice)
+		return 1, starts(n.Args[0].Type.Shape.At(op.Axis), op.Step, op.Size)
+	},
 }
 
 func gradSlice(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
@@ -51,9 +57,17 @@ func checkSlice(axis, size, step, dim int, s Shape, start Type) error {
 	return nil
 }
 
+// starts is the number of places at which size elements, step apart, can begin along an axis of dim.
+func starts(size, step, dim int) int {
+	if size == 0 {
+		return dim + 1
+	}
+	return dim - (size-1)*step
+}
+
 // startFits reports whether size elements, step apart, that checkSlice accepts can begin at start along an axis of dim.
 func startFits(start int64, size, step, dim int) bool {
-	return start >= 0 && start <= int64(dim) && (size == 0 || int(start) < dim-(size-1)*step)
+	return start >= 0 && start < int64(starts(size, step, dim))
 }
 
 // ConstStart is where n, a Slice, starts; false if that is not constant or out of range, which is an error at run time.

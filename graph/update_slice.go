@@ -5,7 +5,10 @@ import "fmt"
 var updateSliceRow = OpInfo{
 	Name: "update_slice", Doc: "the operand with part of one axis overwritten by another",
 	Operands: "x, update, start", Proto: UpdateSlice{}, Class: ClassMove, Fails: always, MinArgs: 3, MaxArgs: 3,
-	Infer: inferUpdateSlice, FLOPs: free, Grad: gradUpdateSlice,
+	Infer: inferUpdateSlice, FLOPs: free, Grad: gradUpdateSlice, Index: func(n *Node) (int, int) {
+		axis := n.Op.(UpdateSlice).Axis
+		return 2, starts(n.Args[1].Type.Shape.At(axis), 1, n.Args[0].Type.Shape.At(axis))
+	},
 }
 
 // UpdateSlice is x with update [..., n, ...] written along Axis from the index that the operand start (an I64 scalar)

@@ -1,7 +1,6 @@
 package dot
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"reflect"
@@ -12,27 +11,7 @@ import (
 )
 
 // opName is the operation's name for readers: the function of an elementwise operation, the kind of a fusion.
-func opName(op graph.Op) string {
-	switch op := op.(type) {
-	case graph.Unary:
-		return op.Fn.String()
-	case graph.Binary:
-		return op.Fn.String()
-	case graph.Custom:
-		return cmp.Or(op.Fn.String(), op.OpName())
-	case graph.Reduce:
-		return op.Fn.String()
-	case graph.Pool:
-		return op.Fn.String() + "_pool"
-	case graph.PoolGrad:
-		return op.Fn.String() + "_pool_grad"
-	case graph.Fusion:
-		return op.Kind.String()
-	case graph.Host:
-		return "host " + clean(op.Name)
-	}
-	return op.OpName()
-}
+func opName(op graph.Op) string { return clean(graph.Verb(op)) }
 
 // attribute is one attribute of an operation.
 type attribute struct {

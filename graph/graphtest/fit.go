@@ -142,12 +142,8 @@ func moves(op graph.Op, j int) bool {
 // limitOperands calls limit for the operands of n that give positions, or that can make it fail.
 func limitOperands(n *graph.Node, limit func(n *graph.Node, lo, hi int)) {
 	a := n.Args
-	start := func(i, dim, size, step int) {
-		hi := 1
-		if size > 0 {
-			hi = dim - (size-1)*step
-		}
-		limit(a[i], 0, hi)
+	if index, below := graph.Index(n); index != nil {
+		limit(index, 0, below)
 	}
 	switch op := n.Op.(type) {
 	case graph.Binary:
@@ -157,16 +153,6 @@ func limitOperands(n *graph.Node, limit func(n *graph.Node, lo, hi int)) {
 		case graph.Pow:
 			limit(a[1], 0, 4)
 		}
-	case graph.Slice:
-		start(1, a[0].Type.Shape.At(op.Axis), op.Size, op.Step)
-	case graph.Unslice:
-		start(1, op.Size, a[0].Type.Shape.At(op.Axis), op.Step)
-	case graph.UpdateSlice:
-		start(2, a[0].Type.Shape.At(op.Axis), a[1].Type.Shape.At(op.Axis), 1)
-	case graph.Gather:
-		limit(a[1], 0, a[0].Type.Shape.At(op.Axis))
-	case graph.ScatterAdd:
-		limit(a[0], 0, op.Size)
 	case graph.Attention:
 		limitAttention(op, n, limit)
 	case graph.AttentionGrad:

@@ -39,10 +39,10 @@ func (m *importer) knowable(n *graph.Node) bool {
 	case graph.Param:
 	case graph.Input:
 		can = m.given(n) != nil
-	case graph.State, graph.Host, graph.Fusion, graph.Random, graph.Dropout:
+	case graph.State, graph.Host, graph.Fusion:
 		can = false
 	default:
-		can = n.Type.Shape.Elems() <= maxKnown
+		can = n.Type.Shape.Elems() <= maxKnown && graph.ClassOf(op) != graph.ClassRandom
 		for _, a := range n.Args {
 			can = can && m.knowable(a)
 		}

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"fmt"
 	"unsafe"
 
 	"fusec/graph"
@@ -8,6 +9,14 @@ import (
 
 type number interface {
 	~float32 | ~float64 | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64
+}
+
+func init() {
+	for _, r := range graph.Reductions() {
+		if known := r.Join == graph.Add || r.Join == graph.Max || r.Join == graph.Min; r.OfGroup && !known {
+			panic(fmt.Sprintf("kernels/group: %s is a reduction of a group, which joins by %v", r.Name, r.Join))
+		}
+	}
 }
 
 // elems are the elements in bytes that are aligned to them.
@@ -34,27 +43,27 @@ func half(f graph.ReduceFn, terms [][]byte, y []byte, wide func(uint16) float32,
 	}
 }
 
-// combine adds all terms but the first to y, in order; or takes the larger or smaller. As in [graph.Reduce] NaN stays.
+// combine joins y with all terms but the first, in order. As in [graph.Reduce] NaN stays.
 func combine[T number](f graph.ReduceFn, terms [][]byte, y []byte) {
 	to := elems[T](y)
 	for _, t := range terms[1:] {
 		x := elems[T](t)[:len(to)]
-		switch f {
-		case graph.MaxOf:
+		switch f.Info().Join {
+		case graph.Max:
 			for i, v := range x {
 				to[i] = max(to[i], v)
 			}
-		case graph.MinOf:
+		case graph.Min:
 			for i, v := range x {
 				to[i] = min(to[i], v)
 			}
-		default:
+		case graph.Add:
 			for i, v := range x {
 				to[i] += v
 			}
 		}
 	}
-	if f == graph.Mean {
+	if f.Info().Averages {
 		n := T(len(terms))
 		for i := range to {
 			to[i] /= n

@@ -87,8 +87,7 @@ func (n expert) linear(x []float64, w, bias graph.MoEWeight) []float64 {
 func moeGrad(op graph.MoEGrad, args []Value) ([]Value, error) {
 	out, err := Decomposed(op, args)
 	flat := false
-	switch op.Activation {
-	case graph.Ceil, graph.Floor, graph.Round, graph.Sign:
+	if op.Activation.Info().Flat {
 		for _, a := range args {
 			flat = flat || slices.ContainsFunc(a.F, func(x float64) bool { return size(x) != math.Abs(x) })
 		}

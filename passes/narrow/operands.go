@@ -31,7 +31,7 @@ func Operands(c *rewrite.Context, to graph.DType, least int) error {
 		return nil
 	}
 	a := autocast{c: c, to: to, uses: c.Graph.Uses(), halves: map[*graph.Node]*graph.Node{}}
-	routing := contractionsBehind(c.Graph, routes)
+	routing := contractionsBehind(c.Graph, graph.Choosers)
 	cached := attendsState(c.Graph)
 	nodes := slices.Clone(c.Graph.Nodes)
 	for _, n := range nodes {
@@ -208,17 +208,6 @@ func (a *autocast) report(nodes []*graph.Node) {
 			}
 		}
 	}
-}
-
-// routes lists the operands of n that decide where tokens go.
-func routes(n *graph.Node) []*graph.Node {
-	switch n.Op.(type) {
-	case graph.MoE, graph.MoEGrad:
-		return n.Args[1:2]
-	case graph.TopK, graph.Route:
-		return n.Args
-	}
-	return nil
 }
 
 // contractionsBehind finds the contractions that the given operands are made of, without going through them.

@@ -19,6 +19,9 @@ type rule struct {
 	linear []int
 	// local builds the operation on parts; nil adds the operation as it is.
 	local func(b *graph.Builder, l local) *graph.Node
+	// apart says that the operation is decomposed where its first operand is split along an axis that must not be: its parts need
+	// less of the other participants.
+	apart bool
 	// ring is the factor of the sequence in an attention whose keys go around; see ring.go. Else it is none.
 	ring int
 }
@@ -95,14 +98,14 @@ func init() {
 		"dropout": newRule, // whether an element is dropped follows from its place in the whole value
 		"matmul":  matmul, "reduce": reduce, "reshape": linearly(reshape), "transpose": linearly(transpose), "broadcast": broadcast,
 		"slice": linearly(sliced), "unslice": linearly(sliced), "update_slice": updateSlice, "concat": concat, "pad": pad,
-		"softmax":     func(n *graph.Node) *rule { return except(n, n.Op.(graph.Softmax).Axis) },
-		"log_softmax": func(n *graph.Node) *rule { return except(n, n.Op.(graph.LogSoftmax).Axis) },
-		"layer_norm":  lastWhole, "rms_norm": lastWhole, "rope": rope,
-		"batch_norm": batchNorm, "group_norm": func(n *graph.Node) *rule {
+		"softmax":     inParts(func(n *graph.Node) *rule { return except(n, n.Op.(graph.Softmax).Axis) }),
+		"log_softmax": inParts(func(n *graph.Node) *rule { return except(n, n.Op.(graph.LogSoftmax).Axis) }),
+		"layer_norm":  inParts(lastWhole), "rms_norm": inParts(lastWhole), "rope": rope,
+		"batch_norm": inParts(batchNorm), "group_norm": inParts(func(n *graph.Node) *rule {
 			r := newRule(n)
 			r.along(0, func(axis int) bool { return axis == 0 })
 			return r
-		},
+		}),
 		"gather": gather, "scatter_add": scatterAdd, "top_k": topK, "route": route,
 		"attention": attention, "attention_grad": attention, "moe": moe, "moe_grad": moe,
 		"conv2d": conv2D, "conv2d_transpose": conv2DTranspose, "conv2d_filter_grad": filterGrad,
@@ -120,6 +123,15 @@ func ruleOf(n *graph.Node) *rule {
 		return newRule(n)
 	}
 	return f(n)
+}
+
+// inParts is a rule under which the operation is decomposed if need be; see [rule].
+func inParts(f ruler) ruler {
+	return func(n *graph.Node) *rule {
+		r := f(n)
+		r.apart = true
+		return r
+	}
 }
 
 func linearly(f ruler) ruler {

@@ -260,19 +260,19 @@ func (p *pass) decompose() bool {
 	with := map[*graph.Node]*graph.Node{}
 	b := graph.Extend(p.g)
 	for _, n := range slices.Clone(p.g.Nodes) {
-		switch n.Op.(type) {
-		case graph.MatMul:
+		if _, ok := n.Op.(graph.MatMul); ok {
 			if m := p.rowsApart(b.From(n), n); m != nil {
 				m.Name, with[n] = n.Name, m
 				p.c.Match("rows apart", trace.Reassociated, "", m, n)
 			}
 			continue
-		case graph.BatchNorm, graph.GroupNorm, graph.LayerNorm, graph.RMSNorm, graph.Softmax, graph.LogSoftmax:
-		default:
+		}
+		r := p.rule[n]
+		if r == nil || !r.apart {
 			continue
 		}
 		whole := false
-		for d, f := range p.rule[n].args[0] {
+		for d, f := range r.args[0] {
 			whole = whole || f == none && p.values[n.Args[0]].want.Split[d] != 0
 		}
 		if !whole {

@@ -180,26 +180,19 @@ func mulNeg(s *simplifier, n *graph.Node) *graph.Node {
 }
 
 func involution(_ *simplifier, n *graph.Node) *graph.Node {
-	f := n.Op.(graph.Unary).Fn
-	if u, ok := n.Args[0].Op.(graph.Unary); ok && u.Fn == f && (f == graph.Neg || f == graph.Not) {
+	if u := n.Op.(graph.Unary); n.Args[0].Op == n.Op && u.Fn.Info().Involution {
 		return n.Args[0].Args[0]
 	}
 	return nil
 }
 
 func idempotent(_ *simplifier, n *graph.Node) *graph.Node {
-	if n.Args[0].Op != n.Op {
+	u := n.Op.(graph.Unary)
+	meanSlope := u.Fn.Info().Kink && u.AtZero == graph.MeanSlope // whose square is another derivative at 0
+	if n.Args[0].Op != n.Op || !u.Fn.Info().Idempotent || meanSlope {
 		return nil
 	}
-	switch u := n.Op.(graph.Unary); u.Fn {
-	case graph.Relu:
-		if u.AtZero != graph.MeanSlope { // whose square is another derivative at 0
-			return n.Args[0]
-		}
-	case graph.Abs, graph.Sign, graph.Ceil, graph.Floor, graph.Round:
-		return n.Args[0]
-	}
-	return nil
+	return n.Args[0]
 }
 
 func notEqual(s *simplifier, n *graph.Node) *graph.Node {

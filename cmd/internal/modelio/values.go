@@ -64,20 +64,8 @@ func IndexLimits(g *graph.Graph) map[*graph.Node]int {
 		limit[n] = DefaultLimit
 	}
 	for _, n := range g.Nodes {
-		var index *graph.Node
-		below := 0
-		switch op := n.Op.(type) {
-		case graph.Gather:
-			index, below = n.Args[1], n.Args[0].Type.Shape.At(op.Axis)
-		case graph.ScatterAdd:
-			index, below = n.Args[0], op.Size
-		case graph.Slice:
-			index, below = n.Args[1], n.Args[0].Type.Shape.At(op.Axis)-(op.Size-1)*op.Step
-		case graph.Unslice:
-			index, below = n.Args[1], op.Size-(n.Args[0].Type.Shape.At(op.Axis)-1)*op.Step
-		case graph.UpdateSlice:
-			index, below = n.Args[2], n.Type.Shape.At(op.Axis)-n.Args[1].Type.Shape.At(op.Axis)+1
-		default:
+		index, below := graph.Index(n)
+		if index == nil {
 			continue
 		}
 		for len(index.Args) > 0 && (graph.IsView(index.Op) || index.Op.OpName() == "cast") {
