@@ -9,7 +9,7 @@ var opTable = []OpInfo{
 	conv2DTransposeRow, conv2DFilterGradRow, separableConv2DRow, reduceRow, reshapeRow, transposeRow, broadcastRow, sliceRow,
 	unsliceRow, updateSliceRow,
 	concatRow, padRow,
-	im2ColRow, col2ImRow, copyRow, allReduceRow, gatherRow, scatterAddRow, topKRow, routeRow, dropoutRow,
+	im2ColRow, col2ImRow, copyRow, allReduceRow, gatherRow, scatterAddRow, topKRow, routeRow, sampleRow, dropoutRow,
 	quantizeRow, dequantizeRow, packWeightsRow, panelMatMulRow,
 	reduceScatterRow, allGatherRow, allToAllRow, partRow, permuteRow, broadcastFromRow,
 	randomRow, softmaxRow, logSoftmaxRow, layerNormRow, rmsNormRow, batchNormRow, groupNormRow, attentionRow,

@@ -53,6 +53,7 @@ func init() {
 		"result", "all_reduce"} {
 		refused[name] = "there is no such function"
 	}
+	refused["sample"] = "there is no such function"
 	for _, name := range []string{"reduce_scatter", "all_gather", "all_to_all", "part", "permute", "broadcast_from"} {
 		refused[name] = "a program of Gorgonia's runs alone"
 	}

@@ -72,7 +72,7 @@ func Hostile(seed uint64, allow func(name string) bool) *Case {
 
 // unsmooth lists the operations whose results jump, or whose gradients are not the derivatives of their results.
 var unsmooth = map[string]bool{"cast": true, "select": true, "top_k": true, "route": true, "state": true,
-	"attention_grad": true, "moe_grad": true, "pool_grad": true, "random": true}
+	"attention_grad": true, "moe_grad": true, "pool_grad": true, "random": true, "sample": true}
 
 // cost adds an output of one element that depends on values of the graph.
 func (g *generator) cost() {

@@ -43,6 +43,7 @@ func init() {
 		"attention_grad":  makeAttentionGrad,
 		"pool":            makePool, "pool_grad": makePoolGrad,
 		"squared_norm": makeSquaredNorm,
+		"sample":       makeSample,
 		"top_k":        makeTopK, "route": makeRoute, "moe": makeMoE, "moe_grad": makeMoEGrad,
 		"result":   makeBatchNorm, // whose further results it reads
 		"quantize": makeQuantize, "dequantize": func(g *generator) { g.dequantize(g.quantize()) },

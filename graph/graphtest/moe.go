@@ -28,6 +28,24 @@ func makeRoute(g *generator) {
 	g.op(graph.Result{Index: 1}, g.op(op, x))
 }
 
+// makeSample draws from rows, with options that all rows have, or each its own.
+func makeSample(g *generator) {
+	x := g.ofRank(1, 4)
+	if last(x) == 0 {
+		return
+	}
+	s := x.Type.Shape
+	rows := s.Slice()[:s.Rank()-1]
+	option := func(d graph.DType, v float64) *graph.Node {
+		if g.coin() {
+			return g.b.Scalar(d, v)
+		}
+		return g.b.Const(graph.Filled(graph.TypeOf(d, rows...), v))
+	}
+	g.op(graph.Sample{}, x, option(graph.F32, float64(g.r.IntN(3))/2), option(graph.I64, float64(g.r.IntN(4))),
+		option(graph.F32, g.r.Float64()), option(graph.I64, float64(g.r.IntN(100))), g.i64(g.r.IntN(100)))
+}
+
 // mixture makes attributes and operands of a mixture of experts over any value of at least one axis, with some gates at
 // zero.
 func (g *generator) mixture() (graph.MoE, []*graph.Node) {

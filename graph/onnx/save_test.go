@@ -109,7 +109,7 @@ func TestSave(t *testing.T) {
 }
 
 // unsaid are the operations that ONNX cannot say.
-var unsaid = []string{"host", "custom", "fusion", "all_reduce", "random", "dropout", "route", "unslice", "update_slice",
+var unsaid = []string{"host", "custom", "fusion", "all_reduce", "random", "dropout", "route", "sample", "unslice", "update_slice",
 	"scatter_add",
 	"col2im", "pool_grad", "attention_grad", "moe", "moe_grad", "attention", "rope", "conv2d_filter_grad", "squared_norm", "result",
 	"pack_weights", "matmul_panels",

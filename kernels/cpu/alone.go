@@ -56,7 +56,8 @@ func init() {
 		}),
 
 		"top_k": floats(newTopK[float32], newTopK[float64]), "route": floats(newRoute[float32], newRoute[float64]),
-		"pool": floats(newPool[float32], newPool[float64]), "pool_grad": floats(newPoolGrad[float32], newPoolGrad[float64]),
+		"sample": floats(newSample[float32], newSample[float64]),
+		"pool":   floats(newPool[float32], newPool[float64]), "pool_grad": floats(newPoolGrad[float32], newPoolGrad[float64]),
 		"batch_norm":         floats(newBatchNorm[float32], newBatchNorm[float64]),
 		"group_norm":         floats(newGroupNorm[float32], newGroupNorm[float64]),
 		"conv2d_filter_grad": floats(newFilterGrad[float32], newFilterGrad[float64]),

@@ -39,6 +39,7 @@ func init() {
 		"gather": checkedOp(compileGather), "pad": checkedOp(compilePad), "scatter_add": checkedOp(compileScatterAdd),
 		"conv2d_filter_grad": own(compileFilterGrad), "im2col": plain(compileIm2Col), "col2im": plain(compileCol2Im),
 		"pool": plain(compilePool), "pool_grad": plain(compilePoolGrad),
+		"sample": plain(compileSample),
 		"random": plain(compileRandom), "rope": own(compileRoPE), "top_k": plain(compileTopK), "route": plain(compileRoute),
 		"squared_norm": plain(func(_ graph.SquaredNorm, args, results []Operand) *Kernel { return compileSquaredNorm(args, results) }),
 		"concat":       own(compileConcat), "batch_norm": own(compileBatchNorm), "group_norm": own(compileGroupNorm),

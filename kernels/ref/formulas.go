@@ -108,6 +108,7 @@ func init() {
 		"route": func(op graph.Op, a []Value, types []graph.Type, bound bool) ([]Value, error) {
 			return route(op.(graph.Route), a[0], types, bound), nil
 		},
+		"sample": moved(func(_ graph.Sample, a []Value, t graph.Type) (Value, error) { return sample(a, t), nil }),
 		"fusion": func(op graph.Op, a []Value, _ []graph.Type, bound bool) ([]Value, error) {
 			return evalArgs(op.(graph.Fusion).Body, a, bound, nil)
 		},

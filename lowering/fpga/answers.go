@@ -27,7 +27,7 @@ func init() {
 		"it reduces no axis but in norms":                     {"squared_norm"},
 		"it normalises rows only":                             {"batch_norm", "group_norm"},
 		"it has no backward pass":                             {"attention_grad", "moe_grad", "pool_grad", "conv2d_filter_grad"},
-		"it draws no random numbers":                          {"dropout", "random"},
+		"it draws no random numbers":                          {"dropout", "random", "sample"},
 		"it runs alone": {"reduce_scatter", "all_gather", "all_to_all", "part", "permute",
 			"broadcast_from"},
 		"its numbers are of one type":                          {"cast"},

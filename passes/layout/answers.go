@@ -54,7 +54,7 @@ func init() {
 	}
 	for why, names := range map[string][]string{
 		"it has no operand that is images":       {"input", "param", "state", "const", "random"},
-		"its elements are rows of the last axis": {"layer_norm", "rms_norm", "rope", "top_k", "route"},
+		"its elements are rows of the last axis": {"layer_norm", "rms_norm", "rope", "top_k", "route", "sample"},
 		"its patches are rows":                   {"im2col", "col2im"},
 		"it reads weights of any shape":          {"squared_norm"},
 		"it is in NHWC":                          {"separable_conv2d"},

@@ -85,7 +85,8 @@ func init() {
 		"recurrence":       "its steps follow from one another", "recurrence_grad": "its steps follow from one another",
 		"quantize": "its blocks are those of whole values", "dequantize": "its blocks are those of whole values",
 		"pack_weights": "its panels are those of whole values", "matmul_panels": "its panels are those of whole values",
-		"host": "its code computes whole values", "random": "its numbers are those of whole values", "const": "it has no operands",
+		"host": "its code computes whole values", "random": "its numbers are those of whole values",
+		"sample": "what a row draws follows from its place in the whole value", "const": "it has no operands",
 		"input": "its sharding is stated", "param": "its sharding is stated", "state": "its sharding is stated",
 	}
 	for _, name := range []string{"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "part", "permute", "broadcast_from"} {

@@ -231,6 +231,17 @@ func (m *maker) movement() {
 	m.add("columns", graph.Concat{Axis: 1}, m.real(2, 3, 2), m.real(2, 1, 2))
 	m.add("zeros", graph.Pad{Lo: graph.IntsOf(1, 0), Hi: graph.IntsOf(0, 2)}, m.real(2, 3))
 	m.add("value", graph.Pad{Lo: graph.IntsOf(0, 2, 1), Hi: graph.IntsOf(1, 0, 1), Value: -1.5}, m.real(2, 1, 3))
+	option := func(d graph.DType, lo, hi float64, dims ...int) Arg {
+		return Arg{Type: graph.TypeOf(d, dims...), Lo: lo, Hi: hi}
+	}
+	m.add("rows", graph.Sample{}, m.real(3, 2, 7), option(graph.F32, 0.5, 2, 3, 2), integer(graph.I64, 0, 9, 3, 2),
+		option(graph.F32, 0.3, 1.1, 3, 2), integer(graph.I64, 0, 99, 3, 2), integer(graph.I64, 0, 99, 3, 2))
+	m.add("vector", graph.Sample{}, m.real(65), option(graph.F32, 0.5, 2), integer(graph.I64, 0, 40), option(graph.F32, 0.3, 1.1),
+		integer(graph.I64, 0, 99), integer(graph.I64, 0, 99))
+	m.add("greatest", graph.Sample{}, m.real(5, 1), option(graph.F32, -1, 0), integer(graph.I64, 0, 1), option(graph.F32, 0, 1),
+		integer(graph.I64, 0, 99, 5), integer(graph.I64, 0, 99))
+	m.add("no_rows", graph.Sample{}, m.real(0, 3), option(graph.F32, 0, 1), integer(graph.I64, 0, 1), option(graph.F32, 0, 1),
+		integer(graph.I64, 0, 99), integer(graph.I64, 0, 99))
 	m.add("f", graph.Copy{}, m.real(3, 5))
 	for _, f := range graph.Reductions() {
 		if f.OfGroup {

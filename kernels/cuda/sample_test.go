@@ -1,0 +1,68 @@
+package cuda_test
+
+import (
+	"math"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/cuda"
+	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
+)
+
+// TestSample draws from rows of one element, of fewer than threads of a block, and of more than a small block has, with ties,
+// infinities and NaN, and options for all rows or for each.
+func TestSample(t *testing.T) {
+	l := newList(78)
+	for i, dims := range [][]int{{1}, {7}, {5, 1}, {3, 9}, {2, 3, 65}, {9, 300}, {2, 4200}, {2, 4097}, {0, 3}, {4, 40}, {4, 70}, {3, 33}} {
+		n := dims[len(dims)-1]
+		x := l.tensor([]graph.DType{graph.F32, graph.F32, graph.F64}[i%3], dims...)
+		for k := range x.Type.Shape.Elems() {
+			odd := []float64{math.NaN(), math.Inf(-1), math.Inf(1), 0, math.Copysign(0, -1), 1}
+			switch {
+			case i > 8:
+				x.SetFloat(k, float64(l.r.IntN(i-8)))
+			case i%2 == 1 && l.r.IntN(9) == 0:
+				x.SetFloat(k, odd[l.r.IntN(len(odd))])
+			default:
+				x.SetFloat(k, 5*l.r.NormFloat64())
+			}
+		}
+		for range 3 {
+			args := []*graph.Tensor{x}
+			for _, values := range [][]float64{{0, 0.3, 1, 5, math.Inf(1)}, {0, 1, 2, float64(n / 2), float64(n)}, {0, 1e-9, 0.3, 0.9, 1}, nil, nil} {
+				u := graph.TypeOf(graph.I64)
+				if len(args) == graph.SampleTemperature || len(args) == graph.SampleTopP {
+					u.DType = graph.F32
+				}
+				if l.r.IntN(2) == 0 {
+					u.Shape = graph.ShapeOf(dims[:len(dims)-1]...)
+				}
+				o := graph.NewTensor(u)
+				for k := range u.Shape.Elems() {
+					if values == nil {
+						o.SetInt(k, int64(l.r.Uint64()))
+					} else {
+						o.SetFloat(k, values[l.r.IntN(len(values))])
+					}
+				}
+				args = append(args, o)
+			}
+			l.add(graph.Sample{}, args...)
+		}
+	}
+	l.run(t)
+}
+
+// TestSampleCompiles has NVRTC compile draws from rows as long as vocabularies are, for a GPU: nothing is spilled.
+func TestSampleCompiles(t *testing.T) {
+	compiler := nvrtctest.Open(t)
+	one := func(d graph.DType) graph.Type { return graph.TypeOf(d) }
+	for _, n := range []int{3000, 128256} {
+		args := []graph.Type{graph.TypeOf(graph.F32, 2, n), one(graph.F32), one(graph.I64), one(graph.F32), one(graph.I64), one(graph.I64)}
+		k, err := cuda.Compile(graph.Sample{}, rowMajor(args), rowMajor([]graph.Type{graph.TypeOf(graph.I64, 2)}), cuda.Config{Chip: cuda.H200})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wellCompiled(t, compiler, "sample", k)
+	}
+}
