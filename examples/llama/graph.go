@@ -28,10 +28,12 @@ type decoder struct {
 	halves      *graph.Node // see halvesName
 
 	position, length *graph.Node // of the first token; of all tokens after the run
+	token            *graph.Node // the state that has the token picked last
 	places           *graph.Node // the position of each token, where positions are learnt
 	divisors         *graph.Node
 
-	paged *paged // of a batch of sequences, or nil
+	paged   *paged // of a batch of sequences, or nil
+	samples bool   // the graph picks a token, and begins with the one that was picked before; see [Sampling]
 }
 
 // Graph is the program that runs so many tokens of a sequence whose caches hold capacity. Its inputs are tokens [tokens],
@@ -39,16 +41,17 @@ type decoder struct {
 // [1, vocabulary], is for the token after that row. Models with learnt positions also get places [tokens], the positions of
 // the tokens. The caches are of f32.
 func (c *Checkpoint) Graph(tokens, capacity int) (*graph.Graph, error) {
-	return c.decoding(tokens, capacity, graph.F32, graph.F32)
+	return c.decoding(tokens, capacity, graph.F32, graph.F32, false)
 }
 
-// decoding is Graph with caches, and operands of products with weights in blocks, of some types.
-func (c *Checkpoint) decoding(tokens, capacity int, cache, activations graph.DType) (*graph.Graph, error) {
+// decoding is Graph with caches, and operands of products with weights in blocks, of some types. If samples is set, it has the
+// position as a state, and instead of the logits a picked token, which is a state, too; a run of one token reads both.
+func (c *Checkpoint) decoding(tokens, capacity int, cache, activations graph.DType, samples bool) (*graph.Graph, error) {
 	if tokens < 1 || capacity < tokens {
 		return nil, fmt.Errorf("runs of %d tokens with caches of %d", tokens, capacity)
 	}
 	d := c.decoder(tokens, cache, activations)
-	d.capacity = capacity
+	d.capacity, d.samples = capacity, samples
 	return d.graph()
 }
 
@@ -82,6 +85,12 @@ func (d *decoder) graph() (*graph.Graph, error) {
 }
 
 const headName = "lm_head.weight"
+
+// The states of a graph that samples, besides caches: where the next token comes, and which it is.
+const (
+	positionName = "position"
+	tokenName    = "token"
+)
 
 // stored is a weight as the checkpoint has it; nil if it has none.
 func (d *decoder) stored(name string, dims ...int) *graph.Node {
@@ -139,23 +148,51 @@ func (d *decoder) linear(name string, x *graph.Node, in, out int) *graph.Node {
 // inputs declares the tokens and where they are, and gives the embedding of each.
 func (d *decoder) inputs(embedding string) *graph.Node {
 	b := d.b
-	tokens := b.Input("tokens", graph.TypeOf(graph.I64, d.tokens))
-	if d.paged == nil {
-		d.position, d.length = b.Input("position", graph.TypeOf(graph.I64)), b.Input("length", graph.TypeOf(graph.I64))
+	var tokens *graph.Node
+	if d.samples {
+		d.position = b.State(positionName, graph.TypeOf(graph.I64))
+		d.length = b.BinaryScalar(graph.Add, d.position, float64(d.tokens))
+		d.token = b.State(tokenName, graph.TypeOf(graph.I64, 1))
+		tokens = d.token
+	}
+	if tokens == nil || d.tokens > 1 {
+		tokens = b.Input("tokens", graph.TypeOf(graph.I64, d.tokens))
+	}
+	if d.paged == nil && !d.samples {
+		d.position, d.length = b.Input(positionName, graph.TypeOf(graph.I64)), b.Input("length", graph.TypeOf(graph.I64))
 	}
 	return d.rows(embedding, d.Vocabulary, d.Dim, tokens)
 }
 
-// logits makes the logits after one row of x: of the last norm's result times the head, or the embedding if they are tied.
+// logits makes the logits after one row of x: of the last norm's result times the head, or the embedding if they are tied. If
+// the graph samples, it makes the token that is picked by them.
 func (d *decoder) logits(x *graph.Node, norm func(x *graph.Node) *graph.Node, embedding string) {
+	var row *graph.Node
 	if d.tokens > 1 && (d.paged == nil || d.tokens > d.paged.sequences) {
-		x = d.b.Add(graph.Slice{Size: 1, Step: 1}, x, d.b.Input("row", graph.TypeOf(graph.I64)))
+		row = d.b.Input("row", graph.TypeOf(graph.I64))
+		x = d.b.Add(graph.Slice{Size: 1, Step: 1}, x, row)
 	}
 	head := headName
 	if d.Tied {
 		head = embedding
 	}
-	d.b.Output("logits", d.b.MatMul(d.operand(norm(x), head), d.weight(head, d.Vocabulary, d.Dim), false, true))
+	y := d.b.MatMul(d.operand(norm(x), head), d.weight(head, d.Vocabulary, d.Dim), false, true)
+	if !d.samples {
+		d.b.Output("logits", y)
+		return
+	}
+	next := d.position // of the token that is picked
+	if row != nil {
+		next = d.b.Binary(graph.Add, next, row)
+	}
+	next = d.b.BinaryScalar(graph.Add, next, 1)
+	y = d.b.Add(graph.Sample{}, y, d.b.Input("temperature", graph.TypeOf(graph.F32)), d.b.Input("top_k", graph.TypeOf(graph.I64)),
+		d.b.Input("top_p", graph.TypeOf(graph.F32)), d.b.Input("seed", graph.TypeOf(graph.I64)), next)
+	if d.b.Err() == nil {
+		d.b.Update(d.position, next)
+		d.b.Update(d.token, y)
+		d.b.Output("picked", y)
+	}
 }
 
 // llama is the model of the families with rotary positions: Llama, Mistral, Qwen2 and Mixtral (arXiv 2302.13971, 2310.06825,
@@ -210,7 +247,11 @@ func (d *decoder) gpt2() {
 		}
 	}
 	x := d.inputs(embedding)
-	d.places = b.Input("places", graph.TypeOf(graph.I64, d.tokens))
+	if d.samples && d.tokens == 1 {
+		d.places = b.Reshape(d.position, 1)
+	} else {
+		d.places = b.Input("places", graph.TypeOf(graph.I64, d.tokens))
+	}
 	x = b.Binary(graph.Add, x, d.rows("wpe.weight", d.Context, d.Dim, d.places))
 	for i := range d.Layers {
 		layer := fmt.Sprintf("h.%d.", i)

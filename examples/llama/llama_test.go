@@ -193,7 +193,7 @@ func TestGPUTraffic(t *testing.T) {
 	for _, dir := range checkpoints(t) {
 		c := opened(t, dir)
 		for _, cache := range []graph.DType{graph.F32, graph.BF16} {
-			step, err := c.decoding(1, 64, cache, graph.F32)
+			step, err := c.decoding(1, 64, cache, graph.F32, false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,7 +17,9 @@ type Options struct {
 	// Activations is the type of what is multiplied by weights in blocks of few bits: F32, the default, or I8, which rounds each
 	// block of 32 numbers to multiples of the largest divided by 127, as llama.cpp does; sums are then of integers.
 	Activations graph.DType
-	Compile     []fusec.CompileOption
+	// Sampling, if not nil, has runs pick tokens by themselves; see [Model.Step].
+	Sampling *Sampling
+	Compile  []fusec.CompileOption
 }
 
 // Model runs a language model on one sequence of tokens. One goroutine uses it at a time. A run takes a block of a prompt, or
@@ -35,6 +37,12 @@ type Model struct {
 	step, prompt *run // prompt is nil until there is one to take
 	last         *run // that ran last
 	done         int  // tokens of the sequence
+
+	// Of a model that picks tokens by itself:
+	options         []option
+	at              int           // the position as the programs have it
+	picked          bool          // the programs have a token that follows the sequence
+	position, token *graph.Tensor // to set theirs
 }
 
 // New compiles the decoding step of a checkpoint. The checkpoint stays open as long as the model is used.
@@ -63,6 +71,12 @@ func New(c *Checkpoint, o Options) (*Model, error) {
 	if err := c.Config.checkCache(m.capacity, m.cache); err != nil {
 		return nil, err
 	}
+	if o.Sampling != nil {
+		if m.options, err = o.Sampling.options(); err != nil {
+			return nil, err
+		}
+		m.position, m.token = graph.Scalar(graph.I64, 0), graph.NewTensor(graph.TypeOf(graph.I64, 1))
+	}
 	if m.step, err = m.compile(1); err != nil {
 		return nil, err
 	}
@@ -77,11 +91,12 @@ type run struct {
 	position, length, row []int64
 	places                []int64 // or nil
 	logits                []float32
+	picked                []int64 // if it samples
 }
 
 // compile makes the program for runs of n tokens.
 func (m *Model) compile(n int) (*run, error) {
-	g, err := m.c.decoding(n, m.capacity, m.cache, m.rounding)
+	g, err := m.c.decoding(n, m.capacity, m.cache, m.rounding, m.options != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +111,7 @@ func (m *Model) compile(n int) (*run, error) {
 	}
 	err = m.c.give(p, other, g)
 	set := func(name string, to []int64, dims ...int) {
-		if g.Lookup(name) == nil {
+		if n := g.Lookup(name); n == nil || m.options != nil && name == positionName {
 			return
 		}
 		t, failed := graph.TensorOf(to, dims...)
@@ -112,6 +127,9 @@ func (m *Model) compile(n int) (*run, error) {
 	if g.Lookup("places") != nil {
 		r.places = make([]int64, n)
 		set("places", r.places, n)
+	}
+	for _, o := range m.options {
+		err = errors.Join(err, p.Set(o.name, o.value))
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -159,15 +177,16 @@ func (m *Model) Truncate(n int) error {
 	if n < 0 || n > m.done {
 		return fmt.Errorf("the sequence has %d tokens: %d cannot be left", m.done, n)
 	}
-	m.done = n
+	m.done, m.picked = n, false
 	return nil
 }
 
 // few is how many tokens of a prompt are better taken one by one than as a block.
 const few = 4
 
-// Append adds tokens to the sequence, and returns the logits of the token after them, which are valid until the next call. A
-// call that fails leaves the sequence as long as it was.
+// Append adds tokens to the sequence, and returns the logits of the token after them, which are valid until the next call. With
+// [Options.Sampling] there are no logits, but [Model.Token] is the token after them. A call that fails leaves the sequence as
+// long as it was.
 func (m *Model) Append(tokens []int) (logits []float32, err error) {
 	if len(tokens) == 0 {
 		return nil, errors.New("there are no tokens: the model needs at least one")
@@ -210,13 +229,18 @@ func (m *Model) run(r *run, tokens []int) ([]float32, error) {
 		}
 		m.last = r
 	}
-	for i := range r.tokens {
-		r.tokens[i] = int64(tokens[min(i, len(tokens)-1)])
+	if len(tokens) > 0 {
+		for i := range r.tokens {
+			r.tokens[i] = int64(tokens[min(i, len(tokens)-1)])
+		}
 	}
 	for i := range r.places {
 		r.places[i] = int64(min(m.done+i, m.Config.Context-1))
 	}
 	r.position[0], r.length[0], r.row[0] = int64(m.done), int64(m.done+len(r.tokens)), int64(len(tokens)-1)
+	if m.options != nil {
+		return nil, m.runSampling(r, tokens)
+	}
 	if err := r.p.Exec(); err != nil {
 		return nil, err
 	}

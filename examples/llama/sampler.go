@@ -1,7 +1,6 @@
 package llama
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -28,13 +27,8 @@ type choice struct {
 
 // NewSampler makes a sampler. The same seed picks the same tokens.
 func NewSampler(temperature float64, topK int, topP float64, seed uint64) (*Sampler, error) {
-	switch {
-	case !(temperature >= 0) || math.IsInf(temperature, 0):
-		return nil, fmt.Errorf("a temperature of %v: want 0 or a positive number", temperature)
-	case topK < 0:
-		return nil, fmt.Errorf("the best %d tokens: want a positive number, or 0 for all", topK)
-	case !(topP >= 0 && topP <= 1):
-		return nil, fmt.Errorf("tokens with a probability of %v together: want a number from 0 to 1", topP)
+	if err := checkSampling(temperature, topK, topP); err != nil {
+		return nil, err
 	}
 	return &Sampler{Temperature: temperature, TopK: topK, TopP: topP, rand: rand.New(rand.NewPCG(seed, 0))}, nil
 }

@@ -35,10 +35,6 @@ func (g *generator) runCheckpoint(e *cli.Env, path string) (err error) {
 		}
 	}
 	began := time.Now()
-	sampler, err := llama.NewSampler(g.temperature, g.topK, g.topP, g.seed)
-	if err != nil {
-		return err
-	}
 	c, err := llama.Open(path)
 	if err != nil {
 		return err
@@ -67,7 +63,7 @@ func (g *generator) runCheckpoint(e *cli.Env, path string) (err error) {
 		return cli.Usage("--activations: %v", err)
 	}
 	m, err := llama.New(c, llama.Options{Capacity: room, Block: blockOf(len(prompt)), Cache: g.cache(), Activations: activations,
-		Compile: opts})
+		Sampling: &llama.Sampling{Temperature: g.temperature, TopK: g.topK, TopP: g.topP, Seed: g.seed}, Compile: opts})
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -80,7 +76,7 @@ func (g *generator) runCheckpoint(e *cli.Env, path string) (err error) {
 		return err
 	}
 	out := generated{Prompt: g.prompt, PromptTokens: len(prompt), Load: time.Since(began).Seconds(), Stop: "length", Tokens: []int{}}
-	if err := g.write(e, c, m, sampler, prompt, room, &out); err != nil {
+	if err := g.write(e, c, m, prompt, room, &out); err != nil {
 		return err
 	}
 	if g.report != "" {
@@ -121,17 +117,14 @@ func blockOf(tokens int) int {
 }
 
 // write feeds the prompt and the tokens after it, and prints these as they come, until one ends the text or room is full.
-func (g *generator) write(e *cli.Env, c *llama.Checkpoint, m *llama.Model, sampler *llama.Sampler, prompt []int, room int,
-	out *generated) error {
+func (g *generator) write(e *cli.Env, c *llama.Checkpoint, m *llama.Model, prompt []int, room int, out *generated) error {
 	start := time.Now()
-	var logits []float32
 	for rest := prompt; len(rest) > 0; { // in pieces, so that an interrupt does not wait for all
 		if err := e.Ctx.Err(); err != nil {
 			return err
 		}
 		n := min(len(rest), m.Block())
-		var err error
-		if logits, err = m.Append(rest[:n]); err != nil {
+		if _, err := m.Append(rest[:n]); err != nil {
 			return err
 		}
 		rest = rest[n:]
@@ -157,7 +150,7 @@ func (g *generator) write(e *cli.Env, c *llama.Checkpoint, m *llama.Model, sampl
 	}
 	start = time.Now()
 	for {
-		token := sampler.Pick(logits)
+		token := m.Token()
 		if slices.Contains(c.Config.EOS, token) {
 			out.Stop = "eos"
 			break
@@ -175,8 +168,7 @@ func (g *generator) write(e *cli.Env, c *llama.Checkpoint, m *llama.Model, sampl
 			}
 			return err
 		}
-		var err error
-		if logits, err = m.Append(out.Tokens[len(out.Tokens)-1:]); err != nil {
+		if err := m.Step(); err != nil {
 			return err
 		}
 	}
