@@ -197,11 +197,15 @@ func TestGPUTraffic(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			samples, err := c.decoding(1, 64, cache, graph.F32, true)
+			if err != nil {
+				t.Fatal(err)
+			}
 			pages, err := c.pagedGraph(2, 1, 4, 2, 9, cache, graph.F32)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, g := range []*graph.Graph{step, pages} {
+			for _, g := range []*graph.Graph{step, samples, pages} {
 				planned(t, c, g, cache)
 			}
 		}

@@ -66,6 +66,9 @@ func TestGenerateCheckpoint(t *testing.T) {
 		t.Errorf("the reference writes %q, the CPU %q", ref, greedy)
 	}
 	clitest.Emulated(t)
+	if cuda := clitest.Good(t, append(args, "--target", "cuda", "--max-tokens", "3")...); !strings.HasPrefix(text, strings.TrimSuffix(cuda, "\n")) {
+		t.Errorf("CUDA picks other tokens: it writes %q, the CPU %q", cuda, text)
+	}
 	for _, precision := range []string{"f32", "bf16"} {
 		cuda := clitest.Good(t, append(args, "--temperature", "0", "--target", "cuda", "--precision", precision, "--max-tokens", "2")...)
 		if !strings.HasPrefix(greedy, strings.TrimSuffix(cuda, "\n")) {
