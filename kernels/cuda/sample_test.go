@@ -58,8 +58,10 @@ func TestSampleCompiles(t *testing.T) {
 	compiler := nvrtctest.Open(t)
 	one := func(d graph.DType) graph.Type { return graph.TypeOf(d) }
 	for _, n := range []int{3000, 128256} {
-		args := []graph.Type{graph.TypeOf(graph.F32, 2, n), one(graph.F32), one(graph.I64), one(graph.F32), one(graph.I64), one(graph.I64)}
-		k, err := cuda.Compile(graph.Sample{}, rowMajor(args), rowMajor([]graph.Type{graph.TypeOf(graph.I64, 2)}), cuda.Config{Chip: cuda.H200})
+		args := rowMajor([]graph.Type{graph.TypeOf(graph.F32, 2, n), one(graph.F32), one(graph.I64), one(graph.F32), one(graph.I64),
+			one(graph.I64)})
+		result := rowMajor([]graph.Type{graph.TypeOf(graph.I64, 2)})
+		k, err := cuda.Compile(graph.Sample{}, args, result, cuda.Config{Chip: cuda.H200})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,13 +16,11 @@ func sample(a []Value, t graph.Type) Value {
 	n := a[graph.SampleLogits].Len() / max(rows, 1)
 	for row := range rows {
 		of := func(i int) int { return a[i].at(row) }
-		s := sampling{
-			temperature: float32(a[graph.SampleTemperature].F[of(graph.SampleTemperature)]),
-			topK:        a[graph.SampleTopK].I[of(graph.SampleTopK)],
-			topP:        float32(a[graph.SampleTopP].F[of(graph.SampleTopP)]),
-		}
+		integer := func(i int) int64 { return a[i].I[of(i)] }
+		number := func(i int) float32 { return float32(a[i].F[of(i)]) }
+		s := sampling{temperature: number(graph.SampleTemperature), topK: integer(graph.SampleTopK), topP: number(graph.SampleTopP)}
 		own := a[graph.SampleSeed].Type.Shape.Rank() > 0
-		s.word = graph.SampleWord(a[graph.SampleSeed].I[of(graph.SampleSeed)], a[graph.SampleStep].I[of(graph.SampleStep)], row, rows, own)
+		s.word = graph.SampleWord(integer(graph.SampleSeed), integer(graph.SampleStep), row, rows, own)
 		x, off := a[graph.SampleLogits], 0.0
 		s.row = make([]float64, n)
 		for i := range n {

@@ -26,7 +26,8 @@ func TestSampleWeight(t *testing.T) {
 	for _, c := range []struct {
 		x, most float32
 		want    uint64
-	}{{-inf, 0, 0}, {-inf, -inf, 1 << 40}, {inf, inf, 1 << 40}, {0, inf, 0}, {inf - inf, 0, 0}, {math.MaxFloat32, math.MaxFloat32, 1 << 40},
+	}{{-inf, 0, 0}, {-inf, -inf, 1 << 40}, {inf, inf, 1 << 40}, {0, inf, 0}, {inf - inf, 0, 0},
+		{math.MaxFloat32, math.MaxFloat32, 1 << 40},
 		{-math.MaxFloat32, math.MaxFloat32, 0}} {
 		for _, temperature := range []float32{1, 1e-45, inf} {
 			w := graph.SampleWeight(c.x, c.most, graph.SampleScale(temperature))
@@ -100,7 +101,8 @@ func TestSample(t *testing.T) {
 			return x
 		}
 		x := Value{Type: graph.TypeOf(graph.F32, draws, len(c.row)), F: slices.Repeat(c.row, draws)}
-		args := []Value{x, f(graph.F32, c.temperature), f(graph.I64, float64(c.topK)), f(graph.F32, c.topP), f(graph.I64, 3), f(graph.I64, 9)}
+		args := []Value{x, f(graph.F32, c.temperature), f(graph.I64, float64(c.topK)), f(graph.F32, c.topP), f(graph.I64, 3),
+			f(graph.I64, 9)}
 		got := sample(args, graph.TypeOf(graph.I64, draws))
 		count := make([]float64, len(c.row))
 		for _, i := range got.I {
