@@ -55,7 +55,8 @@ func TestSampling(t *testing.T) {
 		prompt := []int{3, 1, 4, 1, 5, 9, 2, 6, 5}
 		const n = 12
 		plain := modelOf(t, c, Options{Capacity: len(prompt) + n, Block: 4})
-		for _, s := range []Sampling{{}, {Temperature: 1, Seed: 7}, {Temperature: 3, TopK: 40, TopP: 0.9, Seed: 1<<63 + 5}, {Temperature: 2, TopP: 1e-60}} {
+		for _, s := range []Sampling{{}, {Temperature: 1, Seed: 7}, {Temperature: 3, TopK: 40, TopP: 0.9, Seed: 1<<63 + 5},
+			{Temperature: 2, TopP: 1e-60}} {
 			options, err := s.options()
 			if err != nil {
 				t.Fatal(err)
@@ -137,7 +138,8 @@ func TestSamplingStep(t *testing.T) {
 	if err := modelOf(t, c, Options{Capacity: 4}).Step(); err == nil || !strings.Contains(err.Error(), "no options") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := New(c, Options{Sampling: &Sampling{Temperature: -1}}); err == nil || !strings.Contains(err.Error(), "a temperature of -1") {
+	_, err := New(c, Options{Sampling: &Sampling{Temperature: -1}})
+	if err == nil || !strings.Contains(err.Error(), "a temperature of -1") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := m.Append([]int{1}); err == nil {

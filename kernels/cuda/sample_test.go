@@ -6,6 +6,7 @@ import (
 
 	"fusec/graph"
 	"fusec/kernels/cuda"
+	"fusec/kernels/ref/cases"
 	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
 )
 
@@ -13,8 +14,8 @@ import (
 // infinities and NaN, and options for all rows or for each.
 func TestSample(t *testing.T) {
 	l := newList(78)
-	for i, dims := range [][]int{{1}, {7}, {5, 1}, {3, 9}, {2, 3, 65}, {9, 300}, {2, 4200}, {2, 4097}, {0, 3}, {4, 40}, {4, 70}, {3, 33}} {
-		n := dims[len(dims)-1]
+	shapes := [][]int{{1}, {7}, {5, 1}, {3, 9}, {2, 3, 65}, {9, 300}, {2, 4200}, {2, 4097}, {0, 3}, {4, 40}, {4, 70}, {3, 33}}
+	for i, dims := range shapes {
 		x := l.tensor([]graph.DType{graph.F32, graph.F32, graph.F64}[i%3], dims...)
 		for k := range x.Type.Shape.Elems() {
 			odd := []float64{math.NaN(), math.Inf(-1), math.Inf(1), 0, math.Copysign(0, -1), 1}
@@ -28,26 +29,7 @@ func TestSample(t *testing.T) {
 			}
 		}
 		for range 3 {
-			args := []*graph.Tensor{x}
-			for _, values := range [][]float64{{0, 0.3, 1, 5, math.Inf(1)}, {0, 1, 2, float64(n / 2), float64(n)}, {0, 1e-9, 0.3, 0.9, 1}, nil, nil} {
-				u := graph.TypeOf(graph.I64)
-				if len(args) == graph.SampleTemperature || len(args) == graph.SampleTopP {
-					u.DType = graph.F32
-				}
-				if l.r.IntN(2) == 0 {
-					u.Shape = graph.ShapeOf(dims[:len(dims)-1]...)
-				}
-				o := graph.NewTensor(u)
-				for k := range u.Shape.Elems() {
-					if values == nil {
-						o.SetInt(k, int64(l.r.Uint64()))
-					} else {
-						o.SetFloat(k, values[l.r.IntN(len(values))])
-					}
-				}
-				args = append(args, o)
-			}
-			l.add(graph.Sample{}, args...)
+			l.add(graph.Sample{}, cases.Sampling(l.r, x)...)
 		}
 	}
 	l.run(t)

@@ -66,7 +66,8 @@ func TestGenerateCheckpoint(t *testing.T) {
 		t.Errorf("the reference writes %q, the CPU %q", ref, greedy)
 	}
 	clitest.Emulated(t)
-	if cuda := clitest.Good(t, append(args, "--target", "cuda", "--max-tokens", "3")...); !strings.HasPrefix(text, strings.TrimSuffix(cuda, "\n")) {
+	cuda := clitest.Good(t, append(args, "--target", "cuda", "--max-tokens", "3")...)
+	if !strings.HasPrefix(text, strings.TrimSuffix(cuda, "\n")) {
 		t.Errorf("CUDA picks other tokens: it writes %q, the CPU %q", cuda, text)
 	}
 	for _, precision := range []string{"f32", "bf16"} {
