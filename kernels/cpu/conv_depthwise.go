@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"slices"
 
 	"fusec/graph"
 	"fusec/graph/body"
@@ -18,7 +19,8 @@ type channelwise[T float] struct {
 	x, w body.Operand
 
 	finish        depthwise.Finish[T]
-	fused         *fusedFinish[T] // what is applied in registers, or nil: the epilogue does it
+	fused         *fusedFinish[T] // what is applied in registers, or nil: the epilogue does the rest
+	shift         *body.Value     // the bias that is applied in registers before the epilogue, or nil
 	rows, columns int             // of the result
 	scratchAt     int             // element of the scratch behind the epilogue's
 }
@@ -49,8 +51,13 @@ func newChannelwise[T float](b *body.Program, op graph.Conv2D, images, windows g
 		if f.residual != nil {
 			k.finish.Image = imageOf(f.residual.Layout)
 		}
-	} else if err := k.compile(b, 3, results, unitColumns); err != nil {
-		return nil, err
+	} else {
+		if !(transposed && each > 1) {
+			b, k.shift = withoutShift[T](b, 3)
+		}
+		if err := k.compile(b, 3, results, unitColumns); err != nil {
+			return nil, err
+		}
 	}
 	k.plan = plan(g, each, imageOf(x.Layout), imageOf(k.c), env.Pool.Workers())
 	k.cut(out.At(0) * k.rows)
@@ -65,6 +72,9 @@ func (k *channelwise[T]) Run(args, results []Memory) error {
 	defer k.done()
 	if k.fused != nil {
 		k.finish.Shift, k.finish.Scale, k.finish.Residual = k.fused.operands(args)
+	}
+	if k.shift != nil {
+		k.finish.Shift = loadOf[T](k.shift, args)
 	}
 	k.plan.Bind(elems[T](args[k.x.Arg])[k.x.Layout.Offset:], elems[T](args[k.w.Arg])[k.w.Layout.Offset:], y, k.finish)
 	defer k.plan.Bind(nil, nil, nil, depthwise.Unfinished[T]())
@@ -248,11 +258,41 @@ func perChannel(l graph.Layout, channels int) bool {
 
 // operands finds the operands, nil for what is missing.
 func (f *fusedFinish[T]) operands(args []Memory) (shift, scale, residual []T) {
-	load := func(v *body.Value) []T {
-		if v == nil {
-			return nil
-		}
-		return elems[T](args[v.Arg])[v.Layout.Offset:]
+	return loadOf[T](f.shift, args), loadOf[T](f.scale, args), loadOf[T](f.residual, args)
+}
+
+// loadOf is what a load reads, nil of nil.
+func loadOf[T float](v *body.Value, args []Memory) []T {
+	if v == nil {
+		return nil
 	}
-	return load(f.shift), load(f.scale), load(f.residual)
+	return elems[T](args[v.Arg])[v.Layout.Offset:]
+}
+
+// withoutShift is a body without the bias that it adds to the anchor's result at first, and that bias, which has a number for each
+// channel. It is nil where the body begins otherwise.
+func withoutShift[T float](b *body.Program, channels int) (*body.Program, *body.Value) {
+	at, d := b.IndexOf(0), dtypeOf[T]()
+	if at < 0 || b.Values[at].Node.Type.DType != d || slices.ContainsFunc(b.Stores, func(s body.Store) bool { return s.Value == at }) {
+		return b, nil
+	}
+	sum := slices.IndexFunc(b.Values, func(v body.Value) bool { return slices.Contains(v.Args, at) })
+	if sum < 0 || slices.ContainsFunc(b.Values[sum+1:], func(v body.Value) bool { return slices.Contains(v.Args, at) }) {
+		return b, nil
+	}
+	v := &b.Values[sum]
+	if op, ok := v.Node.Op.(graph.Binary); !ok || op.Fn != graph.Add || v.Node.Type.DType != d {
+		return b, nil
+	}
+	shift := &b.Values[v.Args[0]]
+	if v.Args[0] == at {
+		shift = &b.Values[v.Args[1]]
+	}
+	if shift.Kind != body.Load || shift.Node.Type.DType != d || !perChannel(shift.Layout, channels) {
+		return b, nil
+	}
+	rest := *b
+	rest.Values = slices.Clone(b.Values)
+	rest.Values[sum], rest.Values[at].Result = b.Values[at], -1 // which nothing reads
+	return &rest, shift
 }

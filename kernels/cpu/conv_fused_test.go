@@ -262,6 +262,12 @@ func TestConvGate(t *testing.T) {
 		"sigmoid": {func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Binary(graph.Mul, x, b.Unary(graph.Sigmoid, x))
 		}, false},
+		"beside itself": {func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Binary(graph.Mul, b.Unary(graph.Tanh, x.Args[0]), x) // the sum is read with and without its bias
+		}, false},
+		"after a product": {func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Unary(graph.Tanh, b.Binary(graph.Mul, x.Args[0], x.Args[1]))
+		}, false},
 		"to a power": {func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Binary(graph.Mul, x, with(b, graph.Pow, x, 2))
 		}, false},

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"math"
+
 	"fusec/graph"
 	"fusec/graph/body"
 	"fusec/kernels/cpu/conv"
@@ -8,11 +10,12 @@ import (
 
 // A pixelEpilogue is what follows a convolution of images of NHWC, whose result is a matrix with a row for each pixel. A bias, a
 // residual and bounds are applied to sums in registers. Other programs run over each block of the result while it is in the
-// cache.
+// cache, after a bias that they begin with.
 type pixelEpilogue[T float] struct {
 	epilogue[T]
 	finish conv.Finish[T]
-	fused  *fusedFinish[T] // what is applied in registers, or nil: the epilogue does it
+	fused  *fusedFinish[T] // what is applied in registers, or nil: the epilogue does the rest
+	shift  *body.Value     // the bias that is applied in registers before the epilogue, or nil
 }
 
 // compileFinish compiles what follows, and returns the layout of the matrix. A residual may be added in registers, or not.
@@ -31,8 +34,13 @@ func (k *pixelEpilogue[T]) compileFinish(b *body.Program, residual bool, results
 			l, _ := f.residual.Layout.Reshape(matrix)
 			k.finish.RowStride = l.Stride[0]
 		}
-	} else if err := k.compile(b, 3, results, rows); err != nil {
-		return graph.Layout{}, err
+	} else {
+		if b, k.shift = withoutShift[T](b, 3); k.shift != nil {
+			k.finish = conv.Finish[T]{Low: T(math.Inf(-1)), High: T(math.Inf(1))}
+		}
+		if err := k.compile(b, 3, results, rows); err != nil {
+			return graph.Layout{}, err
+		}
 	}
 	c, _ := k.c.Reshape(matrix)
 	return c, nil
@@ -46,9 +54,12 @@ func (k *pixelEpilogue[T]) start(args, results []Memory) (y []T, finish *conv.Fi
 		k.finish.Shift, _, k.finish.Residual = k.fused.operands(args)
 		return y, &k.finish, nil
 	case k.p != nil:
-		return y, nil, k
+		then = k
 	}
-	return y, nil, nil
+	if k.shift != nil {
+		finish, k.finish.Shift = &k.finish, loadOf[T](k.shift, args)
+	}
+	return y, finish, then
 }
 
 // complete ends a run after the last block.

@@ -161,3 +161,12 @@ func poolTime(l graph.ImageLayout, kernel graph.Ints, windows, nchw, nhwc float6
 	}
 	return taps * nchw
 }
+
+// fewFilters is how many times as many elements an image has as the filters that are scaled in its place: scaling them takes a
+// launch as well, and they are packed in each run.
+const fewFilters = 4
+
+// ScalesFilters implements weights.Scaler.
+func (d *Device) ScalesFilters(_ graph.Conv2D, x, w graph.Type) bool {
+	return x.DType.IsFloat() && w.Shape.Elems()*fewFilters <= x.Shape.Elems()
+}

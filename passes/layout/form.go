@@ -124,11 +124,12 @@ func (w *writer) turned(n *graph.Node, perm graph.Ints) *graph.Node {
 }
 
 // filtersOf is the filters of an operation on images in NHWC. They are copied, since kernels read the channels of a filter
-// side by side, unless the target reads them once and keeps them.
+// side by side, unless the target packs them itself: once, or in each run what nothing else reads.
 func (w *writer) filtersOf(n *graph.Node, op graph.ImageOp, f *graph.Node) *graph.Node {
 	perm := graph.FilterPerm(graph.NCHW, graph.NHWC)
 	t, ok := w.c.Target.(Packer)
-	if w.frozen.Get(n.Args[op.FilterAt()]) && ok && t.PacksFilters(op, turnedType(f.Type, perm)) {
+	once := w.frozen.Get(f) || w.uses.One(f) && graph.Elementwise(f.Op)
+	if once && ok && t.PacksFilters(op, turnedType(f.Type, perm)) {
 		return w.turned(f, perm)
 	}
 	k := w.filters[f]

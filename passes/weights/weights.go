@@ -5,7 +5,8 @@
 //
 // with s = γ/√(σ²+ε) and t = β − μ⊙s. Both, and w⊙s, follow from frozen parameters and constants alone, so that they are
 // computed once. The same is done for a product or quotient with a vector along the channels, with sums around it. A batch
-// norm of anything else in evaluation becomes x⊙s + t.
+// norm of anything else in evaluation becomes x⊙s + t. Scales of the channels that a convolution reads move as well; see
+// [Scaler].
 package weights
 
 import (
@@ -21,6 +22,14 @@ func Fold(c *rewrite.Context) error {
 	if !c.Frozen {
 		return nil
 	}
+	if err := fold(c); err != nil {
+		return err
+	}
+	return scaleFilters(c)
+}
+
+// fold moves what follows contractions, and rewrites batch norms in evaluation.
+func fold(c *rewrite.Context) error {
 	g := c.Graph
 	f := folder{c: c, b: graph.Extend(g), frozen: graph.Frozen(g, true), uses: g.Uses(), done: map[*graph.Node]bool{},
 		with: map[*graph.Node]*graph.Node{}}
