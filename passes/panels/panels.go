@@ -13,6 +13,8 @@
 // Where x is rounded to 8 bits, as [graph.Builder.RoundRows] writes it out, in the blocks in which the weights have scales, the
 // product itself rounds and sums integers. Scales that were widened from f16 stay as they are, in panels of their own.
 //
+// Weights of 16 bits that are converted to f32 for a product stay as they are, too.
+//
 // Where the caller lets contractions round to 16 bits, [Halve] does the same with frozen weights of f32.
 package panels
 
@@ -77,6 +79,21 @@ func Run(c *rewrite.Context) error {
 		if !ok {
 			continue
 		}
+		if from := widened(w, graph.Invalid); from != nil && target != nil && streamer == nil {
+			if err := target.PacksWeights(from.Type, from.Type.DType); err != nil {
+				c.Miss(pattern, n, "its weights are converted to f32 once: "+err.Error(), []*graph.Node{w, n})
+				continue
+			}
+			p.b.From(n, w)
+			x := n.Args[0]
+			if half := widened(x, from.Type.DType); half != nil && p.pairs(n, from.Type.DType) {
+				x = half
+			}
+			with[n] = p.b.Add(graph.PanelMatMul{Columns: columns(n)}, x, p.pack(from, trans, graph.Invalid, false))
+			with[n].Name = n.Name
+			c.Match(pattern, trace.Reassociated, "", with[n], n, w)
+			continue
+		}
 		op, ok := w.Op.(graph.Dequantize)
 		if !ok {
 			continue
@@ -108,6 +125,26 @@ func Run(c *rewrite.Context) error {
 	return p.finish(with)
 }
 
+// widened is the value of 16 bits that v is in f32, of type d unless that is Invalid; or nil.
+func widened(v *graph.Node, d graph.DType) *graph.Node {
+	if _, ok := v.Op.(graph.Cast); !ok || v.Type.DType != graph.F32 || !v.Args[0].Type.DType.Is16() {
+		return nil
+	}
+	if from := v.Args[0]; d == graph.Invalid || from.Type.DType == d {
+		return from
+	}
+	return nil
+}
+
+// columns is the number of columns of a product.
+func columns(n *graph.Node) int { return n.Type.Shape.At(n.Type.Shape.Rank() - 1) }
+
+// pairs reports whether the target multiplies rows of type d, as many as n has, by weights of that type.
+func (p *packer) pairs(n *graph.Node, d graph.DType) bool {
+	pairer, ok := p.c.Target.(Pairer)
+	return ok && pairer.MultipliesPairs(n.Type.Shape.Elems()/columns(n), d) == nil
+}
+
 // Halve rounds frozen weights of f32 to a 16-bit type where the target reads them in panels. Sums stay in f32, and so does what a
 // product reads besides, unless the target multiplies numbers of 16 bits.
 func Halve(c *rewrite.Context, to graph.DType, least int) error {
@@ -117,7 +154,6 @@ func Halve(c *rewrite.Context, to graph.DType, least int) error {
 	}
 	g := c.Graph
 	p := packer{operand: to, c: c, b: graph.Extend(g), frozen: graph.Frozen(g, c.Frozen), packed: map[packing]*graph.Node{}}
-	pairer, pairs := c.Target.(Pairer)
 	with := map[*graph.Node]*graph.Node{}
 	for _, n := range append([]*graph.Node(nil), g.Nodes...) {
 		if !graph.Contracts(n.Op, 0) || n.Type.DType != graph.F32 {
@@ -137,11 +173,11 @@ func Halve(c *rewrite.Context, to graph.DType, least int) error {
 			continue
 		}
 		p.b.From(n)
-		x, cols := n.Args[0], n.Type.Shape.At(n.Type.Shape.Rank()-1)
-		if pairs && pairer.MultipliesPairs(n.Type.Shape.Elems()/cols, to) == nil {
+		x := n.Args[0]
+		if p.pairs(n, to) {
 			x = p.rounded(x)
 		}
-		y := p.b.Add(graph.PanelMatMul{Columns: cols}, x, p.pack(w, trans, to, false))
+		y := p.b.Add(graph.PanelMatMul{Columns: columns(n)}, x, p.pack(w, trans, to, false))
 		y.Name = n.Name
 		with[n] = y
 		c.Match(pattern, trace.Approximate(to.Epsilon()), "", y, n)
@@ -165,7 +201,7 @@ func Stream(c *rewrite.Context, to graph.DType, least int) error {
 		if !ok || w.Type.DType != graph.F32 || w.Type.Shape.Elems() < max(least, leastStream) {
 			continue
 		}
-		cols := n.Type.Shape.At(n.Type.Shape.Rank() - 1)
+		cols := columns(n)
 		if as, err := streamer.StreamsWeights(n.Type.Shape.Elems()/cols, w.Type, to, 0); err != nil || as != to {
 			continue // its operands are rounded where they lie
 		}

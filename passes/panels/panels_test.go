@@ -3,6 +3,7 @@ package panels_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -159,6 +160,42 @@ func TestPairs(t *testing.T) {
 		}
 		if text := passtest.Ops(passtest.Stage(t, tr, "precision").Graph); strings.Count(text, "cast") != want {
 			t.Errorf("%d rows in %v: want %d casts:\n%v", c.rows, c.to, want, text)
+		}
+	}
+}
+
+// TestStored16 reads weights of 16 bits as they are stored, and rows of bf16 where the processor multiplies such numbers.
+func TestStored16(t *testing.T) {
+	d := device(t)
+	for _, c := range []struct {
+		of    graph.DType
+		rows  int
+		wide  bool // x is of f32
+		trans bool
+	}{{graph.BF16, 40, false, false}, {graph.BF16, 40, true, true}, {graph.F16, 9, false, true}, {graph.BF16, 3, false, true}} {
+		g := graphtest.Built(t, func(b *graph.Builder) {
+			x := b.Input("x", graph.TypeOf(graph.F32, c.rows, 80))
+			if !c.wide {
+				x = b.CastTo(graph.F32, b.CastTo(c.of, b.Unary(graph.Tanh, x)))
+			}
+			shape := graph.ShapeOf(80, 70)
+			if c.trans {
+				shape = graph.ShapeOf(70, 80)
+			}
+			w := b.CastTo(graph.F32, b.Param("w", graph.Type{DType: c.of, Shape: shape}))
+			b.Output("y", b.CastTo(c.of, b.Unary(graph.Relu, b.MatMul(x, w, false, c.trans))))
+		})
+		out, tr := passtest.Run(t, g, passes.Config{Frozen: true, Target: d, Verify: true})
+		passtest.SameOnCPU(t, g, out, graphtest.Values(rand.New(rand.NewPCG(1, 2)), g))
+		stage := passtest.Stage(t, tr, "pack-quantised")
+		if len(stage.Matches) != 1 {
+			t.Fatalf("%+v: %v", c, stage.Matches)
+		}
+		nodes := stage.Graph.Nodes
+		product := nodes[slices.IndexFunc(nodes, func(n *graph.Node) bool { return n.Op.OpName() == "matmul_panels" })]
+		pairs := c.of == graph.BF16 && !c.wide && c.rows > 8 && panel.Pairs() == nil
+		if x := product.Args[0].Type.DType; (x == graph.BF16) != pairs {
+			t.Errorf("%+v: the rows are of %v", c, x)
 		}
 	}
 }
