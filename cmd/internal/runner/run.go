@@ -122,6 +122,9 @@ func (r *runner) run(e *cli.Env, args []string) error {
 	if err := r.in.Read(g, vals); err != nil {
 		return err
 	}
+	if len(g.Outputs)+len(g.Updates)+len(g.Gradients) == 0 && g.Training == nil {
+		return fmt.Errorf("%s has no output: there is nothing to compute; a line such as \"output y = x\" names one", path)
+	}
 	show := cli.NewProgress(e.Stderr)
 	var more []fusec.CompileOption
 	if r.against != "" {

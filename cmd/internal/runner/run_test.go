@@ -123,6 +123,8 @@ func TestRunInputErrors(t *testing.T) {
 }
 
 func TestRunWeightErrors(t *testing.T) {
+	idle := graphtest.File(t, "idle.graph", "fusec graph 3 \"idle\" {\n  x = input : f32[2]\n}\n")
+	clitest.Bad(t, clitest.FusecRun(t, "run", idle), cli.ExitFailure, "idle.graph has no output: there is nothing to compute")
 	clitest.Bad(t, clitest.FusecRun(t, "run", clitest.Bare), cli.ExitFailure, "testdata/mlp.safetensors: the weights file is missing",
 		`"w1", "b1", "w2", "runs"`, "--random-weights runs")
 
