@@ -113,11 +113,11 @@ func (r *reader) u64() uint64 {
 
 func (r *reader) text() string { return string(r.take(r.u64())) }
 
-// count reads how many things of at least size bytes follow.
+// count reads how many entries of at least size bytes follow.
 func (r *reader) count(size int) int {
 	n := r.u64()
 	if n > uint64(len(r.b)-r.at)/uint64(size) {
-		r.fail("at byte %d: %d things do not fit into the file", r.at, n)
+		r.fail("at byte %d: the file is too short for a list of %d", r.at, n)
 		return 0
 	}
 	return int(n)
