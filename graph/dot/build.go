@@ -259,6 +259,9 @@ func (b *builder) heading() {
 	if b.target != "" {
 		words = append(words, "target "+clean(b.target))
 	}
+	if m := b.graph.Mesh; b.graph.Parts && m.Size() > 1 {
+		words = append(words, fmt.Sprintf("each of %d participants (%s)", m.Size(), clean(m.String())))
+	}
 	sum := summarise(b.graph, b.program)
 	counts := plural(sum.nodes, "operation")
 	if b.imported > 0 {
@@ -575,7 +578,7 @@ func (b *builder) costs(l numbered) (words []string) {
 		list, about = l.Estimates, "about "
 	}
 	for _, m := range list[:min(2, len(list))] {
-		words = append(words, about+humanMeasure(m))
+		words = append(words, humanMeasure(m, about))
 	}
 	return words
 }

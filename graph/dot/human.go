@@ -70,16 +70,19 @@ func humanFLOPs(n int64) string { return scaled(n, "FLOP", 1000, "k", "M", "G", 
 
 func humanBytes(n int64) string { return scaled(n, "B", 1024, "Ki", "Mi", "Gi", "Ti", "Pi", "Ei") }
 
-// humanMeasure prints a measure with its name, unless that is the unit.
-func humanMeasure(m trace.Measure) string {
+// humanMeasure prints a measure with its name, unless that is the unit. Before the number stands about, which may be empty.
+func humanMeasure(m trace.Measure, about string) string {
 	text := m.Number() + " " + m.Unit
-	if m.Unit != "%" && m.Value == math.Trunc(m.Value) && math.Abs(m.Value) < 1<<53 {
+	switch whole := m.Value == math.Trunc(m.Value) && math.Abs(m.Value) < 1<<53; {
+	case whole && m.Unit == "bytes":
+		text = humanBytes(int64(m.Value))
+	case whole && m.Unit != "%":
 		text = scaled(int64(m.Value), m.Unit, 1000, "k", "M", "G")
 	}
 	if m.Name == m.Unit {
-		return text
+		return about + text
 	}
-	return m.Name + " " + text
+	return m.Name + " " + about + text
 }
 
 // humanTime prints a duration with three significant digits.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 )
 
 func TestHuman(t *testing.T) {
@@ -22,6 +23,10 @@ func TestHuman(t *testing.T) {
 		{humanBytes(1536), "1.5 KiB"},
 		{humanBytes(1 << 20), "1 MiB"},
 		{humanBytes(1000 << 10), "1000 KiB"},
+		{humanMeasure(trace.Measure{Name: "sent", Unit: "bytes", Value: 4096}, "about "), "sent about 4 KiB"},
+		{humanMeasure(trace.Measure{Name: "exchange", Unit: "µs", Value: 10.4}, "about "), "exchange about 10.4 µs"},
+		{humanMeasure(trace.Measure{Name: "cycles", Unit: "cycles", Value: 12300}, "about "), "about 12.3 kcycles"},
+		{humanMeasure(trace.Measure{Name: "error", Unit: "%", Value: 2}, ""), "error 2 %"},
 		{humanTime(2500 * time.Nanosecond), "2.5 µs"},
 		{humanTime(12 * time.Millisecond), "12 ms"},
 		{humanTime(3 * time.Second), "3 s"},
@@ -85,6 +90,19 @@ func TestExpressions(t *testing.T) {
 		parts := condense(f, []string{"a", "b"}, nil)
 		if len(parts) != 1 || parts[0].formula() != want {
 			t.Errorf("got %+v, want %q", parts, want)
+		}
+	}
+}
+
+// TestHeadingOfParticipants: what each of several participants computes says so.
+func TestHeadingOfParticipants(t *testing.T) {
+	for parts, want := range map[bool]bool{true: true, false: false} {
+		g := graph.New("g")
+		g.Mesh, g.Parts = graph.Mesh{{Name: "data", Size: 2}}, parts
+		b := builder{drawing: drawing{graph: g, target: "cpu"}, scene: &scene{}}
+		b.heading()
+		if got := strings.Contains(strings.Join(b.scene.facts, ""), "each of 2 participants (data=2)"); got != want {
+			t.Errorf("parts %v: %q", parts, b.scene.facts)
 		}
 	}
 }
