@@ -34,8 +34,8 @@ all tokens so far.
 Text goes to standard output, as soon as it is there. On a terminal, a line on the speed of the prompt and of the tokens
 after it follows.`,
 	Examples: []cli.Example{
-		{"fusec generate novel.graph", "from a prompt of its time"},
-		{`fusec generate novel.graph --prompt "Mr. Tilney" --tokens 1000 --temperature 0.6`, "more of it, and tamer"},
+		{"fusec generate novel.graph", "from the default prompt"},
+		{`fusec generate novel.graph --prompt "Mr. Tilney" --tokens 1000 --temperature 0.6`, "more text, at a lower temperature"},
 		{"fusec generate novel.graph --temperature 0", "always the likeliest character"},
 		{`fusec generate folder --prompt "Once upon a time" --max-tokens 100 --top-p 0.95`, "a model of another program"},
 		{"fusec generate model.gguf --json", "the text and the speeds as JSON"},

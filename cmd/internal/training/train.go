@@ -34,7 +34,7 @@ var Command = &cli.Command{
 	Summary: "train one of the examples",
 	Doc: `
 Trains one of the networks of the package examples on data that comes with fusec, as one compiled program for the cost,
-its gradients and the optimiser's step. Without a name it lists the examples, and what they reach. On a terminal a bar
+its gradients and the optimiser's step. Without a name it lists the examples and their scores. On a terminal a bar
 shows the loss, the speed and the time left; the lines that are printed now and then have the mean loss since the line
 before, and the scores on data that is not trained on.
 
@@ -42,7 +42,7 @@ What a run computes is decided by --seed, --steps, --batch and --lr, to the bit 
 
 --checkpoint DIR saves all that the run needs to go on, every N steps, at the end, and when it is interrupted with
 Ctrl-C. With --resume the run goes on from the newest checkpoint that is intact, with the settings of that run, and
-comes to the same bits as one that never stopped; where there is none yet, it begins.
+comes to the same bits as one that was not interrupted. Without a checkpoint it begins at step 0.
 
 --tensorboard DIR writes an event file with the loss, the learning rate, the steps that were skipped since a gradient was
 not finite, and the time of each step; and when the model is evaluated, its scores and the load of each expert, which is 1
@@ -55,8 +55,8 @@ model, prints, and writes files. The result differs from that of one process by 
 		{"fusec train", "what there is to train"},
 		{"fusec train digits-vit", "a vision transformer"},
 		{"fusec train resnet --report resnet.html", "a residual network, and each of its launches"},
-		{"fusec train language --save novel.graph && fusec generate novel.graph", "a language model, and what it has to say"},
-		{"fusec train language --checkpoint run --resume", "again and again, however often it is stopped"},
+		{"fusec train language --save novel.graph && fusec generate novel.graph", "a language model, and text that it generates"},
+		{"fusec train language --checkpoint run --resume", "with checkpoints; the same command resumes the run after an interruption"},
 		{"fusec train digits-vit --target cuda --devices 2", "on two GPUs"},
 		{"fusec train karate --metrics karate.jsonl --curve karate.svg --draw step.svg --report step.html",
 			"all that can be seen of it"},
