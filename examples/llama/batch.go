@@ -21,7 +21,10 @@ type BatchOptions struct {
 	Cache  graph.DType // as in [Options]
 	// Activations is as in [Options].
 	Activations graph.DType
-	Compile     []fusec.CompileOption
+	// Samples has runs pick tokens by themselves: sequences join by [Batch.JoinSampling], and have no logits but a
+	// [Sequence.Token].
+	Samples bool
+	Compile []fusec.CompileOption
 }
 
 // Batch runs a language model on several sequences of different lengths, which join and leave while others go on. A step takes
@@ -30,6 +33,7 @@ type BatchOptions struct {
 type Batch struct {
 	c            *Checkpoint
 	limit, block int
+	samples      bool
 	step, prompt *pagedRun
 	last         *pagedRun
 	slots        []*Sequence // nil where there is none
@@ -43,7 +47,8 @@ type Sequence struct {
 	slot  int
 	pages []int64
 	done  int
-	fed   bool // in the present step
+	fed   bool  // in the present step
+	token int64 // that was picked to follow it
 }
 
 // ErrNoRoom is the error of a sequence that finds no slot or no page. There may be some when another has left.
@@ -57,6 +62,8 @@ type pagedRun struct {
 	starts                             []int64 // rows of the pool from which on keys and values are written
 	row                                []int64 // whose logits a block gives
 	logits                             []float32
+	options                            []option // of a program that samples, each for all sequences
+	picked                             []int64
 }
 
 // NewBatch compiles the programs of a batch.
@@ -88,7 +95,7 @@ func NewBatch(c *Checkpoint, o BatchOptions) (*Batch, error) {
 	if o.Activations, err = checkActivations(o.Activations); err != nil {
 		return nil, err
 	}
-	b := &Batch{c: c, limit: o.Tokens, block: block, slots: make([]*Sequence, o.Slots), scratch: int64(o.Pages)}
+	b := &Batch{c: c, limit: o.Tokens, block: block, samples: o.Samples, slots: make([]*Sequence, o.Slots), scratch: int64(o.Pages)}
 	for i := range o.Pages {
 		b.free = append(b.free, int64(o.Pages-1-i))
 	}
@@ -105,7 +112,7 @@ func NewBatch(c *Checkpoint, o BatchOptions) (*Batch, error) {
 // compile makes the program for so many sequences with so many tokens each, which attend to up to each pages.
 func (b *Batch) compile(sequences, tokens, each int, o BatchOptions) (*pagedRun, error) {
 	writes := sequences * max(tokens/pageTokens, 1)
-	g, err := b.c.pagedGraph(sequences, tokens, each, writes, o.Pages+1, o.Cache, o.Activations)
+	g, err := b.c.pagedGraph(sequences, tokens, each, writes, o.Pages+1, o.Cache, o.Activations, o.Samples)
 	if err != nil {
 		return nil, err
 	}
@@ -135,6 +142,13 @@ func (b *Batch) compile(sequences, tokens, each int, o BatchOptions) (*pagedRun,
 		"places": &r.places, "table": &r.table, "row": &r.row} {
 		input(to, name)
 	}
+	if o.Samples {
+		for _, name := range []string{temperatureName, topKName, topPName, seedName} {
+			t := graph.NewTensor(g.Lookup(name).Type)
+			r.options = append(r.options, option{name, t})
+			err = errors.Join(err, p.Set(name, t))
+		}
+	}
 	r.starts = make([]int64, writes)
 	for i := range writes {
 		t, failed := graph.TensorOf(r.starts[i : i+1])
@@ -162,6 +176,16 @@ func (b *Batch) exec(r *pagedRun) error {
 	if err := r.p.Exec(); err != nil {
 		return err
 	}
+	if b.samples {
+		if r.picked == nil {
+			y, err := r.p.Output("picked")
+			if err != nil {
+				return err
+			}
+			r.picked = y.Data.([]int64)
+		}
+		return nil
+	}
 	if r.logits == nil {
 		y, err := r.p.Output("logits")
 		if err != nil {
@@ -175,29 +199,63 @@ func (b *Batch) exec(r *pagedRun) error {
 // Join adds a sequence that begins with a prompt, and returns the logits of the token after it, which are valid until the next
 // call. Without a free slot, or pages for the prompt, the error is [ErrNoRoom].
 func (b *Batch) Join(prompt []int) (s *Sequence, logits []float32, err error) {
+	if b.samples {
+		return nil, nil, errors.New("the batch picks tokens by itself: JoinSampling says how")
+	}
+	if s, err = b.join(prompt, nil); err != nil {
+		return nil, nil, err
+	}
+	return s, b.prompt.logits, nil
+}
+
+// JoinSampling is Join for a sequence whose tokens are picked by the programs; [Sequence.Token] is the one after the prompt. A
+// sequence has the same tokens as a [Model] with this sampling.
+func (b *Batch) JoinSampling(prompt []int, sampling Sampling) (*Sequence, error) {
+	if !b.samples {
+		return nil, errors.New("the batch picks no tokens: its options do not say so")
+	}
+	options, err := sampling.options()
+	if err != nil {
+		return nil, err
+	}
+	return b.join(prompt, options)
+}
+
+func (b *Batch) join(prompt []int, options []option) (*Sequence, error) {
 	slot := slices.Index(b.slots, nil)
 	switch {
 	case len(prompt) == 0:
-		return nil, nil, errors.New("there are no tokens: the model needs at least one")
+		return nil, errors.New("there are no tokens: the model needs at least one")
 	case len(prompt) > b.limit:
-		return nil, nil, fmt.Errorf("the prompt has %d tokens, and a sequence has room for %d", len(prompt), b.limit)
+		return nil, fmt.Errorf("the prompt has %d tokens, and a sequence has room for %d", len(prompt), b.limit)
 	case slot < 0:
-		return nil, nil, ErrNoRoom
+		return nil, ErrNoRoom
 	}
-	s = &Sequence{b: b, slot: slot}
+	for i, o := range options {
+		b.prompt.options[i].value.CopyFrom(o.value)
+		if o.value.Type.DType.IsFloat() {
+			b.step.options[i].value.SetFloat(slot, o.value.Float(0))
+		} else {
+			b.step.options[i].value.SetInt(slot, o.value.Int(0))
+		}
+	}
+	s := &Sequence{b: b, slot: slot}
 	for rest := prompt; len(rest) > 0; {
 		n := min(len(rest), b.block)
-		if err = s.grow(s.done + b.block); err == nil {
+		err := s.grow(s.done + b.block)
+		if err == nil {
 			err = b.takeBlock(s, rest[:n])
 		}
 		if err != nil {
 			b.release(s)
-			return nil, nil, err
+			return nil, err
 		}
 		rest = rest[n:]
 	}
-	b.slots[slot] = s
-	return s, b.prompt.logits, nil
+	if b.slots[slot] = s; b.samples {
+		s.token = b.prompt.picked[0]
+	}
+	return s, nil
 }
 
 // grow takes pages until a sequence has them for so many tokens.
@@ -272,7 +330,9 @@ func (b *Batch) Step() error {
 	}
 	for _, s := range b.slots {
 		if s != nil && s.fed {
-			s.done, s.fed = s.done+1, false
+			if s.done, s.fed = s.done+1, false; b.samples {
+				s.token = r.picked[s.slot]
+			}
 		}
 	}
 	return nil
@@ -283,6 +343,10 @@ func (s *Sequence) Logits() []float32 {
 	v := s.b.c.Config.Vocabulary
 	return s.b.step.logits[s.slot*v:][:v]
 }
+
+// Token is the token that the last run of the sequence has picked to follow it, in a batch that samples; [Sequence.Feed] takes it,
+// or another.
+func (s *Sequence) Token() int { return int(s.token) }
 
 // Len is the number of tokens of the sequence.
 func (s *Sequence) Len() int { return s.done }
@@ -320,7 +384,8 @@ type paged struct {
 }
 
 // pagedGraph is the program of a [Batch]: [Checkpoint.Graph] for several sequences, or for a block of one.
-func (c *Checkpoint) pagedGraph(sequences, tokens, each, writes, pages int, cache, activations graph.DType) (*graph.Graph, error) {
+func (c *Checkpoint) pagedGraph(sequences, tokens, each, writes, pages int, cache, activations graph.DType, samples bool) (
+	*graph.Graph, error) {
 	d := c.decoder(sequences*tokens, cache, activations)
 	index := func(name string, dims ...int) *graph.Node { return d.b.Input(name, graph.TypeOf(graph.I64, dims...)) }
 	p := &paged{sequences: sequences, pages: pages, positions: index("positions", sequences*tokens),
@@ -328,7 +393,7 @@ func (c *Checkpoint) pagedGraph(sequences, tokens, each, writes, pages int, cach
 	for i := range writes {
 		p.starts = append(p.starts, index(startName(i)))
 	}
-	d.paged = p
+	d.paged, d.samples = p, samples
 	return d.graph()
 }
 

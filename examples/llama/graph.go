@@ -92,6 +92,14 @@ const (
 	tokenName    = "token"
 )
 
+// The inputs that say how a graph samples.
+const (
+	temperatureName = "temperature"
+	topKName        = "top_k"
+	topPName        = "top_p"
+	seedName        = "seed"
+)
+
 // stored is a weight as the checkpoint has it; nil if it has none.
 func (d *decoder) stored(name string, dims ...int) *graph.Node {
 	t := d.weights[name]
@@ -149,7 +157,7 @@ func (d *decoder) linear(name string, x *graph.Node, in, out int) *graph.Node {
 func (d *decoder) inputs(embedding string) *graph.Node {
 	b := d.b
 	var tokens *graph.Node
-	if d.samples {
+	if d.samples && d.paged == nil {
 		d.position = b.State(positionName, graph.TypeOf(graph.I64))
 		d.length = b.BinaryScalar(graph.Add, d.position, float64(d.tokens))
 		d.token = b.State(tokenName, graph.TypeOf(graph.I64, 1))
@@ -181,17 +189,28 @@ func (d *decoder) logits(x *graph.Node, norm func(x *graph.Node) *graph.Node, em
 		d.b.Output("logits", y)
 		return
 	}
-	next := d.position // of the token that is picked
-	if row != nil {
-		next = d.b.Binary(graph.Add, next, row)
+	at := d.position // of the token whose logits these are
+	switch {
+	case d.paged != nil && row != nil:
+		at = d.b.Add(graph.Slice{Size: 1, Step: 1}, d.paged.positions, row)
+	case d.paged != nil:
+		at = d.paged.positions
+	case row != nil:
+		at = d.b.Binary(graph.Add, at, row)
 	}
-	next = d.b.BinaryScalar(graph.Add, next, 1)
-	y = d.b.Add(graph.Sample{}, y, d.b.Input("temperature", graph.TypeOf(graph.F32)), d.b.Input("top_k", graph.TypeOf(graph.I64)),
-		d.b.Input("top_p", graph.TypeOf(graph.F32)), d.b.Input("seed", graph.TypeOf(graph.I64)), next)
-	if d.b.Err() == nil {
+	next := d.b.BinaryScalar(graph.Add, at, 1)
+	if d.b.Err() != nil {
+		return
+	}
+	option := func(name string, t graph.DType) *graph.Node { // one, or one for each sequence
+		return d.b.Input(name, graph.Type{DType: t, Shape: next.Type.Shape})
+	}
+	picked := d.b.Add(graph.Sample{}, y, option(temperatureName, graph.F32), option(topKName, graph.I64),
+		option(topPName, graph.F32), option(seedName, graph.I64), next)
+	d.b.Output("picked", picked)
+	if d.paged == nil && d.b.Err() == nil {
 		d.b.Update(d.position, next)
-		d.b.Update(d.token, y)
-		d.b.Output("picked", y)
+		d.b.Update(d.token, picked)
 	}
 }
 

@@ -201,7 +201,7 @@ func TestGPUTraffic(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pages, err := c.pagedGraph(2, 1, 4, 2, 9, cache, graph.F32)
+			pages, err := c.pagedGraph(2, 1, 4, 2, 9, cache, graph.F32, cache == graph.F32)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -38,8 +38,8 @@ func (s *Sampling) options() ([]option, error) {
 	}
 	seed := graph.Scalar(graph.I64, 0)
 	seed.SetInt(0, int64(s.Seed))
-	return []option{{"temperature", graph.Scalar(graph.F32, temperature)}, {"top_k", graph.Scalar(graph.I64, float64(s.TopK))},
-		{"top_p", graph.Scalar(graph.F32, topP)}, {"seed", seed}}, nil
+	return []option{{temperatureName, graph.Scalar(graph.F32, temperature)}, {topKName, graph.Scalar(graph.I64, float64(s.TopK))},
+		{topPName, graph.Scalar(graph.F32, topP)}, {seedName, seed}}, nil
 }
 
 // checkSampling refuses options that mean nothing.

@@ -1,6 +1,8 @@
 package llama
 
 import (
+	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -144,5 +146,112 @@ func TestSamplingStep(t *testing.T) {
 	}
 	if _, err := m.Append([]int{1}); err == nil {
 		t.Error("a sequence that is full takes a token")
+	}
+}
+
+// TestBatchSampling has two sequences with different options pick tokens together, the second of which joins later: each has
+// those that a model of its own picks.
+func TestBatchSampling(t *testing.T) {
+	for _, dir := range checkpoints(t) {
+		c := opened(t, dir)
+		b, err := NewBatch(c, BatchOptions{Slots: 3, Tokens: 30, Samples: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n = 7
+		prompts := [][]int{{3, 1, 4, 1, 5}, {2, 7, 1, 8, 2, 8, 1, 8, 2}}
+		options := []Sampling{{Temperature: 2, TopK: 30, Seed: 4}, {Temperature: 3, TopP: 0.8, Seed: 5}}
+		got := make([][]int, 2)
+		var list []*Sequence
+		for step := range n + 2 {
+			if step%2 == 0 && step < 4 {
+				s, err := b.JoinSampling(prompts[len(list)], options[len(list)])
+				if err != nil {
+					t.Fatal(err)
+				}
+				list = append(list, s)
+			}
+			for i, s := range list {
+				got[i] = append(got[i], s.Token())
+				if err := s.Feed(s.Token()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := b.Step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range got {
+			want := written(t, c, Options{Capacity: 30, Sampling: &options[i]}, prompts[i], n)
+			if !slices.Equal(got[i][:n], want) {
+				t.Errorf("%s, sequence %d: it picks %v, want %v", dir, i, got[i], want)
+			}
+		}
+		if _, _, err := b.Join(prompts[0]); err == nil || !strings.Contains(err.Error(), "JoinSampling") {
+			t.Errorf("error %v", err)
+		}
+		if _, err := b.JoinSampling(prompts[0], Sampling{TopK: -1}); err == nil || !strings.Contains(err.Error(), "-1 tokens") {
+			t.Errorf("error %v", err)
+		}
+		b.samples = false
+		if _, err := b.JoinSampling(prompts[0], options[0]); err == nil || !strings.Contains(err.Error(), "picks no tokens") {
+			t.Errorf("error %v", err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkPick picks one of 32,000 tokens in a program and by a [Sampler], in turn.
+func BenchmarkPick(b *testing.B) {
+	logits := graph.NewTensor(graph.TypeOf(graph.F32, 1, 32000))
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range logits.Type.Shape.Elems() {
+		logits.SetFloat(i, 2*r.NormFloat64())
+	}
+	for _, c := range []struct {
+		name string
+		Sampling
+	}{{"greatest", Sampling{}}, {"all", Sampling{Temperature: 0.8}}, {"top-k", Sampling{Temperature: 0.8, TopK: 20}},
+		{"top-p", Sampling{Temperature: 0.8, TopP: 0.9}}} {
+		options, err := c.options()
+		if err != nil {
+			b.Fatal(err)
+		}
+		g := graph.NewBuilder("pick")
+		args := []*graph.Node{g.Input("logits", logits.Type)}
+		for _, o := range options {
+			args = append(args, g.Input(o.name, o.value.Type))
+		}
+		g.Output("picked", g.Add(graph.Sample{}, append(args, g.Scalar(graph.I64, 1))...))
+		built, err := g.Graph()
+		if err != nil {
+			b.Fatal(err)
+		}
+		p, err := fusec.Compile(built)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer p.Close()
+		for _, o := range append(options, option{"logits", logits}) {
+			err = errors.Join(err, p.Set(o.name, o.value))
+		}
+		s, failed := NewSampler(c.Temperature, c.TopK, c.TopP, 1)
+		if err = errors.Join(err, failed); err != nil {
+			b.Fatal(err)
+		}
+		b.Run(c.name+"/program", func(b *testing.B) {
+			for b.Loop() {
+				if err := p.Exec(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(c.name+"/Sampler", func(b *testing.B) {
+			for b.Loop() {
+				s.Pick(logits.Data.([]float32))
+			}
+		})
 	}
 }
