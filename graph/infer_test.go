@@ -235,6 +235,8 @@ func TestTypeRules(t *testing.T) {
 		{"pack_weights[trans=false to=f16] n\n%98 = matmul_panels[columns=-1] m %13", "! -1 columns"},
 		{"pack_weights[trans=false to=f16] n\n%98 = matmul_panels[columns=5] d %13", "! needs an operand of f32"},
 		{"matmul_panels[columns=5] m n", "! panels of f32"},
+		{"pack_weights[trans=false to=f16] n\n%97 ub = input : u8[2,3]\n%98 = matmul_panels[columns=5 integers=true] ub %13",
+			"! is multiplied as integers, by panels of i8 without scales"},
 		{"quantize[to=i8] n s\n%98 = pack_weights[trans=false quads=true] %13", "i8[1,2,32,4]"},
 		{"pack_weights[trans=false to=f16 quads=true] n", "! quads of f16"},
 		{"quantize[to=i8] n s\n%98 = pack_weights[trans=false deep=true quads=true] %13", "! quads of i8"},

@@ -194,20 +194,29 @@ func wholeNumbers(n *Node) *Node {
 	return n
 }
 
-// IsWhole reports whether n's numbers are whole and in the range of d, a type of integers, or NaN: n is cast from integers, or
-// rounded, moved by integers and limited. It looks through views and the largest of several.
+// IsWhole reports whether n's numbers are whole and in the range of d, a type of integers, or NaN: n is cast from integers, and may
+// be moved by one, or it is rounded, moved by integers and limited. It looks through views and the largest of several.
 func (n *Node) IsWhole(d DType) bool {
 	lo, hi := d.Limits()
 	within := func(a, b float64) bool {
 		return a >= d.Real(lo) && b <= d.Real(hi) && a == math.Trunc(a) && b == math.Trunc(b)
 	}
-	switch op := n.Op.(type) {
-	case Cast:
-		if from := n.Args[0].Type.DType; from.IsInt() {
-			a, b := from.Limits()
-			return within(from.Real(a), from.Real(b))
+	moved := 0.
+	of := n
+	if n.Op == Op(Binary{Fn: Add}) {
+		if v, ok := n.Args[1].ConstScalar(); ok {
+			moved, of = v, n.Args[0]
 		}
-		return false
+	}
+	if _, ok := of.Op.(Cast); ok {
+		from := of.Args[0].Type.DType
+		if !from.IsInt() {
+			return false
+		}
+		a, b := from.Limits()
+		return within(from.Real(a)+moved, from.Real(b)+moved)
+	}
+	switch op := n.Op.(type) {
 	case Pool:
 		return op.Fn == MaxPool && n.Args[0].IsWhole(d)
 	}
@@ -304,6 +313,9 @@ type PackWeights struct {
 // Block is 0, the scale is max |x| ÷ 127, as [RoundRows] writes it out. The panels are of I4, or of I8 with Quads.
 //
 // Panels of BF16 without scales multiply x of BF16, too. Processors have instructions for that, which add two products at a time.
+//
+// With Integers, an operand x of U8 is multiplied as it is, by panels of I8 with Quads, without scales. The result is the sums,
+// which are exact in 32 bits before they become F32.
 //
 // With Deep the panels are in the order of that name, and x is of BF16 or F16. They may be of F8E4M3 and F8E5M2, too; if they are
 // of 16 bits, they have the type of x.
@@ -422,8 +434,10 @@ func inferPanelMatMul(op Op, args []Type) ([]Type, error) {
 	switch {
 	case p.Deep && (!x.DType.Is16() || x.Shape.Rank() < 2):
 		return nil, fmt.Errorf("deep panels need an operand of 16 bits of rank 2 or more, not %v", x)
-	case !p.Deep && x.DType != F32 && (x.DType != BF16 || w.DType != BF16 || len(args) > 2) || x.Shape.Rank() < 2:
-		return nil, fmt.Errorf("needs an operand of f32 of rank 2 or more, or of bf16 as panels without scales, not %v", x)
+	case x.DType == U8 && (!p.Integers || w.DType != I8 || len(args) > 2):
+		return nil, fmt.Errorf("an operand %v is multiplied as integers, by panels of i8 without scales", x)
+	case !p.Deep && x.DType != F32 && x.DType != U8 && (x.DType != BF16 || w.DType != BF16 || len(args) > 2) || x.Shape.Rank() < 2:
+		return nil, fmt.Errorf("needs an operand of f32 or u8 of rank 2 or more, or of bf16 as panels without scales, not %v", x)
 	}
 	if err := checkPanels(w.DType, p.Deep); err != nil {
 		return nil, err

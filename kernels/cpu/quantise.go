@@ -141,12 +141,13 @@ type panelProduct struct {
 	first    int // byte of it
 	x, scale *rowMajor[float32]
 	bf16     *rowMajor[uint16] // in place of x
+	u8       *rowMajor[uint8]  // in place of x
 	halves   int               // the argument that has scales of F16 in panels, or -1
 	half     int               // first element of it
 }
 
 // A rowMajor is an operand in row-major order: where it lies, or copied.
-type rowMajor[E float32 | uint16] struct {
+type rowMajor[E float32 | uint16 | uint8] struct {
 	arg, offset int
 	copied      []E
 	move        Kernel // nil if it is read where it lies
@@ -154,7 +155,7 @@ type rowMajor[E float32 | uint16] struct {
 }
 
 // gathered is an operand of type d, whose elements are of type E.
-func gathered[E float32 | uint16](o body.Operand, d graph.DType, env *Env) *rowMajor[E] {
+func gathered[E float32 | uint16 | uint8](o body.Operand, d graph.DType, env *Env) *rowMajor[E] {
 	g := &rowMajor[E]{arg: o.Arg, offset: o.Layout.Offset}
 	if !o.Layout.IsContiguous() {
 		from, to := Operand{DType: d, Layout: o.Layout}, Contiguous(graph.Type{DType: d, Shape: o.Layout.Shape})
@@ -195,9 +196,12 @@ func newPanelMatMul(b *body.Program, results []Operand, env *Env) (Kernel, error
 	k := &panelProduct{epilogue: epilogue[float32]{env: env}, panels: w.Arg,
 		first: int(b.Anchor.Args[1].Type.DType.Span(int64(w.Layout.Offset))), halves: -1}
 	of := b.Anchor.Args[0].Type.DType // of x
-	if of == graph.BF16 {
+	switch of {
+	case graph.BF16:
 		k.bf16 = gathered[uint16](x, of, env)
-	} else {
+	case graph.U8:
+		k.u8 = gathered[uint8](x, of, env)
+	default:
 		k.x = gathered[float32](x, of, env)
 	}
 	switch {
@@ -215,8 +219,8 @@ func newPanelMatMul(b *body.Program, results []Operand, env *Env) (Kernel, error
 	}
 	inner := x.Layout.Shape.At(last)
 	cfg := panel.Config{M: b.Space.Elems() / max(op.Columns, 1), N: op.Columns, K: inner, Block: op.Block,
-		Type: b.Anchor.Args[1].Type.DType, Scaled: len(b.Operands) > 2, Integers: op.Integers,
-		BF16: of == graph.BF16, LDX: inner, LDC: op.Columns}
+		Type: b.Anchor.Args[1].Type.DType, Scaled: len(b.Operands) > 2, Integers: op.Integers && of != graph.U8,
+		BF16: of == graph.BF16, Bytes: of == graph.U8, LDX: inner, LDC: op.Columns}
 	if op.Columns == 0 {
 		cfg.M = 0
 	}
@@ -238,6 +242,10 @@ func (k *panelProduct) Run(args, results []Memory) error {
 	if err != nil {
 		return err
 	}
+	u8, err := k.u8.of(args)
+	if err != nil {
+		return err
+	}
 	scale, err := k.scale.of(args)
 	if err != nil {
 		return err
@@ -252,6 +260,8 @@ func (k *panelProduct) Run(args, results []Memory) error {
 	switch {
 	case k.bf16 != nil:
 		err = k.plan.RunBF16(bf16, panels, c, after)
+	case k.u8 != nil:
+		err = k.plan.RunBytes(u8, panels, c, after)
 	case k.halves >= 0:
 		err = k.plan.RunHalves(x, panels, elems[uint16](args[k.halves])[k.half:], c, after)
 	default:
@@ -269,5 +279,5 @@ func (k *panelProduct) Tile(worker, _, row, col, rows, cols int) {
 }
 
 func (k *panelProduct) bytes() int64 {
-	return k.epilogue.bytes() + k.plan.Bytes() + k.x.bytes() + k.bf16.bytes() + k.scale.bytes()
+	return k.epilogue.bytes() + k.plan.Bytes() + k.x.bytes() + k.bf16.bytes() + k.u8.bytes() + k.scale.bytes()
 }

@@ -165,7 +165,10 @@ func panelMatMul(op graph.PanelMatMul, args []Value, t graph.Type, bound bool) V
 	if block == 0 {
 		block = max(k, 1)
 	}
-	if op.Integers {
+	switch {
+	case x.F == nil: // of U8
+		x = cast(x, x.Type.With(graph.F32), bound)
+	case op.Integers:
 		x = roundRows(x, block, bound)
 	}
 	beside := sideBySide(panels.Type.DType, op.Deep, op.Integers)

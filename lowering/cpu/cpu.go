@@ -151,6 +151,9 @@ func (d *Device) MultipliesPairs(rows int, of graph.DType) error {
 // MultipliesIntegers implements panels.Integers.
 func (d *Device) MultipliesIntegers() error { return panel.Integers() }
 
+// MultipliesBytes implements panels.Integers.
+func (d *Device) MultipliesBytes() error { return panel.Bytes() }
+
 // ConvolvesIntegers implements panels.Convolver.
 func (d *Device) ConvolvesIntegers(op graph.Conv2D, filters graph.Type) error {
 	return kernels.ConvolvesIntegers(op, filters)

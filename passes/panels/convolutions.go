@@ -82,9 +82,16 @@ func (k *convolution) integers(target Convolver) (*graph.Node, error) {
 			return nil, err
 		}
 	}
-	x, factor, zero, err := k.images(k.n.Args[0])
+	images, err := k.bytes(k.n.Args[0])
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("of its images: %w", err)
+	}
+	x, zero := images.q, 0.0
+	if images.zero != nil {
+		v, ok := images.zero.ConstScalar()
+		if zero = v; !ok || zero < 0 || zero > 255 || zero != float64(int(zero)) {
+			return nil, errors.New("of its images: the zero point is not known")
+		}
 	}
 	op, pad := k.op, k.op.Pad
 	if zero == 0 {
@@ -111,57 +118,8 @@ func (k *convolution) integers(target Convolver) (*graph.Node, error) {
 		sums := b.Reduce(graph.Sum, b.CastTo(graph.F32, w), false, 1, 2, 3)
 		y = b.Binary(graph.Sub, y, each(b.BinaryScalar(graph.Mul, sums, zero)))
 	}
-	if one, ok := scale.Uniform(); !ok || one.Float(0) != 1 {
-		if factor != nil {
-			scale = b.Binary(graph.Mul, scale, b.Broadcast(factor, scale.Type.Shape))
-		}
-		factor = scale
-	}
-	if factor != nil {
+	if factor := scaled(b, scale, images.scale); factor != nil {
 		y = b.Binary(graph.Mul, y, each(factor))
 	}
 	return y, b.Err()
 }
-
-// images finds integers q of U8 such that x is (q − zero)·scale; a scale of nil is 1.
-func (k *convolution) images(x *graph.Node) (q, scale *graph.Node, zero float64, err error) {
-	number := func(v *graph.Node) (float64, bool) {
-		t, ok := v.Uniform()
-		if !ok {
-			return 0, false
-		}
-		f := t.Float(0)
-		return f, f >= 0 && f <= 255 && f == float64(int(f))
-	}
-	if _, ok := x.Op.(graph.Dequantize); ok {
-		if scale = x.Args[1]; scale.Type.Shape.Rank() > 0 {
-			return nil, nil, 0, errors.New("its images have several scales")
-		}
-		if len(x.Args) > 2 {
-			var ok bool
-			if zero, ok = number(x.Args[2]); !ok {
-				return nil, nil, 0, errors.New("the zero point of its images is not known")
-			}
-		}
-		if q = x.Args[0]; q.Type.DType == graph.U8 {
-			return q, scale, zero, nil
-		}
-		return nil, nil, 0, fmt.Errorf("its images are of %v", q.Type.DType)
-	}
-	if op, ok := x.Op.(graph.Binary); ok && op.Fn == graph.Sub && isBytes(x.Args[0]) {
-		if zero, ok = number(x.Args[1]); !ok {
-			return nil, nil, 0, errors.New("the zero point of its images is not known")
-		}
-		x = x.Args[0]
-	}
-	if !isBytes(x) {
-		return nil, nil, 0, errors.New("its images are not known to be integers of 8 bits")
-	}
-	if _, ok := x.Op.(graph.Cast); ok && x.Args[0].Type.DType == graph.U8 {
-		return x.Args[0], nil, zero, nil
-	}
-	return k.b.CastTo(graph.U8, x), nil, zero, nil
-}
-
-// isBytes reports whether the numbers of n are integers from 0 to 255.
-func isBytes(n *graph.Node) bool { return n.Type.DType == graph.F32 && n.IsWhole(graph.U8) }

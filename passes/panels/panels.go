@@ -11,7 +11,8 @@
 //	z·scale ────────────────────┘
 //
 // Where x is rounded to 8 bits, as [graph.Builder.RoundRows] writes it out, in the blocks in which the weights have scales, the
-// product itself rounds and sums integers. Scales that were widened from f16 stay as they are, in panels of their own.
+// product itself rounds and sums integers. Where x is integers of 8 bits less a zero point, it multiplies the integers; see
+// [packer.multiplied]. Scales that were widened from f16 stay as they are, in panels of their own.
 //
 // Weights of 16 bits that are converted to f32 for a product stay as they are, too.
 //
@@ -34,10 +35,12 @@ type Packer interface {
 	PacksWeights(weights graph.Type, d graph.DType) error
 }
 
-// Integers is a Packer whose products with weights in panels round the other operand to 8 bits, and sum integers.
+// Integers is a Packer whose products with weights in panels sum integers. The errors carry the reason why that is not faster.
 type Integers interface {
-	// MultipliesIntegers reports, as an error that carries the reason, that this is not faster.
+	// MultipliesIntegers is for an operand that the product rounds to 8 bits.
 	MultipliesIntegers() error
+	// MultipliesBytes is for an operand of U8.
+	MultipliesBytes() error
 }
 
 // A Pairer is a Packer with products of numbers of 16 bits on both sides.
@@ -69,9 +72,10 @@ func Run(c *rewrite.Context) error {
 	g := c.Graph
 	p := packer{streamer: streamer, c: c, b: graph.Extend(g), frozen: graph.Frozen(g, true), packed: map[packing]*graph.Node{}}
 	if of, ok := c.Target.(Integers); ok {
-		p.integers = of.MultipliesIntegers()
+		p.integers, p.notBytes = of.MultipliesIntegers(), of.MultipliesBytes()
 	} else if c.Target != nil {
 		p.integers = errors.New("the target has no products of integers")
+		p.notBytes = p.integers
 	}
 	with := map[*graph.Node]*graph.Node{}
 	for _, n := range append([]*graph.Node(nil), g.Nodes...) {
@@ -234,6 +238,7 @@ type packer struct {
 	frozen   graph.PerNode[bool]
 	packed   map[packing]*graph.Node
 	integers error       // why products do not sum integers, or nil
+	notBytes error       // why they do not of an operand of U8, or nil
 	streamer Streamer    // nil where panels are not deep
 	operand  graph.DType // that the streamer rounds to
 	casts    map[*graph.Node]*graph.Node
@@ -354,6 +359,29 @@ func (p *packer) quantised(n *graph.Node, op graph.Dequantize, w *graph.Node, tr
 			moved = b.Binary(graph.Sub, moved, half)
 		}
 	}
+	// less is a product less what the zero points of the weights bring.
+	less := func(y *graph.Node) (*graph.Node, error) {
+		if moved == nil {
+			return y, b.Err()
+		}
+		x := b.CastTo(graph.F32, x)
+		last := x.Type.Shape.Rank() - 1
+		sums := b.Reduce(graph.Sum, b.Reshape(x, append(x.Type.Shape.Slice()[:last], blocks, k/blocks)...), false, last+1)
+		return b.Binary(graph.Sub, y, b.MatMul(sums, each(moved), false, false)), b.Err()
+	}
+	if block == 0 && !panels.Integers && q.Type.DType == graph.I8 {
+		of, err := p.bytes(x)
+		if err == nil && p.notBytes != nil {
+			err = p.notBytes
+		}
+		if err == nil && k > graph.MaxIntegerRows {
+			err = fmt.Errorf("sums of %d products have no room in 32 bits", k)
+		}
+		if err == nil {
+			return less(p.multiplied(of, q, trans, scale, cols))
+		}
+		p.c.Note(n, "%s sums in f32: of %s: %v", n.Where(), x.Where(), err)
+	}
 	packed := p.pack(q, trans, graph.Invalid, panels.Integers && signed(q.Type.DType) == graph.I8)
 	var y *graph.Node
 	if from := halved(scale); from != nil && block > 0 && p.streamer == nil {
@@ -361,13 +389,7 @@ func (p *packer) quantised(n *graph.Node, op graph.Dequantize, w *graph.Node, tr
 	} else {
 		y = b.Add(panels, operand, packed, each(scale))
 	}
-	if moved == nil {
-		return y, b.Err()
-	}
-	x = b.CastTo(graph.F32, x)
-	last := x.Type.Shape.Rank() - 1
-	sums := b.Reduce(graph.Sum, b.Reshape(x, append(x.Type.Shape.Slice()[:last], blocks, k/blocks)...), false, last+1)
-	return b.Binary(graph.Sub, y, b.MatMul(sums, each(moved), false, false)), b.Err()
+	return less(y)
 }
 
 // elementwise dequantizes a value of the shape of its scales.

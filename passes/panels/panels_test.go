@@ -253,3 +253,80 @@ func TestIntegers(t *testing.T) {
 		})
 	}
 }
+
+// TestBytes multiplies integers of 8 bits, found in every form, by weights that are stored in 8 bits.
+func TestBytes(t *testing.T) {
+	d := device(t)
+	whole := panel.Bytes() == nil
+	in := func(b *graph.Builder) *graph.Node { return b.Input("x", graph.TypeOf(graph.F32, 2, 3, 44)) }
+	of := func(b *graph.Builder, x *graph.Node, zero *graph.Node) *graph.Node {
+		return b.Binary(graph.Sub, x, b.Broadcast(zero, x.Type.Shape))
+	}
+	dequantized := func(to graph.DType, scales []int, zero bool) func(b *graph.Builder) *graph.Node {
+		return func(b *graph.Builder) *graph.Node {
+			scale := b.BinaryScalar(graph.Add, b.Unary(graph.Square, b.Input("scale of x", graph.TypeOf(graph.F32, scales...))), 0.01)
+			with := []*graph.Node{scale}
+			if zero {
+				with = append(with, b.CastTo(to, b.Unary(graph.Round, b.Input("zero", graph.TypeOf(graph.F32)))))
+			}
+			q := b.Add(graph.Quantize{To: to, Axis: 2}, append([]*graph.Node{in(b)}, with...)...)
+			return b.Add(graph.Dequantize{Axis: 2}, append([]*graph.Node{q}, with...)...)
+		}
+	}
+	for _, f := range []struct {
+		name   string
+		x      func(b *graph.Builder) *graph.Node
+		stored graph.DType
+		trans  bool
+		scale  []int
+		zero   bool
+		miss   string // why bytes are not multiplied
+	}{
+		{name: "cast", x: func(b *graph.Builder) *graph.Node {
+			return b.CastTo(graph.F32, b.Input("x", graph.TypeOf(graph.U8, 2, 3, 44)))
+		}},
+		{name: "rounded", trans: true, scale: []int{40}, x: func(b *graph.Builder) *graph.Node { return rounded(b, in(b), 7) }},
+		{name: "moved", zero: true, x: func(b *graph.Builder) *graph.Node {
+			return of(b, rounded(b, in(b), 7), b.Input("zero", graph.TypeOf(graph.F32)))
+		}},
+		{name: "moved by one", trans: true, x: func(b *graph.Builder) *graph.Node {
+			return of(b, rounded(b, in(b), 0), b.Input("zero", graph.TypeOf(graph.F32, 1)))
+		}},
+		{name: "dequantized", scale: []int{40}, x: dequantized(graph.U8, nil, false)},
+		{name: "dequantized with a zero", x: dequantized(graph.U8, nil, true)},
+		{name: "signed", x: dequantized(graph.I8, nil, false), trans: true, scale: []int{40}, zero: true},
+		{name: "signed with a zero", x: dequantized(graph.I8, nil, true)},
+		{name: "several scales", x: dequantized(graph.I8, []int{44}, false), miss: "several scales"},
+		{name: "wide", x: dequantized(graph.I16, nil, false), miss: "of i16"},
+		{name: "several zeros", miss: "several zero points", x: func(b *graph.Builder) *graph.Node {
+			return of(b, rounded(b, in(b), 7), b.Input("zero", graph.TypeOf(graph.F32, 44)))
+		}},
+		{name: "numbers", x: in, miss: "not known to be integers"},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			g := graphtest.Built(t, func(b *graph.Builder) {
+				shape, axis := graph.ShapeOf(44, 40), 1
+				if f.trans {
+					shape, axis = graph.ShapeOf(40, 44), 0
+				}
+				args := []*graph.Node{b.Param("w", graph.Type{DType: graph.I8, Shape: shape}),
+					b.Param("scale", graph.TypeOf(graph.F32, f.scale...))}
+				if f.zero {
+					args = append(args, b.Param("zeros", graph.TypeOf(graph.I8, f.scale...)))
+				}
+				w := b.Add(graph.Dequantize{Axis: axis}, args...)
+				b.Output("y", b.Unary(graph.Relu, b.MatMul(f.x(b), w, false, f.trans)))
+			})
+			out, tr := passtest.Run(t, g, passes.Config{Frozen: true, Target: d})
+			text, notes := graph.Print(out), fmt.Sprint(passtest.Stage(t, tr, "pack-quantised").Notes)
+			if got := strings.Contains(text, "integers=true"); got != (f.miss == "" && whole) {
+				t.Errorf("bytes are multiplied: %v, %s\n%s", got, notes, text)
+			}
+			if !strings.Contains(notes, f.miss) {
+				t.Errorf("notes %s", notes)
+			}
+			values := graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)
+			passtest.SameOnCPU(t, g, out, values)
+		})
+	}
+}

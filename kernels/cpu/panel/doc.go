@@ -21,12 +21,14 @@
 // SDOT does with numbers that both have signs what AVX512-VNNI does, where the processor has FEAT_DotProd. SMMLA, of FEAT_I8MM,
 // multiplies two rows by two columns, eight pairs each. Without them NEON sums products in pairs, which have room in 16 bits.
 //
+// Rows of U8 are multiplied as they are, by AVX512-VNNI, and read where they lie if their length is a multiple of 8.
+//
 // Rows of BF16 are multiplied by weights of BF16 in pairs, where the processor has AVX512-BF16: an instruction multiplies two
 // numbers each of 16 columns, and adds to sums in float32. Two rows of a panel are brought side by side in registers. So a product
 // takes half of the time that it takes in float32.
 //
 // Other numbers of 16 bits are converted and multiplied in float32. The sums of FEAT_FP16 have 11 bits, fewer than a product
-// may lose.  FMLAL, of FEAT_FHM, multiplies no more numbers than FMLA does, and would round X.
+// may lose. FMLAL, of FEAT_FHM, multiplies no more numbers than FMLA does, and would round X.
 package panel
 
 //go:generate sh -c "cd ../internal/gen && go run ./panel -out ../../panel/kernel_amd64.s -stubs ../../panel/kernel_amd64.go -pkg panel"

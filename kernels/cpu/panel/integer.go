@@ -20,6 +20,7 @@ type integerKernel struct {
 	tiles  map[graph.DType][]integerTile   // for blocks of 1, 2, 4, … rows
 	halves map[graph.DType]integerHalfTile // for one row and scales of binary16
 	offset map[graph.DType]int             // what the tiles add to the weights, so that they are not negative
+	bytes  []byteTile                      // for blocks of 1, 2, 4, … rows of bytes; nil where there are none
 	round  func(octets, block int, x *float32, q *byte, stride int, scales *float32, gap int, offset int, order *byte)
 }
 
@@ -28,6 +29,9 @@ type integerTile = func(octets, block int, x *byte, xs *float32, q *byte, scale 
 
 // An integerHalfTile is an integerTile with scales of binary16.
 type integerHalfTile = func(octets, block int, x *byte, xs *float32, q *byte, scale *uint16, lds int, y *float32)
+
+// A byteTile is a tile of products of rows of U8, which stores the sums; see the generated functions.
+type byteTile = func(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
 
 // orders are those in which tiles read the 8 numbers of an octet: weights of four bits are the even ones, and then the odd ones,
 // of a word.
@@ -39,6 +43,23 @@ func Integers() error {
 		return errors.New("there are no kernels for products of integers on this processor")
 	}
 	return nil
+}
+
+// Bytes reports, as an error that carries the reason, that this processor is not faster with rows of U8 that are multiplied as they
+// are.
+func Bytes() error {
+	if by := kernels[0].integers; by == nil || by.bytes == nil {
+		return errors.New("there are no kernels for products of unsigned and signed bytes on this processor")
+	}
+	return nil
+}
+
+// padBytes copies rows of bytes, whose last octet is filled up.
+func (p *Plan) padBytes(row, rows int) {
+	for r := row; r < row+rows; r++ {
+		to := p.rounded.x[r*p.octets*steps:][:p.octets*steps]
+		clear(to[copy(to, p.run.u8[r*p.cfg.LDX:][:p.cfg.K]):])
+	}
 }
 
 // round rounds some rows, which are a block.
@@ -69,7 +90,21 @@ var portableIntegers = integerKernel{tiles: map[graph.DType][]integerTile{
 		return int32(graph.Nibble(q, j*steps+int(orders[graph.I4][i])))
 	}, columns*steps/2)},
 	graph.I8: {portableIntegerTile(func(q []byte, i, j int) int32 { return int32(int8(q[(i/4*columns+j)*4+i%4])) }, columns*steps)},
-}, round: roundRow}
+}, round: roundRow, bytes: []byteTile{portableByteTile}}
+
+// portableByteTile computes one row.
+func portableByteTile(octets int, x *byte, _ int, q *byte, y *float32, _ int) {
+	numbers, weights, ys := unsafe.Slice(x, octets*steps), unsafe.Slice(q, octets*steps*columns), unsafe.Slice(y, columns)
+	var sums [columns]int32
+	for i, v := range numbers {
+		for j := range sums {
+			sums[j] += int32(v) * int32(int8(weights[(i/4*columns+j)*4+i%4]))
+		}
+	}
+	for j, v := range sums {
+		ys[j] = float32(v)
+	}
+}
 
 // portableIntegerTile is a tile of one row, given what number i of an octet of x, of so many bytes, is multiplied by in column j.
 func portableIntegerTile(weight func(q []byte, i, j int) int32, bytes int) integerTile {

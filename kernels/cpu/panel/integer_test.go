@@ -138,3 +138,54 @@ func TestIntegersRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestBytes multiplies rows of U8, in place and filled up, with every instruction set, and compares with sums of 64 bits.
+func TestBytes(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	p := pool.New(2)
+	defer p.Close()
+	for _, s := range [][4]int{{1, 1, 1, 1}, {1, 32, 64, 64}, {3, 70, 19, 24}, {15, 64, 32, 40}, {7, 40, 96, 96}, {70, 97, 24, 24},
+		{2, 5, 0, 0}, {8, 33, 8, 9}, {1, 1, graph.MaxIntegerRows, graph.MaxIntegerRows}} {
+		m, n, k, ldx := s[0], s[1], s[2], s[3]
+		x, w, c := make([]byte, max((m-1)*ldx+k, 0)), graph.NewTensor(graph.TypeOf(graph.I8, k, n)), make([]float32, m*n)
+		for i := range x {
+			x[i] = byte(r.Uint32()) | byte(255*(k>>16))
+		}
+		for i := range k * n {
+			w.SetInt(i, int64(int8(r.Uint32()))|int64(-128*(k>>16)))
+		}
+		panels := graph.NewTensor(graph.Type{DType: graph.I8, Shape: graph.QuadShape(k, n)})
+		NewPacker(k, n, graph.PackWeights{Quads: true}, graph.I8, graph.I8, p).Pack(w.Bytes(), panels.Bytes())
+		for _, kern := range kernels {
+			plan, err := newPlan(Config{M: m, N: n, K: k, Type: graph.I8, Bytes: true, LDX: ldx, LDC: n}, p, kern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := plan.RunBytes(x, panels.Bytes(), c, nil); err != nil {
+				t.Fatal(err)
+			}
+			for i, got := range c {
+				sum := int64(0)
+				for j := range k {
+					sum += int64(x[i/n*ldx+j]) * w.Int(j*n+i%n)
+				}
+				if got != float32(sum) {
+					t.Fatalf("%s, %v: element %d is %v, want %d", kern.name, s, i, got, sum)
+				}
+			}
+			if k > 0 && plan.RunBytes(x[1:], panels.Bytes(), c, nil) == nil {
+				t.Error("short rows are accepted")
+			}
+		}
+	}
+	for _, cfg := range []Config{{M: 1, N: 1, K: 1, Type: graph.I4}, {M: 1, N: 1, K: graph.MaxIntegerRows + 1, Type: graph.I8},
+		{M: 1, N: 1, K: 8, Block: 8, Type: graph.I8}, {M: 1, N: 1, K: 8, Scaled: true, Type: graph.I8}} {
+		cfg.Bytes = true
+		if _, err := New(cfg, p); err == nil {
+			t.Errorf("%+v is accepted", cfg)
+		}
+	}
+	if err := Bytes(); (err == nil) != (kernels[0].integers != nil && kernels[0].integers.bytes != nil) {
+		t.Error(err)
+	}
+}

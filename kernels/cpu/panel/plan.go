@@ -37,6 +37,8 @@ type Config struct {
 	Integers bool
 	// BF16 says that X is of BF16, as the panels are, which have no scales; see [Plan.RunBF16].
 	BF16 bool
+	// Bytes says that X is of U8, and multiplied as it is. Panels of I8 are in quads; there are no scales and no blocks.
+	Bytes bool
 	// LDX and LDC are the distances of the rows of X and C, whose elements are side by side.
 	LDX, LDC int
 }
@@ -53,6 +55,7 @@ type Plan struct {
 	pairs        []pairTile
 	half         halfTile
 	integerHalf  integerHalfTile
+	byteTiles    []byteTile
 	octets       int
 	panels       int
 	bytes        int // of a panel
@@ -71,6 +74,7 @@ type Plan struct {
 type run struct {
 	x, scale, c []float32
 	bf16        []uint16 // X where it is of that type
+	u8          []byte   // X where it is of that type
 	halves      []uint16 // scales in panels, or nil
 	q           []byte
 	epilogue    Epilogue
@@ -124,13 +128,19 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 		return nil, fmt.Errorf("panel: weights of %v", cfg.Type)
 	case cfg.BF16 && (cfg.Type != graph.BF16 || cfg.Scaled || cfg.Integers):
 		return nil, fmt.Errorf("panel: rows of bf16 times weights of %v, or with scales", cfg.Type)
-	case cfg.Integers && cfg.K > graph.MaxIntegerRows && (cfg.Block == 0 || cfg.Block > graph.MaxIntegerRows):
+	case cfg.Bytes && (cfg.Type != graph.I8 || cfg.Scaled || cfg.Integers || cfg.Block != 0):
+		return nil, fmt.Errorf("panel: rows of u8 times weights of %v, or with scales", cfg.Type)
+	case (cfg.Integers || cfg.Bytes) && cfg.K > graph.MaxIntegerRows && (cfg.Block == 0 || cfg.Block > graph.MaxIntegerRows):
 		return nil, fmt.Errorf("panel: sums of more than %d integers", graph.MaxIntegerRows)
 	case cfg.M > 1 && (cfg.LDX < cfg.K || cfg.LDC < cfg.N):
 		return nil, fmt.Errorf("panel: rows of X %d and of C %d apart", cfg.LDX, cfg.LDC)
 	}
 	l := &Plan{cfg: cfg, pool: p, kern: kern, by: cmp.Or(kern.integers, &portableIntegers)}
 	switch {
+	case cfg.Bytes && kern.integers != nil && kern.integers.bytes != nil:
+		l.byteTiles = kern.integers.bytes
+	case cfg.Bytes:
+		l.byteTiles = portableIntegers.bytes
 	case cfg.Integers:
 		l.integerTiles, l.integerHalf = l.by.tiles[cfg.Type], l.by.halves[cfg.Type]
 	case cfg.BF16 && kern.pairs != nil:
@@ -156,6 +166,8 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 	case cfg.Integers:
 		l.rounded = rounded{make([]byte, l.octets*steps*cfg.M), make([]float32, 2*l.blocks*cfg.M)}
 	case l.inPlace():
+	case cfg.Bytes:
+		l.rounded.x = make([]byte, l.octets*steps*cfg.M)
 	case l.pairs != nil:
 		l.bf16 = make([]uint16, l.octets*steps*cfg.M)
 	default:
@@ -165,9 +177,9 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 	return l, nil
 }
 
-// inPlace reports whether one row is read where it lies.
+// inPlace reports whether rows are read where they lie: one of numbers, or any of bytes.
 func (p *Plan) inPlace() bool {
-	return p.cfg.M == 1 && p.cfg.K%steps == 0 && !p.cfg.Integers && p.cfg.BF16 == (p.pairs != nil)
+	return (p.cfg.M == 1 || p.cfg.Bytes) && p.cfg.K%steps == 0 && !p.cfg.Integers && p.cfg.BF16 == (p.pairs != nil)
 }
 
 // each is the private memory of a worker.
@@ -201,6 +213,12 @@ func (p *Plan) RunBF16(x []uint16, q []byte, c []float32, epilogue Epilogue) err
 	return p.multiply(nil, x, q, c, epilogue)
 }
 
+// RunBytes is [Plan.Run] of rows of U8.
+func (p *Plan) RunBytes(x, q []byte, c []float32, epilogue Epilogue) error {
+	p.run.u8 = x
+	return p.multiply(nil, nil, q, c, epilogue)
+}
+
 // RunHalves is [Plan.Run] with scales of binary16 in panels of their own, as [graph.PackWeights] makes them of [⌈K/Block⌉, N].
 func (p *Plan) RunHalves(x []float32, q []byte, scale []uint16, c []float32, epilogue Epilogue) error {
 	if !p.cfg.Scaled || len(scale) < p.panels*p.halves() {
@@ -224,8 +242,11 @@ func (p *Plan) multiply(x []float32, bf16 []uint16, q []byte, c []float32, epilo
 		return nil
 	}
 	elems := len(x)
-	if cfg.BF16 {
+	switch {
+	case cfg.BF16:
 		elems = len(bf16)
+	case cfg.Bytes:
+		elems = len(r.u8)
 	}
 	if elems < (cfg.M-1)*cfg.LDX+cfg.K || len(q) < p.panels*p.bytes || len(c) < (cfg.M-1)*cfg.LDC+cfg.N {
 		return p.short()
@@ -241,7 +262,7 @@ func (p *Plan) multiply(x []float32, bf16 []uint16, q []byte, c []float32, epilo
 
 // height is the number of rows of the next block, of so many that are left, and the number of its kernel.
 func (p *Plan) height(left int) (rows, number int) {
-	number = max(len(p.tiles), len(p.integerTiles), len(p.pairs)) - 1
+	number = max(len(p.tiles), len(p.integerTiles), len(p.pairs), len(p.byteTiles)) - 1
 	for 1<<number > left {
 		number--
 	}
@@ -259,7 +280,12 @@ func (t *packTask) Do(worker, item int) {
 	}
 	for row := item * most; row < end; {
 		rows, _ := p.height(end - row)
-		if p.cfg.Integers {
+		switch {
+		case p.cfg.Bytes:
+			p.padBytes(row, rows)
+			row += rows
+			continue
+		case p.cfg.Integers:
 			p.round(worker, row, rows)
 			row += rows
 			continue
@@ -319,6 +345,10 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 	col := panel * columns
 	cols := min(columns, p.cfg.N-col)
 	y, edge := mem[:8*columns], mem[8*columns:]
+	if p.cfg.Bytes {
+		p.bytePanel(y, panel, row, end)
+		return
+	}
 	scale, lds := &ones[0], 0
 	var half *uint16 // the same in binary16
 	switch {
@@ -359,6 +389,36 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 		}
 		for r := range rows {
 			copy(p.run.c[(row+r)*p.cfg.LDC+col:][:cols], y[r*columns:])
+		}
+		row += rows
+	}
+}
+
+// bytePanel computes some rows of bytes of the columns of a panel. Whole panels are stored in C; y has room for 8 rows of another.
+func (p *Plan) bytePanel(y []float32, panel, row, end int) {
+	x, ldx := p.run.u8, p.cfg.LDX
+	if !p.inPlace() {
+		x, ldx = p.rounded.x, p.octets*steps
+	}
+	col := panel * columns
+	cols := min(columns, p.cfg.N-col)
+	for row < end {
+		rows, number := p.height(end - row)
+		c := p.run.c[row*p.cfg.LDC+col:]
+		to, ldy := c, p.cfg.LDC
+		if cols < columns {
+			to, ldy = y, columns
+		}
+		if p.octets == 0 {
+			clear(y)
+			to = y
+		} else {
+			p.byteTiles[number](p.octets, &x[row*ldx], ldx, &p.run.q[panel*p.bytes], &to[0], 4*ldy)
+		}
+		for r := range rows {
+			if &to[0] == &y[0] {
+				copy(c[r*p.cfg.LDC:][:cols], y[r*columns:])
+			}
 		}
 		row += rows
 	}

@@ -18,6 +18,7 @@ func native() (list []*kernel) {
 				graph.I4: {i4Integersx1AVX512, i4Integersx2AVX512, i4Integersx4AVX512, i4Integersx8AVX512},
 				graph.I8: {i8Integersx1AVX512, i8Integersx2AVX512, i8Integersx4AVX512, i8Integersx8AVX512},
 			}, offset: map[graph.DType]int{graph.I4: 8, graph.I8: 128}, round: roundRowAVX2,
+				bytes:  []byteTile{i8Bytesx1AVX512, i8Bytesx2AVX512, i8Bytesx4AVX512, i8Bytesx8AVX512},
 				halves: map[graph.DType]integerHalfTile{graph.I4: i4IntegersHalvesx1AVX512, graph.I8: i8IntegersHalvesx1AVX512}}
 		}
 		var pairs []pairTile

@@ -67,6 +67,9 @@ func (m *maker) quantised() {
 					quads.Type.Shape = graph.QuadShape(k, n)
 				}
 				integers := graph.PanelMatMul{Columns: n, Integers: true}
+				if d == graph.I8 {
+					m.add(rowsName+"_bytes", integers, integer(graph.U8, 0, 256, rows, k), quads)
+				}
 				m.add(rowsName+"_integers", integers, x, quads)
 				m.add(rowsName+"_integers_channel", integers, x, quads, f32(1, n))
 				integers.Block = 16
@@ -79,5 +82,8 @@ func (m *maker) quantised() {
 	i8.Type.Shape = graph.PanelShape(graph.I8, 24, 40)
 	m.add("batched", graph.PanelMatMul{Columns: 40}, f32(2, 3, 24), i8, f32(1, 40))
 	m.add("many", graph.PanelMatMul{Columns: 40}, f32(70, 24), i8, f32(1, 40))
+	quads := integer(graph.I8, -128, 128)
+	quads.Type.Shape = graph.QuadShape(24, 40)
+	m.add("many_bytes", graph.PanelMatMul{Columns: 40, Integers: true}, integer(graph.U8, 0, 256, 70, 24), quads)
 	m.add("no_rows", graph.PanelMatMul{Columns: 40}, f32(0, 24), i8, f32(1, 40))
 }

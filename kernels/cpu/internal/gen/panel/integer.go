@@ -42,6 +42,7 @@ var integerFormats = []integers{
 
 // The signatures of the functions, which all processors have.
 const (
+	byteSignature    = "func(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)"
 	integerSignature = "func(octets, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)"
 	roundSignature   = "func(octets, block int, x *float32, q *byte, stride int, scales *float32, gap int, offset int, order *byte)"
 )
@@ -296,6 +297,78 @@ func roundRow() {
 	RET()
 }
 
+// byteTile makes the kernel for a block of rows of unsigned bytes. AVX512-VNNI multiplies these by the weights as they are.
+func byteTile(rows int) {
+	w := avx512
+	name := fmt.Sprintf("i8Bytesx%d%s", rows, w.name)
+	start(name, byteSignature,
+		fmt.Sprintf("%s stores the product of %d rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.",
+			name, rows),
+		"The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. The rows of x are ldx bytes apart,",
+		"those of y ldy bytes. Sums are integers of 32 bits.")
+	octets := param("octets")
+	x := param("x")
+	ldx := param("ldx")
+	q := param("q")
+	y := param("y")
+	ldy := param("ldy")
+	// Row r is r distances from x: a register has each odd multiple, which addresses double.
+	odd := map[int]GPVirtual{1: ldx}
+	for m := 3; m < rows; m += 2 {
+		odd[m] = GP64()
+		LEAQ(Mem{Base: ldx, Index: ldx, Scale: 2}, odd[m])
+		if m > 3 {
+			LEAQ(Mem{Base: odd[m-2], Index: ldx, Scale: 2}, odd[m])
+		}
+	}
+	at := func(r, disp int) Mem {
+		m := Mem{Base: x, Disp: disp}
+		if r > 0 {
+			scale := r & -r
+			m.Index, m.Scale = odd[r/scale], uint8(scale)
+		}
+		return m
+	}
+	acc := w.sums(rows)
+	for r := range acc {
+		for v := range acc[r] {
+			zero(w, acc[r][v])
+		}
+	}
+	weights := make([]VecVirtual, w.vectors())
+	for v := range weights {
+		weights[v] = w.register()
+	}
+	numbers := []VecVirtual{w.register(), w.register()}
+
+	Label("octet")
+	for quad := range 2 {
+		for v := range weights {
+			VMOVDQU32(Mem{Base: q, Disp: 4*columns*quad + v*w.bytes}, weights[v])
+		}
+		for r := range acc {
+			of := numbers[r%len(numbers)]
+			VPBROADCASTD(at(r, 4*quad), of)
+			for v := range weights {
+				VPDPBUSD(weights[v], of, acc[r][v])
+			}
+		}
+	}
+	endOctets(x, q, octets, 8, 8*columns)
+
+	for r := range acc {
+		for v := range acc[r] {
+			VCVTDQ2PS(acc[r][v], acc[r][v])
+			VMOVUPS(acc[r][v], Mem{Base: y, Disp: v * w.bytes})
+		}
+		if r < rows-1 {
+			ADDQ(ldy, y)
+		}
+	}
+	VZEROUPPER()
+	RET()
+}
+
 // generateIntegers makes all functions of products of integers.
 func generateIntegers() {
 	for _, f := range integerFormats {
@@ -307,4 +380,7 @@ func generateIntegers() {
 		}
 	}
 	roundRow()
+	for _, rows := range avx512.rows {
+		byteTile(rows)
+	}
 }
