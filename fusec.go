@@ -24,6 +24,7 @@ import (
 	"fusec/graph/optim"
 	"fusec/graph/trace"
 	"fusec/lowering"
+	"fusec/lowering/pipeline"
 	"fusec/lowering/ref"
 	"fusec/lowering/watch"
 	"fusec/passes"
@@ -193,6 +194,9 @@ func (r *request) plan(device lowering.Device) (*trace.Trace, *lowering.Program,
 	layout, err := cfg.meshed(r.graph)
 	if err != nil {
 		return nil, nil, err
+	}
+	if d, ok := device.(*pipeline.Device); ok {
+		return r.planPipeline(d, layout)
 	}
 	final, tr, err := passes.Run(r.graph, passes.Config{Target: device, Verify: cfg.verify, Gradients: r.gradients,
 		Optimizer: cfg.optimizer, Steps: r.steps, Disable: cfg.disable, Budget: cfg.budget,

@@ -8,12 +8,16 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/kernels/group"
 	"fusec/lowering"
 	"fusec/lowering/participants"
+	"fusec/lowering/pipeline"
 	"fusec/passes"
+	cut "fusec/passes/pipeline"
 )
 
 // A program for several participants. Each of them, a process or a goroutine, compiles the same graph with the same options,
@@ -123,6 +127,147 @@ func WithZeRO(stage int) CompileOption {
 	})
 }
 
+// WithPipeline cuts the program into stages, one for each participant of [WithGroup] or [WithDevices], and a batch into
+// microbatches: pipeline parallelism by the schedule 1F1B (D. Narayanan et al., "Efficient Large-Scale Language Model Training
+// on GPU Clusters Using Megatron-LM", arXiv 2104.04473). A participant has the parameters, the optimiser's state and the work
+// of its stage alone. The result is that of the whole batch, but for the order of sums. Ends names the values with which the
+// stages but the last one end; without them, stages are cut where they take about equally long and little has to be sent.
+//
+// Inputs are split into microbatches along their first axis, where it is a multiple, or as [WithSplit] says for the axis
+// "microbatch". An error names what cannot be cut, such as a batch norm in training, which needs all microbatches at once. A
+// pipeline is not on a mesh with other axes yet.
+//
+// In a group, [Program.State] and [Program.Set] are for what the participant's own stage has, and [Program.Whole] brings what
+// another one has.
+func WithPipeline(microbatches int, ends ...string) CompileOption {
+	return option(func(c *config) {
+		c.compile = append(c.compile, "WithPipeline")
+		if microbatches < 2 || microbatches > graph.MaxParticipants {
+			c.fail("WithPipeline(%d): want at least 2 microbatches, and at most %d", microbatches, graph.MaxParticipants)
+		}
+		c.microbatches, c.ends = microbatches, slices.Clone(ends)
+	})
+}
+
+// stages is how many stages a pipeline has, and 0 without one.
+func (c *config) stages(g *graph.Graph) (int, error) {
+	switch n := c.participants(); {
+	case c.microbatches == 0:
+		return 0, nil
+	case len(g.Mesh) > 0:
+		return 0, fmt.Errorf("WithPipeline: the graph has the mesh %q of its own, and a pipeline is not on a mesh", g.Mesh)
+	case c.zero > 0:
+		return 0, errors.New("WithPipeline and WithZeRO: a stage's parameters and moments are on one participant, and are not split")
+	case c.watched():
+		return 0, errors.New("WithPipeline: launches of a pipeline are not watched or compared: leave out WithWatchNonFinite, " +
+			"WithShadow and WithReference")
+	case len(c.mesh) > 1:
+		return 0, fmt.Errorf("WithPipeline: the mesh %q has several axes, and a pipeline is on one, its stages", c.mesh)
+	case n > 0 && c.mesh != nil && c.mesh.Size() != n:
+		return 0, fmt.Errorf("WithPipeline: the mesh %q has %d stages for %d participants", c.mesh, c.mesh.Size(), n)
+	case max(n, c.mesh.Size()) < 2:
+		return 0, errors.New("WithPipeline: a pipeline has at least 2 stages: give WithDevices or WithGroup of so many")
+	default:
+		return max(n, c.mesh.Size()), nil
+	}
+}
+
+// planPipeline is [request.plan] for a pipeline: passes up to those that split the batch run on the whole graph, and the
+// others on the programs of the stages.
+func (r *request) planPipeline(device *pipeline.Device, layout passes.Layout) (*trace.Trace, *lowering.Program, error) {
+	cfg := &r.cfg
+	n, err := cfg.stages(r.graph)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := "simplify-again"
+	if cfg.disable[stop] {
+		stop = "shard"
+	}
+	work, tr, err := passes.Run(r.graph, passes.Config{Target: device, Verify: cfg.verify, Gradients: r.gradients,
+		Optimizer: cfg.optimizer, Steps: r.steps, Disable: cfg.disable, Precision: cfg.precision, Layout: layout, Stop: stop})
+	if err != nil {
+		return tr, nil, err
+	}
+	parts := &pipeline.Parts{Microbatches: cfg.microbatches, Index: cut.Index, Split: map[string]graph.Sharding{}}
+	for _, s := range work.Sources() {
+		if _, input := s.Op.(graph.Input); input && s.Sharding.Over() != 0 {
+			parts.Split[s.Name] = s.Sharding
+		}
+	}
+	if len(parts.Split) == 0 {
+		return tr, nil, fmt.Errorf("WithPipeline: no input can be split into %d microbatches: by default they are those whose first "+
+			"axis is a multiple of it", cfg.microbatches)
+	}
+	stages, err := cut.Cut(work, n, cfg.ends)
+	if err != nil {
+		return tr, nil, fmt.Errorf("WithPipeline: %w", err)
+	}
+	drawn, _, err := cut.Join(work.Name, stages)
+	if err != nil {
+		return tr, nil, err
+	}
+	last := trace.Stage{Name: trace.Final, Doc: "the programs of the stages, as they run"}
+	start := time.Now()
+	opts := device.Lowering()
+	parts.Stages = make([][len(cut.Kinds)]*lowering.Program, n)
+	for s := range stages {
+		for k, g := range []**graph.Graph{&stages[s].Forward, &stages[s].Backward, &stages[s].Norms, &stages[s].Update} {
+			if *g == nil {
+				continue
+			}
+			final, of, err := passes.Run(*g, passes.Config{Target: device, Verify: cfg.verify, Disable: cfg.disable, Budget: cfg.budget,
+				Precision: cfg.precision})
+			if err != nil {
+				return tr, nil, fmt.Errorf("%s: %w", (*g).Name, err)
+			}
+			program, err := lowering.Lower(final, device.Name(), opts...)
+			if err != nil {
+				return tr, nil, err
+			}
+			device.Place(program)
+			*g, parts.Stages[s][k] = final, program
+			for _, stage := range of.Stages {
+				if stage.Numeric.Weaker(last.Numeric) {
+					last.Numeric = stage.Numeric
+				}
+			}
+		}
+	}
+	merged, to, err := cut.Join(work.Name, stages)
+	if err != nil {
+		return tr, nil, err
+	}
+	program, err := device.Whole(parts)
+	if err != nil {
+		return tr, nil, fmt.Errorf("WithPipeline: %w", err)
+	}
+	program.Name = work.Name
+	for i := range program.Launches {
+		program.Launches[i].Node = to[program.Launches[i].Node]
+	}
+	last.Graph, last.Took = merged, time.Since(start)
+	tr.Stages = append(tr.Stages, trace.Stage{Name: "pipeline", Doc: "the stages of the pipeline, each with programs of its own",
+		Graph: drawn, Notes: notesOf(parts)}, last)
+	device.Describe(tr, program)
+	tr.Program = program.Trace()
+	return tr, program, nil
+}
+
+// notesOf tells what the stages keep and send.
+func notesOf(parts *pipeline.Parts) []trace.Note {
+	note := func(format string, args ...any) trace.Note {
+		return trace.Note{Node: -1, Text: fmt.Sprintf(format, args...)}
+	}
+	list := []trace.Note{note("%d stages, %d microbatches: each participant waits for %.0f %% of a step, if stages take equally long",
+		len(parts.Stages), parts.Microbatches, 100*parts.Bubble())}
+	for s := range parts.Stages {
+		list = append(list, note("stage %d sends %d bytes of each microbatch, and keeps %d bytes of each of %d in work", s+1,
+			parts.Sent(s), parts.Kept(s), parts.Flight(s)))
+	}
+	return list
+}
+
 // meshed says how the graph is laid over participants. It is zero for one that runs alone.
 func (c *config) meshed(g *graph.Graph) (l passes.Layout, err error) {
 	fail := func(format string, args ...any) (passes.Layout, error) {
@@ -133,6 +278,11 @@ func (c *config) meshed(g *graph.Graph) (l passes.Layout, err error) {
 		l.Mesh = c.mesh
 	}
 	n := c.participants()
+	if stages, err := c.stages(g); err != nil {
+		return fail("%w", err)
+	} else if stages > 0 {
+		l.Mesh, n = graph.Mesh{{Name: cut.Axis, Size: c.microbatches}}, 0
+	}
 	if n == 0 && len(l.Mesh) == 0 {
 		if len(c.splits) > 0 || c.zero > 0 {
 			return fail("WithSplit and WithZeRO are for a program on a mesh: give WithMesh, WithGroup or WithDevices")
@@ -206,7 +356,11 @@ func (p *Program) agree() error {
 		return nil
 	}
 	h := fnv.New64a()
-	fmt.Fprint(h, p.program.String())
+	if e := p.pipeline(); e != nil {
+		fmt.Fprint(h, e.Parts())
+	} else {
+		fmt.Fprint(h, p.program.String())
+	}
 	mine := h.Sum(nil)
 	all := make([]byte, len(mine)*g.Size())
 	if err := g.All().Gather(mine, all); err != nil {
@@ -249,6 +403,9 @@ func (p *Program) part(buffer int, t *graph.Tensor) (*graph.Tensor, error) {
 // Whole is the present value of a state, or of a parameter that the graph updates, with the parts of all participants, who
 // all call it. The tensor is the caller's. In a program that runs alone, or by [WithDevices], it is a copy of [Program.State].
 func (p *Program) Whole(name string) (*graph.Tensor, error) {
+	if e := p.pipeline(); e != nil && p.cfg.group != nil {
+		return e.Whole(name)
+	}
 	t, err := p.State(name)
 	if err != nil {
 		return nil, err
@@ -291,6 +448,10 @@ func (p *Program) Piece(name string, part *graph.Tensor) (graph.Piece, error) {
 	if p.cfg.group == nil {
 		return graph.Piece{Tensor: part, Whole: t.Shape, Copies: 1}, nil
 	}
+	if p.pipeline() != nil {
+		return graph.Piece{}, fmt.Errorf("%q is not in pieces: each stage of a pipeline has its own values, which Program.Whole brings",
+			name)
+	}
 	return p.program.Buffers[i].Sharding.Piece(p.program.Mesh, part, p.cfg.group.Rank()), nil
 }
 
@@ -321,14 +482,52 @@ func (c *config) groupTarget(t lowering.Target, run bool) error {
 		return errors.New("WithGroup and WithDevices are both given: each participant of a group has one device")
 	case len(c.devices) > 0 && (c.compare || c.shadow > 0):
 		return errors.New("WithReference and WithShadow compare programs that run alone: leave out the other devices")
+	case c.microbatches > 0 && t.Groups:
+		if run && c.participants() == 0 {
+			return errors.New("WithPipeline: a pipeline has at least 2 stages: give WithDevices or WithGroup of so many")
+		}
 	case run && c.participants() == 0 && c.mesh.Size() > 1:
 		return fmt.Errorf("a program on the mesh %q runs in a group: give WithGroup or WithDevices", c.mesh)
 	}
 	return nil
 }
 
-// several makes a device of those that [WithDevices] names, which are all of one target.
+// several makes a device of those that [WithDevices] names.
 func (c *config) several(t lowering.Target, s lowering.Setup) (lowering.Device, error) {
+	numbers, err := c.numbers(t)
+	if err != nil {
+		return nil, err
+	}
+	s.Workers = max(1, cmp.Or(s.Workers, runtime.GOMAXPROCS(0))/len(numbers))
+	if !s.Run {
+		return t.Open(s)
+	}
+	return participants.Open(len(numbers), t.InPlace, func(i int, g *group.Group) (lowering.Device, error) {
+		one := s
+		one.Group, one.Name, one.Number = g, c.devices[i], numbers[i]
+		return t.Open(one)
+	})
+}
+
+// staged makes a device of those of the stages of a pipeline, or of this participant's. Their programs exchange nothing themselves.
+func (c *config) staged(t lowering.Target, s lowering.Setup) (lowering.Device, error) {
+	numbers, err := c.numbers(t)
+	if err != nil {
+		return nil, err
+	}
+	s.Group, s.Workers = nil, max(1, cmp.Or(s.Workers, runtime.GOMAXPROCS(0))/max(1, len(numbers)))
+	if !s.Run || len(numbers) == 0 {
+		return pipeline.Join(c.group, func() (lowering.Device, error) { return t.Open(s) })
+	}
+	return pipeline.Open(len(numbers), func(i int) (lowering.Device, error) {
+		one := s
+		one.Name, one.Number = c.devices[i], numbers[i]
+		return t.Open(one)
+	})
+}
+
+// numbers are those of the devices that [WithDevices] names, which are all of one target.
+func (c *config) numbers(t lowering.Target) ([]int, error) {
 	numbers := make([]int, len(c.devices))
 	for i, name := range c.devices {
 		of, number, err := c.named(name)
@@ -342,21 +541,22 @@ func (c *config) several(t lowering.Target, s lowering.Setup) (lowering.Device, 
 		}
 		numbers[i] = number
 	}
-	s.Workers = max(1, cmp.Or(s.Workers, runtime.GOMAXPROCS(0))/len(numbers))
-	if !s.Run {
-		return t.Open(s)
-	}
-	return participants.Open(len(numbers), t.InPlace, func(i int, g *group.Group) (lowering.Device, error) {
-		one := s
-		one.Group, one.Name, one.Number = g, c.devices[i], numbers[i]
-		return t.Open(one)
-	})
+	return numbers, nil
 }
 
 // together is the executable of a program on several devices of this process; or nil.
 func (p *Program) together() *participants.Executable {
 	if o, ok := p.exe.(*lowering.Owned); ok {
 		e, _ := o.Executable.(*participants.Executable)
+		return e
+	}
+	return nil
+}
+
+// pipeline is the executable of a pipeline; or nil.
+func (p *Program) pipeline() *pipeline.Executable {
+	if o, ok := p.exe.(*lowering.Owned); ok {
+		e, _ := o.Executable.(*pipeline.Executable)
 		return e
 	}
 	return nil

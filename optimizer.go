@@ -36,8 +36,10 @@ type stepper struct {
 // startStepper finds the sources that the optimiser added, and gives them their first values.
 func (p *Program) startStepper() (err error) {
 	s := &stepper{optimizer: p.cfg.optimizer, rate: graph.Scalar(graph.F64, 0)}
-	if err := p.exe.Bind(p.named[optim.RateInput], s.rate); err != nil {
-		return err
+	if i, ok := p.named[optim.RateInput]; ok { // a stage of a pipeline may update nothing
+		if err := p.exe.Bind(i, s.rate); err != nil {
+			return err
+		}
 	}
 	delete(p.named, optim.RateInput) // it is the schedule's
 	if s.steps, err = p.State(optim.StepState); err != nil {

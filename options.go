@@ -64,6 +64,9 @@ type config struct {
 	splits  map[string][]string // of sources, by name
 	zero    int                 // stage of ZeRO
 
+	microbatches int      // of a pipeline; 0 for none
+	ends         []string // of its stages, by the names of values
+
 	kept int // programs of a Specialised; 0 for the default
 
 	applied int      // how many options have been

@@ -92,6 +92,9 @@ func (p *Program) State(name string) (*graph.Tensor, error) {
 			return t, nil
 		}
 	}
+	if e := p.pipeline(); e != nil && e.Home(name) >= 0 {
+		return nil, fmt.Errorf("participant %d keeps %q, which belongs to its stage: Program.Whole brings it", e.Home(name), name)
+	}
 	return nil, fmt.Errorf("the program keeps no state %q", name)
 }
 

@@ -68,7 +68,10 @@ func (c *config) device(run bool) (lowering.Device, error) {
 	}
 	s := lowering.Setup{Group: c.group, Name: c.target, Number: index, Run: run, Workers: c.workers, Verify: c.verify,
 		Precision: c.precision, Options: c.options}
-	if len(c.devices) > 0 {
+	switch {
+	case c.microbatches > 0:
+		return c.staged(t, s)
+	case len(c.devices) > 0:
 		return c.several(t, s)
 	}
 	return t.Open(s)

@@ -34,8 +34,20 @@ type Program struct {
 	RunningBytes, PreparingBytes int64
 	// PreparedBytes is the size of the Prepared buffers together.
 	PreparedBytes int64
+	// Stages are those of a pipeline, whose launches follow one another; none for other programs.
+	Stages       []Stage
+	Microbatches int // of a pipeline
 	// Refusal is why the target cannot run the program, as [Device.Place] finds it; empty if it can.
 	Refusal string
+}
+
+// A Stage is what one participant of a pipeline computes.
+type Stage struct {
+	Launches int // how many are its
+	Each     int // how many of them, the first ones, run for each microbatch
+	// Sent is what it sends to other stages for each microbatch, and Memory what its participant keeps: parameters, state, values of
+	// the programs, and those of microbatches in work. Both are in bytes.
+	Sent, Memory int64
 }
 
 // Role gives the owner and the lifetime of a buffer.

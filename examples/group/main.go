@@ -6,7 +6,8 @@
 //
 // Started alone it has one participant. It stores a checkpoint after each step, of which each participant writes a part, and from
 // which the next start goes on, also on another number of participants. On target cuda each process has a GPU. --zero splits the
-// optimiser's moments (1) and the parameters, too (3).
+// optimiser's moments (1) and the parameters, too (3). --pipeline gives each process a stage of the network, and cuts batches into
+// so many microbatches; then it writes no checkpoints.
 package main
 
 import (
@@ -35,14 +36,15 @@ func main() {
 	steps := flag.Int64("steps", 20, "steps to train")
 	folder := flag.String("folder", "", "folder of the checkpoints; none without it")
 	zero := flag.Int("zero", 0, "stage of ZeRO: 1 splits moments, 3 parameters, too")
+	microbatches := flag.Int("pipeline", 0, "a stage of the network on each process, and so many microbatches")
 	target := flag.String("target", "cpu", "cpu or cuda")
 	flag.Parse()
-	if err := run(*target, *steps, *folder, *zero); err != nil {
+	if err := run(*target, *steps, *folder, *zero, *microbatches); err != nil {
 		log.Fatal(err) // mpirun and fusec launch end the other participants
 	}
 }
 
-func run(target string, steps int64, folder string, zero int) (err error) {
+func run(target string, steps int64, folder string, zero, microbatches int) (err error) {
 	g, place, err := join()
 	if err != nil {
 		return err
@@ -64,6 +66,9 @@ func run(target string, steps int64, folder string, zero int) (err error) {
 		fusec.CompileOption(fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(1e-3), Clip: 1}))}
 	if zero > 0 {
 		opts = append(opts, fusec.WithZeRO(zero))
+	}
+	if microbatches > 0 {
+		opts = append(opts, fusec.WithPipeline(microbatches))
 	}
 	p, err := fusec.Compile(model, opts...)
 	if err != nil {

@@ -101,6 +101,9 @@ func (g *Group) Late(run int64, waited time.Duration) error {
 	return nil
 }
 
+// Exchange sends and receives messages: see [Transport].
+func (g *Group) Exchange(send, receive []Message) error { return g.t.Exchange(send, receive) }
+
 // Abort tells the others that this participant has failed.
 func (g *Group) Abort(err error) { g.t.Abort(err) }
 

@@ -46,7 +46,13 @@ func (s Step) Overlapped() time.Duration { return s.Compute + s.Exposed }
 
 // Of predicts a run of a program, without its prepared part. Collective operations are made one after another, beside the
 // launches that compute, each as soon as what it reads is there.
+//
+// Of a pipeline, Compute is what its slowest stage computes, and Exposed the rest of the step, in which that one waits: for the
+// first microbatch to come, for the last one to come back, and for what is sent.
 func Of(p *lowering.Program, m Machine) (s Step) {
+	if len(p.Stages) > 0 {
+		return pipeline(p, m)
+	}
 	ready := make([]time.Duration, len(p.Buffers)) // when a buffer has its value
 	var compute, link time.Duration                // when each is free
 	for i := range p.Launches {
@@ -141,4 +147,33 @@ func rounds(op graph.Op) int {
 		return 2
 	}
 	return 1
+}
+
+// pipeline predicts a step of a pipeline, as long as its slowest stage takes for each microbatch, and for as many more as there are
+// other stages.
+func pipeline(p *lowering.Program, m Machine) (s Step) {
+	micro := time.Duration(p.Microbatches)
+	var slowest, last, send time.Duration
+	launches := p.Launches
+	for _, stage := range p.Stages {
+		var each, once time.Duration
+		for i := range stage.Launches {
+			took, _ := Launch(p, &launches[i], m)
+			if i < stage.Each {
+				each += took
+			} else {
+				once += took
+			}
+		}
+		launches = launches[stage.Launches:]
+		if stage.Sent > 0 {
+			send = max(send, 2*m.Latency+time.Duration(float64(stage.Sent)/m.Link*1e9))
+		}
+		slowest, last = max(slowest, each), max(last, once)
+		s.Sent, s.Memory = max(s.Sent, stage.Sent*int64(p.Microbatches)), max(s.Memory, stage.Memory)
+	}
+	s.Compute = micro*slowest + last
+	s.Exposed = time.Duration(len(p.Stages)-1)*(slowest+send) + micro*send
+	s.Exchange = s.Exposed
+	return s
 }

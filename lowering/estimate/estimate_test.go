@@ -86,3 +86,32 @@ func TestExchanges(t *testing.T) {
 		t.Errorf("%d launches have estimates", n)
 	}
 }
+
+// TestPipeline has two stages of one product, for each of three microbatches, and of another one at the end.
+func TestPipeline(t *testing.T) {
+	b := graph.NewBuilder("stages")
+	f := graph.TypeOf(graph.F32, 100, 100)
+	y := b.Input("x", f)
+	w := b.Param("w", f)
+	for range 4 {
+		y = b.MatMul(y, w, false, false)
+	}
+	b.Output("y", y)
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := lowering.Lower(g, "cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Microbatches = 3
+	p.Stages = []lowering.Stage{{Launches: 2, Each: 1, Sent: 40000, Memory: 7}, {Launches: 2, Each: 1, Memory: 9}}
+	s := estimate.Of(p, estimate.Machine{FLOPS: 1e9, Bytes: 1e15, Link: 40e6, Latency: time.Millisecond})
+	// Products take 2 ms, and a message 3 ms. The other stage's microbatch and four messages are waited for.
+	want := estimate.Step{Compute: 8 * time.Millisecond, Exchange: 14 * time.Millisecond, Exposed: 14 * time.Millisecond, Sent: 120000,
+		Memory: 9}
+	if s != want {
+		t.Errorf("the step is %+v, want %+v", s, want)
+	}
+}

@@ -27,6 +27,9 @@ longer of its arithmetic and its memory traffic, each collective operation its l
 sends. Exposed is what no launch hides that does not depend on it. Overlapped is the time of a run that hides the rest, as
 target cpu does; in order, that of one whose launches and collective operations follow one another.
 
+The mesh of a pipeline, which --pipeline asks for, is its stages. Compute is then what the slowest stage computes, exposed
+what it waits for, and memory that of the stage that takes most.
+
 Shardings are those of the file, and of --split and --zero. With --parallel auto, ways of splitting are compared: inputs
 over the first axis of the mesh, weights of matrix products by columns or rows over its other axes, and the stages of
 ZeRO. The fastest, overlapped, that fits into --memory is chosen, the first of equal ones.`,
@@ -35,6 +38,7 @@ ZeRO. The fastest, overlapped, that fits into --memory is chosen, the first of e
 		{"fusec plan model.graph --mesh data=8 --zero 1", "moments of the optimiser are split, too"},
 		{"fusec plan model.graph --mesh data=2 --split w1=_,data", "a weight by columns"},
 		{"fusec plan model.graph --mesh data=2,tensor=4 --parallel auto", "ways of splitting compared"},
+		{"fusec plan model.graph --mesh stage=4 --pipeline 16", "a pipeline of 4 stages, and a batch of 16 microbatches"},
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
 		p := &planner{machine: estimate.Machine{FLOPS: 100e9, Bytes: 20e9, Link: 10e9, Launch: 2 * time.Microsecond,
@@ -132,6 +136,9 @@ func (p *planner) run(e *cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
+	if p.auto && p.compile.Pipelined() {
+		return cli.Usage("--parallel auto compares ways of splitting, and none of them is a pipeline")
+	}
 	g, err := p.compile.Load(e, path)
 	if err != nil {
 		return err
@@ -191,7 +198,7 @@ func (p *planner) predict(g *graph.Graph, w *planWay) error {
 	w.Ordered, w.Overlapped, w.Compute = s.Ordered().Seconds(), s.Overlapped().Seconds(), s.Compute.Seconds()
 	w.Exchange, w.Exposed, w.Sent, w.Memory = s.Exchange.Seconds(), s.Exposed.Seconds(), s.Sent, s.Memory
 	for _, stage := range tr.Stages {
-		if stage.Name == "shard" {
+		if name := stage.Name; name == "pipeline" || name == "shard" && len(program.Stages) == 0 {
 			for _, n := range stage.Notes {
 				w.exchanges = append(w.exchanges, n.Text)
 			}

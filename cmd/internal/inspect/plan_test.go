@@ -129,3 +129,25 @@ func TestPlanRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestPlanPipeline(t *testing.T) {
+	two, eight := planOf(t, "--mesh", "stage=2", "--pipeline", "2:h"), planOf(t, "--mesh", "stage=2", "--pipeline", "8")
+	a, b := two.Ways[0], eight.Ways[0]
+	if share, less := a.Exposed/a.Ordered, b.Exposed/b.Ordered; !(less < share) {
+		t.Errorf("%v of a step is waited for with 2 microbatches, and %v with 8", share, less)
+	}
+	if len(two.Exchanges) != 3 || !strings.Contains(two.Exchanges[0], "waits for 33 % of a step") {
+		t.Errorf("exchanges %q", two.Exchanges)
+	}
+	path := filepath.Join(t.TempDir(), "layers.graph")
+	if err := os.WriteFile(path, []byte(layersText), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	clitest.Good(t, "explain", path, "--target", "cpu,cpu", "--pipeline", "4:h")
+	for _, args := range [][]string{{"--pipeline", "1"}, {"--pipeline", "4:"}, {"--pipeline", "4", "--parallel", "auto"}} {
+		r := clitest.FusecRun(t, append([]string{"plan", path, "--mesh", "stage=2"}, args...)...)
+		if r.Code == cli.ExitOK || !strings.Contains(r.Stderr, "pipeline") {
+			t.Errorf("%q: exit code %d: %s", args, r.Code, r.Stderr)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"fusec"
@@ -105,7 +106,11 @@ type CompileFlags struct {
 	verify  bool
 	disable []string
 	budget  int64 // bytes, or 0
-	Arch    string
+
+	microbatches int // of a pipeline, or 0
+	ends         []string
+
+	Arch string
 
 	noWinograd bool
 
@@ -140,6 +145,18 @@ func (c *CompileFlags) Declare(f *cli.FlagSet, among ...string) {
 			c.budget, err = cli.ParseBytes(s)
 			return err
 		})
+	f.Func("pipeline", "a stage of the model on each participant, and a batch as `N` microbatches; N:NAME,NAME ends stages at values",
+		func(s string) error {
+			number, ends, named := strings.Cut(s, ":")
+			n, err := strconv.Atoi(number)
+			if err != nil || n < 2 || named && ends == "" {
+				return errors.New("want at least 2 microbatches, and names behind a colon, such as 8 or 8:block1,block2")
+			}
+			if c.microbatches, c.ends = n, nil; named {
+				c.ends = strings.Split(ends, ",")
+			}
+			return nil
+		})
 	f.BoolVar(&c.noWinograd, "no-winograd", false, "no convolution by Winograd's algorithm, whose errors have a larger bound")
 	f.Names(&c.disable, "disable", "pass", fusec.Passes, "leave out the pass `NAME`; may be repeated")
 }
@@ -167,6 +184,9 @@ func (c *CompileFlags) Options(extra ...lowering.TargetOption) []fusec.CompileOp
 	}
 	if c.budget > 0 {
 		opts = append(opts, fusec.WithMemoryBudget(c.budget))
+	}
+	if c.microbatches > 0 {
+		opts = append(opts, fusec.WithPipeline(c.microbatches, c.ends...))
 	}
 	if c.noWinograd {
 		opts = append(opts, fusec.WithoutWinograd())
@@ -244,6 +264,9 @@ func (c *CompileFlags) About(path string) tracejson.About {
 	if c.budget > 0 {
 		flags = append(flags, fmt.Sprintf("--memory-budget %d", c.budget))
 	}
+	if c.microbatches > 0 {
+		flags = append(flags, strings.TrimSuffix(fmt.Sprintf("--pipeline %d:%s", c.microbatches, strings.Join(c.ends, ",")), ":"))
+	}
 	if c.noWinograd {
 		flags = append(flags, "--no-winograd")
 	}
@@ -265,6 +288,9 @@ func (c *CompileFlags) OnGPU() bool {
 	kind, _, _ := strings.Cut(c.Target, ":")
 	return kind == "cuda"
 }
+
+// Pipelined reports whether the model is cut into stages.
+func (c *CompileFlags) Pipelined() bool { return c.microbatches > 0 }
 
 // Check refuses flags that are not for the target.
 func (c *CompileFlags) Check() error { return c.Overlay.check(c.Target) }

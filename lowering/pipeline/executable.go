@@ -1,0 +1,410 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"fusec/graph"
+	"fusec/kernels/group"
+	"fusec/lowering"
+)
+
+// Executable is a program on all devices, or this participant's part of it.
+type Executable struct {
+	lowering.ExecutableDefaults
+	p       *lowering.Program
+	parts   *Parts
+	all     []*runner
+	local   []group.Transport
+	group   *group.Group
+	errs    []error
+	bound   map[string]*graph.Tensor   // by name of the caller's values
+	stale   map[string]bool            // another one was bound
+	copies  []map[string]*graph.Tensor // by runner: of what several update, all but the first one's
+	outputs []output
+	ties    []tie
+	broken  error
+}
+
+// An output is a result of the program.
+type output struct {
+	buffer int           // of the program
+	stage  int           // that makes it
+	in     int           // the buffer there
+	t      *graph.Tensor // on other participants of a group
+}
+
+// A tie is a parameter that one stage updates, and others read: tied weights.
+type tie struct {
+	name string
+	from int
+	to   []int
+}
+
+// outline finds outputs and ties.
+func (e *Executable) outline() {
+	for _, o := range e.p.Outputs {
+		for s, stage := range e.parts.Stages {
+			if i := buffer(stage[Update], o.Name, lowering.Output); i >= 0 {
+				out := output{buffer: o.Buffer, stage: s, in: i}
+				if e.runner(s) == nil {
+					out.t = graph.NewTensor(stage[Update].Buffers[i].Type)
+				}
+				e.outputs = append(e.outputs, out)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for s, stage := range e.parts.Stages {
+		if stage[Update] == nil {
+			continue
+		}
+		for _, u := range stage[Update].Updates {
+			name := stage[Update].Buffers[u.Target].Name
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			t := tie{name: name, from: s}
+			for r, other := range e.parts.Stages {
+				reads := slices.ContainsFunc(other[:], func(q *lowering.Program) bool {
+					return buffer(q, name, lowering.Param, lowering.State) >= 0
+				})
+				if i := buffer(other[Update], name, lowering.Param, lowering.State); r != s && reads && (i < 0 || !updates(other[Update], i)) {
+					t.to = append(t.to, r)
+				}
+			}
+			if len(t.to) > 0 {
+				e.ties = append(e.ties, t)
+			}
+		}
+	}
+	e.copies = make([]map[string]*graph.Tensor, len(e.all))
+	for i := range e.copies {
+		e.copies[i] = map[string]*graph.Tensor{}
+	}
+}
+
+// updates reports whether a program updates a buffer.
+func updates(q *lowering.Program, buffer int) bool {
+	return slices.ContainsFunc(q.Updates, func(u lowering.Update) bool { return u.Target == buffer })
+}
+
+// Parts are the stages.
+func (e *Executable) Parts() *Parts { return e.parts }
+
+// runner is that of a stage, if it is here.
+func (e *Executable) runner(stage int) *runner {
+	for _, r := range e.all {
+		if r.stage == stage {
+			return r
+		}
+	}
+	return nil
+}
+
+// Bind implements [lowering.Executable].
+func (e *Executable) Bind(buffer int, t *graph.Tensor) error {
+	if err := e.p.MayBind(buffer, t); err != nil {
+		return err
+	}
+	name := e.p.Buffers[buffer].Name
+	e.bound[name], e.stale[name] = t, true
+	return nil
+}
+
+// ready binds the caller's values to the programs of all stages.
+func (e *Executable) ready() error {
+	for i, r := range e.all {
+		for name, places := range r.places {
+			t := e.bound[name]
+			if t == nil {
+				continue // a program says so
+			}
+			home, updated := e.parts.home(name), false
+			if q := r.steps[Update].p; q != nil {
+				for _, at := range places {
+					updated = updated || at.program == Update && updates(q, at.buffer)
+				}
+			}
+			copied := updated && e.group == nil && home != r.stage
+			if copied { // stages update it alike, and each needs one of its own
+				if e.copies[i][name] == nil {
+					e.copies[i][name] = graph.NewTensor(t.Type)
+				}
+				e.copies[i][name].CopyFrom(t)
+				t = e.copies[i][name]
+			}
+			for _, at := range places {
+				keeps := at.program == Update && updated && !copied // and changes it by itself
+				if e.stale[name] || copied || home >= 0 && !keeps {
+					if err := r.bind(at, t); err != nil {
+						return participant(r.stage, err)
+					}
+				}
+			}
+		}
+	}
+	clear(e.stale)
+	return nil
+}
+
+// Run implements [lowering.Executable].
+func (e *Executable) Run() error {
+	if e.broken != nil {
+		return e.broken
+	}
+	if err := e.ready(); err != nil {
+		return err
+	}
+	e.together(func(r *runner) error {
+		err := r.run(e.bound)
+		if err == nil {
+			err = e.after(r)
+		}
+		if lost := new(group.LostError); e.group == nil && err != nil && !errors.As(err, &lost) {
+			r.group.Abort(err)
+		}
+		return err
+	})
+	return e.ended()
+}
+
+// Start implements [lowering.Executable]: it does all the work.
+func (e *Executable) Start() error { return e.Run() }
+
+// together calls f for each runner, all at the same time, and keeps the errors.
+func (e *Executable) together(f func(r *runner) error) {
+	var wait sync.WaitGroup
+	for i, r := range e.all[1:] {
+		wait.Go(func() { e.errs[i+1] = f(r) })
+	}
+	e.errs[0] = f(e.all[0])
+	wait.Wait()
+}
+
+// ended looks at the errors of a run. That of the participant that has failed by itself is the run's.
+func (e *Executable) ended() error {
+	at := -1
+	for i, err := range e.errs {
+		if lost := new(group.LostError); err != nil && (at < 0 || errors.As(e.errs[at], &lost) && !errors.As(err, &lost)) {
+			at = i
+		}
+	}
+	if at < 0 {
+		return nil
+	}
+	if e.group == nil {
+		group.Renew(e.local)
+		return participant(e.all[at].stage, e.errs[at])
+	}
+	return e.errs[at]
+}
+
+// after brings what a run has changed to where it is read: ties and outputs.
+func (e *Executable) after(r *runner) error {
+	for _, t := range e.ties {
+		if t.from == r.stage {
+			if err := e.sync(r, t.name); err != nil {
+				return err
+			}
+		}
+	}
+	for name, places := range r.places { // other programs read what the update has changed, or other stages update it alike
+		if e.parts.home(name) == r.stage && (len(places) > 1 || e.group == nil && e.parts.everywhere(name)) {
+			if err := e.sync(r, name); err != nil {
+				return err
+			}
+		}
+	}
+	if e.group == nil {
+		return nil
+	}
+	n := len(e.parts.Stages)
+	send, get := make([][]byte, n), make([][]byte, n)
+	var got []*graph.Tensor // in the order in which they were sent
+	var from []int
+	for _, t := range e.ties {
+		b := e.bound[t.name]
+		for _, to := range t.to {
+			switch r.stage {
+			case t.from:
+				send[to] = append(send[to], b.Bytes()...)
+			case to:
+				got, from = append(got, b), append(from, t.from)
+			}
+		}
+	}
+	for _, o := range e.outputs {
+		if o.stage != r.stage {
+			got, from = append(got, o.t), append(from, o.stage)
+			continue
+		}
+		b := r.steps[Update].exe.Output(o.in).Bytes()
+		for to := range n {
+			if to != r.stage {
+				send[to] = append(send[to], b...)
+			}
+		}
+	}
+	for i, t := range got {
+		get[from[i]] = append(get[from[i]], t.Bytes()...)
+	}
+	if err := r.team.Swap(send, get); err != nil {
+		return err
+	}
+	at := make([]int, n)
+	for i, t := range got {
+		at[from[i]] += copy(t.Bytes(), get[from[i]][at[from[i]]:])
+	}
+	return nil
+}
+
+// sync brings a value that the stage's update has changed to the caller's tensor.
+func (e *Executable) sync(r *runner, name string) error {
+	if i := buffer(r.steps[Update].p, name, lowering.Param, lowering.State); i >= 0 {
+		return r.steps[Update].exe.Sync(i)
+	}
+	return nil
+}
+
+// Sync implements [lowering.Executable].
+func (e *Executable) Sync(buffers ...int) error {
+	for _, u := range e.p.Updates {
+		name := e.p.Buffers[u.Target].Name
+		if len(buffers) > 0 && !slices.Contains(buffers, u.Target) || e.bound[name] == nil || e.stale[name] {
+			continue
+		}
+		stage := e.parts.home(name)
+		if e.group != nil && e.parts.everywhere(name) {
+			stage = e.group.Rank()
+		}
+		if r := e.runner(stage); r != nil {
+			if err := e.sync(r, name); err != nil {
+				return participant(r.stage, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Home is the first stage that updates a state or parameter, or -1.
+func (e *Executable) Home(name string) int { return e.parts.home(name) }
+
+// Whole is the present value of a state, or of a parameter that is updated, from the participant of a group that has it. All
+// call it.
+func (e *Executable) Whole(name string) (*graph.Tensor, error) {
+	home := e.parts.home(name)
+	if home < 0 {
+		return nil, fmt.Errorf("the program keeps no state %q", name)
+	}
+	q := e.parts.Stages[home][Update]
+	t := graph.NewTensor(q.Buffers[buffer(q, name, lowering.Param, lowering.State)].Type)
+	r := e.all[0]
+	if r.stage == home {
+		if e.bound[name] == nil {
+			return nil, fmt.Errorf("%q has no value", name)
+		}
+		if !e.stale[name] {
+			if err := e.sync(r, name); err != nil {
+				return nil, participant(home, err)
+			}
+		}
+		t.CopyFrom(e.bound[name])
+	}
+	if err := r.team.Broadcast(t.Bytes(), home); err != nil {
+		return nil, fmt.Errorf("bringing %q: %w", name, err)
+	}
+	return t, nil
+}
+
+// everywhere reports whether several stages update a value alike.
+func (p *Parts) everywhere(name string) bool {
+	n := 0
+	for _, stage := range p.Stages {
+		if i := buffer(stage[Update], name, lowering.Param, lowering.State); i >= 0 && updates(stage[Update], i) {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// Watch implements [lowering.Executable]: nothing watches a pipeline.
+func (e *Executable) Watch(func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error) {
+}
+
+// Output implements [lowering.Executable].
+func (e *Executable) Output(buffer int) *graph.Tensor {
+	for _, o := range e.outputs {
+		if o.buffer == buffer {
+			if o.t != nil {
+				return o.t
+			}
+			return e.runner(o.stage).steps[Update].exe.Output(o.in)
+		}
+	}
+	return nil
+}
+
+// Profile implements [lowering.Executable].
+func (e *Executable) Profile(on bool) {
+	for _, r := range e.all {
+		for k := range r.steps {
+			if exe := r.steps[k].exe; exe != nil {
+				exe.Profile(on)
+			}
+		}
+	}
+}
+
+// Times implements [lowering.Executable]: they are those of all microbatches together.
+func (e *Executable) Times() []time.Duration {
+	var list []time.Duration
+	for _, r := range e.all {
+		for k := range r.steps {
+			list = append(list, r.steps[k].times...)
+		}
+	}
+	return list
+}
+
+// Memory implements [lowering.Executable]: it is that of all stages that are here, with what is handed over, and with sums.
+func (e *Executable) Memory() (m lowering.Memory) {
+	for _, r := range e.all {
+		for k := range r.steps {
+			if exe := r.steps[k].exe; exe != nil {
+				one := exe.Memory()
+				m.Arena += one.Arena
+				m.Outputs += one.Outputs
+				m.Scratch += one.Scratch
+				m.Kernels += one.Kernels
+				m.Prepared += one.Prepared
+			}
+		}
+		for _, slot := range r.slots {
+			for _, t := range slot {
+				if t != nil {
+					m.Arena += t.Type.Bytes()
+				}
+			}
+		}
+		for _, s := range r.sums {
+			m.Arena += s.t.Type.Bytes()
+		}
+	}
+	return m
+}
+
+// Close implements [lowering.Executable].
+func (e *Executable) Close() error {
+	var errs []error
+	for _, r := range e.all {
+		if err := r.close(); err != nil {
+			errs = append(errs, participant(r.stage, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,92 @@
+package pipeline
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// Join draws the graphs of all stages as one, for records of a compilation: what a stage sends to the next one, or to the one
+// before, goes there by a permute, and numbers that all are told by a broadcast. To gives the node in it of each node of the
+// graphs. Of equal names of sources there is one.
+func Join(name string, stages []Stage) (_ *graph.Graph, to map[*graph.Node]*graph.Node, err error) {
+	n := len(stages)
+	g := &graph.Graph{Name: name, Mesh: graph.Mesh{{Name: "stage", Size: n}}, Parts: true}
+	b := graph.Extend(g)
+	to = map[*graph.Node]*graph.Node{}
+	type given struct {
+		at   map[int]*graph.Node // by stage
+		from int
+	}
+	handed, sources := map[string]*given{}, map[string]*graph.Node{}
+	updated := map[*graph.Node]bool{}
+	group := graph.Group{Over: "stage", Parts: n}
+	add := func(s, kind int) error {
+		of := stages[s].Graphs()[kind]
+		if of == nil {
+			return nil
+		}
+		for _, m := range of.Nodes {
+			if v := handed[m.Name]; v != nil && graph.IsSource(m.Op) && v.at[v.from].Type == m.Type {
+				if kind == 3 && v.at[s] == nil {
+					b.From(v.at[v.from])
+					v.at[s] = b.Add(graph.BroadcastFrom{Root: v.from, Group: group}, v.at[v.from])
+				}
+				for t := v.from; v.at[s] == nil; {
+					shift := 1
+					if s < t {
+						shift = -1
+					}
+					b.From(v.at[t])
+					if v.at[t+shift] == nil {
+						v.at[t+shift] = b.Add(graph.Permute{Shift: shift, Group: group}, v.at[t])
+					}
+					t += shift
+				}
+				to[m] = v.at[s]
+				continue
+			}
+			if graph.IsSource(m.Op) && sources[m.Name] != nil {
+				to[m] = sources[m.Name]
+				continue
+			}
+			args := make([]*graph.Node, len(m.Args))
+			for i, a := range m.Args {
+				args[i] = to[a]
+			}
+			k := b.Add(m.Op, args...)
+			k.Like(m)
+			if to[m] = k; graph.IsSource(m.Op) {
+				sources[m.Name] = k
+			}
+			if err := b.Err(); err != nil {
+				return fmt.Errorf("drawing %s: %w", m.Where(), err)
+			}
+		}
+		for _, o := range of.Outputs {
+			if kind == 3 {
+				g.Outputs = append(g.Outputs, graph.Output{Name: o.Name, Node: to[o.Node]})
+			} else {
+				handed[o.Name] = &given{map[int]*graph.Node{s: to[o.Node]}, s}
+			}
+		}
+		for _, u := range of.Updates {
+			if t := to[u.Target]; !updated[t] { // several stages update numbers alike
+				updated[t] = true
+				g.Updates = append(g.Updates, graph.Update{Target: t, Value: to[u.Value]})
+			}
+		}
+		return nil
+	}
+	for kind := range Kinds {
+		for s := range n {
+			if kind == 1 {
+				s = n - 1 - s
+			}
+			if err := add(s, kind); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return g, to, nil
+}
