@@ -26,7 +26,8 @@ type Executable struct {
 	copies  []map[string]*graph.Tensor // by runner: of what several update, all but the first one's
 	outputs []output
 	ties    []tie
-	broken  error
+	homes   map[string]int  // by what an update changes: the first stage that does it
+	several map[string]bool // of these, what several stages update alike
 }
 
 // An output is a result of the program.
@@ -57,17 +58,18 @@ func (e *Executable) outline() {
 			}
 		}
 	}
-	seen := map[string]bool{}
+	e.homes, e.several = map[string]int{}, map[string]bool{}
 	for s, stage := range e.parts.Stages {
 		if stage[Update] == nil {
 			continue
 		}
 		for _, u := range stage[Update].Updates {
 			name := stage[Update].Buffers[u.Target].Name
-			if seen[name] {
+			if _, known := e.homes[name]; known {
+				e.several[name] = true
 				continue
 			}
-			seen[name] = true
+			e.homes[name] = s
 			t := tie{name: name, from: s}
 			for r, other := range e.parts.Stages {
 				reads := slices.ContainsFunc(other[:], func(q *lowering.Program) bool {
@@ -124,7 +126,7 @@ func (e *Executable) ready() error {
 			if t == nil {
 				continue // a program says so
 			}
-			home, updated := e.parts.home(name), false
+			home, updated := e.Home(name), false
 			if q := r.steps[Update].p; q != nil {
 				for _, at := range places {
 					updated = updated || at.program == Update && updates(q, at.buffer)
@@ -154,9 +156,6 @@ func (e *Executable) ready() error {
 
 // Run implements [lowering.Executable].
 func (e *Executable) Run() error {
-	if e.broken != nil {
-		return e.broken
-	}
 	if err := e.ready(); err != nil {
 		return err
 	}
@@ -214,7 +213,7 @@ func (e *Executable) after(r *runner) error {
 		}
 	}
 	for name, places := range r.places { // other programs read what the update has changed, or other stages update it alike
-		if e.parts.home(name) == r.stage && (len(places) > 1 || e.group == nil && e.parts.everywhere(name)) {
+		if e.Home(name) == r.stage && (len(places) > 1 || e.group == nil && e.several[name]) {
 			if err := e.sync(r, name); err != nil {
 				return err
 			}
@@ -278,8 +277,8 @@ func (e *Executable) Sync(buffers ...int) error {
 		if len(buffers) > 0 && !slices.Contains(buffers, u.Target) || e.bound[name] == nil || e.stale[name] {
 			continue
 		}
-		stage := e.parts.home(name)
-		if e.group != nil && e.parts.everywhere(name) {
+		stage := e.Home(name)
+		if e.group != nil && e.several[name] {
 			stage = e.group.Rank()
 		}
 		if r := e.runner(stage); r != nil {
@@ -292,12 +291,17 @@ func (e *Executable) Sync(buffers ...int) error {
 }
 
 // Home is the first stage that updates a state or parameter, or -1.
-func (e *Executable) Home(name string) int { return e.parts.home(name) }
+func (e *Executable) Home(name string) int {
+	if s, ok := e.homes[name]; ok {
+		return s
+	}
+	return -1
+}
 
 // Whole is the present value of a state, or of a parameter that is updated, from the participant of a group that has it. All
 // call it.
 func (e *Executable) Whole(name string) (*graph.Tensor, error) {
-	home := e.parts.home(name)
+	home := e.Home(name)
 	if home < 0 {
 		return nil, fmt.Errorf("the program keeps no state %q", name)
 	}
@@ -319,17 +323,6 @@ func (e *Executable) Whole(name string) (*graph.Tensor, error) {
 		return nil, fmt.Errorf("bringing %q: %w", name, err)
 	}
 	return t, nil
-}
-
-// everywhere reports whether several stages update a value alike.
-func (p *Parts) everywhere(name string) bool {
-	n := 0
-	for _, stage := range p.Stages {
-		if i := buffer(stage[Update], name, lowering.Param, lowering.State); i >= 0 && updates(stage[Update], i) {
-			n++
-		}
-	}
-	return n > 1
 }
 
 // Watch implements [lowering.Executable]: nothing watches a pipeline.
