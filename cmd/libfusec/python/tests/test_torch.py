@@ -169,12 +169,13 @@ class Compiled(unittest.TestCase):
         """Results and gradients of a function and of what becomes of it."""
         other = [a.detach().requires_grad_(a.requires_grad) for a in args]
         want, got = f(*other), self.compile(f, **options)(*args)
-        for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (got, want))):
+        got, want = (v if isinstance(v, tuple) else (v,) for v in (got, want))
+        for a, b in zip(got, want):
             torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
             self.assertEqual(a.stride(), b.stride())
         if any(a.requires_grad for a in args):
-            dy = torch.randn_like(want)
-            want.backward(dy), got.backward(dy)
+            dy = [torch.randn_like(y) for y in want]
+            torch.autograd.backward(want, dy), torch.autograd.backward(got, dy)
             for a, b in zip(args, other):
                 if a.requires_grad:
                     torch.testing.assert_close(a.grad, b.grad, rtol=tolerance, atol=tolerance)
@@ -267,6 +268,15 @@ class Compiled(unittest.TestCase):
             torch.testing.assert_close(f(part), part * 2)
         self.equal(lambda x: (x.tanh(), x), torch.randn(1, 5).expand(3, 5))
         self.equal(lambda x: x.tanh().t(), torch.randn(3, 5))
+
+    def test_views(self):
+        """Views of results: of the whole, of parts, of parts of parts, several of one, repeated elements, and views that are none."""
+        for f in (lambda x: x.tanh().view(20, 3).t(), lambda x: x.tanh().permute(2, 0, 1).unsqueeze(1), lambda x: x.tanh()[0],
+                  lambda x: (x.tanh()[0], x.sin()), lambda x: x.tanh().chunk(2, 1)[1].chunk(2, 2), lambda x: x.tanh().unbind(1),
+                  lambda x: (lambda y: (y, y.flatten(), y.mT, y[1:]))(x.tanh()), lambda x: x.sum(0, keepdim=True).expand(4, 5, 3),
+                  lambda x: x.tanh()[:1, :1].expand(4, 5, 3), lambda x: x.tanh().mT.reshape(-1), lambda x: x.tanh()[4:]):
+            for requires_grad in (False, True):
+                self.equal(f, torch.randn(4, 5, 3, requires_grad=requires_grad))
 
     def test_parts(self):
         """Gradients of all parts of a tensor, of some, and of one twice."""

@@ -18,6 +18,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from .._library import FusecError, check, library
 from .._model import parse
@@ -452,6 +453,50 @@ def _outside(module):
     graph.eliminate_dead_code()
 
 
+def _join_views(gm):
+    """Makes each view of a program's result, as _outside left them, one operation, or none where the program can give its result in
+    that form. A chain of them takes longer to call than a small launch to run."""
+    views = {}  # by node: the node of the result, a tensor without elements like it, and the view or the list of views of that
+
+    def given(node):
+        """The program that gives a node, and which of its results that is."""
+        of = node.args[0] if _getitem(node) else node
+        made = getattr(gm, of.target) if of.op == "call_module" else None
+        return (made, node.args[1] if of is not node else 0) if isinstance(made, Runner) else (None, 0)
+
+    def follow(node):
+        if node not in views:
+            views[node] = None
+            made, index = given(node)
+            if made is not None:
+                shape, strides, dtype = made.gives[index]
+                like = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+                views[node] = node, like, like
+            elif (_getitem(node) or "fusec_outside" in node.meta) and (of := follow(node.args[0])):
+                result, like, view = of
+                view = view[node.args[1]] if _getitem(node) else node.target(view, *node.args[1:], **node.kwargs)
+                views[node] = result, like, view
+        return views[node]
+
+    for node in gm.graph.output_node().all_input_nodes:
+        result, like, view = "fusec_outside" in node.meta and follow(node) or (None,) * 3
+        if isinstance(view, torch.Tensor) and StorageWeakRef(view.untyped_storage()) == StorageWeakRef(like.untyped_storage()):
+            with gm.graph.inserting_before(node):
+                joined = gm.graph.call_function(torch.as_strided, (result, view.shape, view.stride(), view.storage_offset()))
+            joined.meta = dict(node.meta)
+            node.replace_all_uses_with(joined)
+    gm.graph.eliminate_dead_code()
+    for node in gm.graph.output_node().all_input_nodes:
+        if node.target is torch.as_strided and len(node.args[0].users) == 1:
+            result, like, _ = follow(node.args[0])
+            view = like.as_strided(*node.args[1:])
+            if view.numel() == like.numel() and plain(view)[1] == view.stride():
+                made, index = given(result)
+                made.gives[index] = tuple(view.shape), view.stride(), view.dtype
+                node.replace_all_uses_with(result)
+                gm.graph.erase_node(node)
+
+
 def compile_static(gm, phase, options, records, frozen=(), names=()):
     """A function for a graph of ATen's operations with fixed shapes."""
     with unset_fake_temporarily():  # constants are tensors with elements
@@ -496,6 +541,7 @@ def _compile_static(gm, phase, options, records, frozen, names):
     for node in gm.graph.nodes:
         if str(node.target) in ("aten.view.default", "aten._unsafe_view.default"):
             node.target = torch.ops.aten.reshape.default  # a program need not give the strides that a view is for
+    _join_views(gm)
     gm.recompile()
     if records is not None:
         count = sum("fusec_outside" not in n.meta for n in nodes)
