@@ -11,11 +11,6 @@ type Cost struct {
 // Bytes is all traffic.
 func (c Cost) Bytes() int64 { return c.ReadBytes + c.WriteBytes }
 
-// Add sums two costs.
-func (c Cost) Add(d Cost) Cost {
-	return Cost{c.FLOPs + d.FLOPs, c.ReadBytes + d.ReadBytes, c.WriteBytes + d.WriteBytes}
-}
-
 // CostOf is the cost of a node. Sources, views and Results cost nothing.
 func CostOf(n *Node) Cost {
 	info := InfoOf(n.Op)

@@ -271,7 +271,7 @@ func products(g *graph.Graph) (list []*graph.Node) {
 func (rep *PlanReport) text(memory int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s on the mesh %s of %s\n\n", rep.Model, rep.Mesh, cli.Plural(rep.Participants, "participant", "participants"))
-	seconds := func(s float64) string { return time.Duration(s * 1e9).Round(100 * time.Nanosecond).String() }
+	seconds := func(s float64) string { return cli.HumanTime(time.Duration(s * 1e9)) }
 	t := cli.NewTable("", "way", ">in order", ">overlapped", ">compute", ">exchange", ">exposed", ">sent", ">memory")
 	for i, w := range rep.Ways {
 		mark := ""
@@ -292,11 +292,15 @@ func (rep *PlanReport) text(memory int64) string {
 			fits = " that fits into " + cli.HumanBytes(memory)
 		}
 		fmt.Fprintf(&b, "chosen: %s, the fastest%s", w.Name, fits)
+		var flags []string
 		for _, s := range w.Splits {
-			fmt.Fprintf(&b, " --split %s", s)
+			flags = append(flags, "--split "+s)
 		}
 		if w.ZeRO > 0 {
-			fmt.Fprintf(&b, " --zero %d", w.ZeRO)
+			flags = append(flags, fmt.Sprintf("--zero %d", w.ZeRO))
+		}
+		if len(flags) > 0 {
+			fmt.Fprintf(&b, ": %s", strings.Join(flags, " "))
 		}
 		b.WriteString("\n")
 	}

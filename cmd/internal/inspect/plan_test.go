@@ -91,6 +91,12 @@ func TestPlanAuto(t *testing.T) {
 	if !strings.Contains(strings.Join(rep.Ways[1].Splits, " "), "tensor") {
 		t.Errorf("no weight is split: %+v", rep.Ways[1])
 	}
+	rep.Ways[1].ZeRO = 1
+	rep.Chosen = 1
+	if text, want := rep.text(0), rep.Ways[1].Name+", the fastest: --split "; !strings.Contains(text, want) ||
+		!strings.Contains(text, " --zero 1\n") {
+		t.Errorf("lacks %q:\n%s", want, text)
+	}
 	if rep := planOf(t, "--mesh", "data=2", "--memory", "1KiB"); rep.Chosen != -1 {
 		t.Errorf("%+v fits into 1 KiB", rep.Ways[rep.Chosen])
 	}
