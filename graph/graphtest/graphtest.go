@@ -28,7 +28,7 @@ type Options struct {
 	FewBits bool
 	// Sizes are those of axes, equally likely; nil for mostly odd ones up to 7.
 	Sizes []int
-	// Steps lets recurrences appear.
+	// Steps lets recurrences and draws of tokens appear.
 	Steps bool
 	// Draw is the kind of values of the constants of a Wide graph.
 	Draw Draw
@@ -53,7 +53,7 @@ func Random(r *rand.Rand, o Options) *graph.Graph {
 func (g *generator) allowed() []func(*generator) {
 	var l []func(*generator)
 	for _, info := range graph.Ops() { // not the map: its order changes
-		if fewBits[info.Name] && !g.o.FewBits || strings.HasPrefix(info.Name, "recurrence") && !g.o.Steps {
+		if fewBits[info.Name] && !g.o.FewBits || ofSteps(info.Name) && !g.o.Steps {
 			continue
 		}
 		if m := makers[info.Name]; m != nil && (g.o.Allow == nil || g.o.Allow(info.Name)) {
@@ -65,6 +65,9 @@ func (g *generator) allowed() []func(*generator) {
 	}
 	return l
 }
+
+// ofSteps reports whether an operation goes through sequences step by step.
+func ofSteps(name string) bool { return strings.HasPrefix(name, "recurrence") || name == "sample" }
 
 func newGenerator(r *rand.Rand, o Options) *generator {
 	whole := graph.New("random")
