@@ -478,3 +478,69 @@ func TestPlan(t *testing.T) {
 		t.Errorf("stages %v", names)
 	}
 }
+
+// transformer is layers of attention on a batch of sequences, before a loss.
+func transformer(t testing.TB, layers int) *graph.Graph {
+	const sequences, tokens, dim = 4, 6, 8
+	f := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
+	return graphtest.Built(t, func(b *graph.Builder) {
+		linear := func(x *graph.Node, name string, out int) *graph.Node {
+			rows := b.Reshape(x, sequences*tokens, x.Type.Shape.At(2))
+			y := b.MatMul(rows, b.Param(name+"/weight", f(x.Type.Shape.At(2), out)), false, false)
+			y = b.Binary(graph.Add, y, b.Broadcast(b.Param(name+"/bias", f(out)), y.Type.Shape))
+			return b.Reshape(y, sequences, tokens, out)
+		}
+		norm := func(x *graph.Node, name string) *graph.Node {
+			return b.Add(graph.LayerNorm{Eps: 1e-5}, x, b.Param(name+"/gain", f(dim)), b.Param(name+"/shift", f(dim)))
+		}
+		ids := b.Input("tokens", graph.TypeOf(graph.I64, sequences, tokens))
+		x := b.Add(graph.Gather{}, b.Param("embedding", f(10, dim)), ids)
+		for i := range layers {
+			at := fmt.Sprintf("block%d/", i)
+			h := norm(x, at+"norm1")
+			q, k, v := linear(h, at+"query", dim), linear(h, at+"key", dim), linear(h, at+"value", dim)
+			p := b.Add(graph.Softmax{Axis: 2}, b.BinaryScalar(graph.Mul, b.MatMul(q, k, false, true), 0.3))
+			x = b.Binary(graph.Add, x, linear(b.MatMul(p, v, false, false), at+"project", dim))
+			h = b.Unary(graph.GeluTanh, linear(norm(x, at+"norm2"), at+"up", 2*dim))
+			x = b.Named(b.Binary(graph.Add, x, linear(h, at+"down", dim)), at+"out")
+		}
+		d := b.Binary(graph.Sub, linear(norm(x, "norm"), "head", 10), b.Input("want", f(sequences, tokens, 10)))
+		b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, d), false, 0, 1, 2))
+	})
+}
+
+// TestTransformer has stages of layers of attention: each step is that of one participant.
+func TestTransformer(t *testing.T) {
+	g := transformer(t, 3)
+	sgd := fusec.CompileOption(fusec.WithOptimizer(&optim.Optimizer{Rule: optim.SGD{}, Rate: optim.Constant(0.1), Clip: 1}))
+	alone, err := fusec.Compile(g, sgd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alone.Close()
+	want, err := train(g, alone, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pipe := range []fusec.CompileOption{fusec.WithPipeline(4), fusec.WithPipeline(2, "block0/out", "block1/out")} {
+		p, err := fusec.Compile(g, sgd, devices(3), pipe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		got, err := train(g, p, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, "a transformer", got, want)
+	}
+}
+
+// TestOneSequence has a batch of tokens of one sequence, each of which attends all: it cannot be cut into microbatches.
+func TestOneSequence(t *testing.T) {
+	g := graphtest.Transformer(t, 2, -1)
+	if _, err := fusec.Compile(g, adam(), devices(2), fusec.WithPipeline(2)); err == nil ||
+		!strings.Contains(err.Error(), `"block0/attn/key/out"`) || !strings.Contains(err.Error(), "needs values of other microbatches") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -109,8 +109,14 @@ type cutter struct {
 // everywhere is the place of what every stage computes.
 const everywhere = -1
 
-// back reports whether a node of a microbatch belongs to the backward pass.
-func back(n *graph.Node) bool { return n.Phase != graph.Forward }
+// back reports whether a node of a microbatch belongs to the backward pass. Results belong to the pass of their operation, whoever
+// reads them.
+func back(n *graph.Node) bool {
+	if r, ok := n.Op.(graph.Result); ok && r.Index > 0 {
+		return back(n.Args[0])
+	}
+	return n.Phase != graph.Forward
+}
 
 // find tells what is computed of each microbatch from what follows all.
 func (c *cutter) find() error {

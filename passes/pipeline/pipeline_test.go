@@ -236,7 +236,9 @@ func random(t testing.TB, r *rand.Rand, m int) *graph.Graph {
 		all := []*graph.Node{h}
 		for i := range 2 + r.IntN(5) {
 			name := func(s string) string { return fmt.Sprintf("%s%d", s, i) }
-			switch r.IntN(9) {
+			switch r.IntN(10) {
+			case 9:
+				h = b.Add(graph.LayerNorm{Eps: 1e-3}, h, b.Param(name("g"), f64(4)), b.Param(name("z"), f64(4)))
 			case 0:
 				h = b.Unary(graph.Tanh, h)
 			case 1:
@@ -291,7 +293,7 @@ func random(t testing.TB, r *rand.Rand, m int) *graph.Graph {
 // TestRandom compares random networks, with and without an optimiser's step, with one participant in float64.
 func TestRandom(t *testing.T) {
 	refused := map[string]int{}
-	const networks = 300
+	const networks = 200
 	done := 0
 	for seed := range uint64(networks) {
 		r := rand.New(rand.NewPCG(seed, 1))

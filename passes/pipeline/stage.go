@@ -108,6 +108,14 @@ func (p *copier) graph() (*graph.Graph, error) {
 	return g, nil
 }
 
+// pass is the place among [Kinds] of what computes a node of a microbatch.
+func pass(n *graph.Node) int {
+	if back(n) {
+		return 1
+	}
+	return 0
+}
+
 // stages makes the graphs. What one of them needs of another is known when all are copied.
 func (c *cutter) stages() ([]Stage, error) {
 	wanted := map[*graph.Node]bool{}
@@ -139,12 +147,12 @@ func (c *cutter) stages() ([]Stage, error) {
 		copies[s] = [4]*copier{forward, backward, norms, update}
 		for _, n := range c.order {
 			if c.at[n] == s {
-				copies[s][min(n.Phase, graph.Backward)].get(n)
+				copies[s][pass(n)].get(n)
 			}
 		}
 		for _, n := range c.g.Nodes {
 			if k := c.sinks[n]; k != nil && k.stage == s {
-				copies[s][min(k.of.Phase, graph.Backward)].keep(k)
+				copies[s][pass(k.of)].keep(k)
 			}
 			if c.told[n] && c.place[n] == s {
 				norms.give(n)
@@ -163,7 +171,7 @@ func (c *cutter) stages() ([]Stage, error) {
 	}
 	for _, n := range c.order {
 		if wanted[n] {
-			copies[c.at[n]][min(n.Phase, graph.Backward)].give(n)
+			copies[c.at[n]][pass(n)].give(n)
 		}
 	}
 	for s, of := range copies {
