@@ -7,8 +7,8 @@ import (
 )
 
 // A recurrence computes the steps of a recurrent layer one after the other: the product of the state with its weights,
-// which are packed once for all steps, and then the gates, sequence by sequence. Those of few sequences are computed in another
-// way; see [recurrenceParts].
+// which are packed once for all steps, and then the gates, sequence by sequence. Those of up to partSequences are computed in
+// another way; see [recurrenceParts].
 type recurrence[T float] struct {
 	env     *Env
 	op      graph.Recurrence
@@ -66,30 +66,31 @@ type stateProduct[T float] struct {
 	plan   *gemm.Plan[T]
 	packed *gemm.Prepacked[T]
 	first  int
+	env    *Env
 }
 
 // newStateProduct is the product of a configuration, whose second operand starts at column first of the weights.
 func newStateProduct[T float](cfg gemm.Config[T], first int, env *Env) (*stateProduct[T], error) {
 	cfg.Batch = 1
-	p := &stateProduct[T]{first: first, cfg: cfg}
+	p := &stateProduct[T]{first: first, cfg: cfg, env: env}
 	var err error
 	p.plan, err = gemm.New(cfg, env.Pool, env.gemm)
 	return p, err
 }
 
 // pack packs the weights.
-func (p *stateProduct[T]) pack(r []T, env *Env) (err error) {
+func (p *stateProduct[T]) pack(r []T) (err error) {
 	if p.cfg.M < 2 {
 		return nil // few rows are multiplied by the weights as they lie
 	}
 	if p.packed != nil {
 		return p.packed.Update(r[p.first:])
 	}
-	if p.packed, err = gemm.Prepack(p.cfg.K, p.cfg.N, p.cfg.B, r[p.first:], env.Pool); err != nil {
+	if p.packed, err = gemm.Prepack(p.cfg.K, p.cfg.N, p.cfg.B, r[p.first:], p.env.Pool); err != nil {
 		return err
 	}
 	p.cfg.Prepacked = p.packed
-	p.plan, err = gemm.New(p.cfg, env.Pool, env.gemm)
+	p.plan, err = gemm.New(p.cfg, p.env.Pool, p.env.gemm)
 	return err
 }
 
@@ -115,9 +116,10 @@ func newRecurrence[T float](op graph.Recurrence, args, results []Operand, env *E
 	if op.Cell == graph.GRU {
 		k.reset = gemm.Aligned[T](k.n * k.h)
 	}
-	if k.n <= fewSequences && (args[1].Frozen || k.steps >= manySteps) {
-		k.parts = newRecurrenceParts(k)
-		return k, nil
+	if k.n <= partSequences && (args[1].Frozen || k.steps >= manySteps) {
+		var err error
+		k.parts, err = newRecurrenceParts(k)
+		return k, err
 	}
 	k.a = gemm.Aligned[T](k.n * k.columns)
 	cuts := []int{0, k.columns}
@@ -158,7 +160,7 @@ func (k *recurrence[T]) Run(args, results []Memory) error {
 	r := in[1]
 	if k.cold || !k.args[1].Frozen {
 		for _, p := range k.products {
-			if err := p.pack(r, k.env); err != nil {
+			if err := p.pack(r); err != nil {
 				return err
 			}
 		}
@@ -181,8 +183,7 @@ func (k *recurrence[T]) Run(args, results []Memory) error {
 // compute computes all steps.
 func (k *recurrence[T]) compute(r []T) error {
 	if k.parts != nil {
-		k.parts.run(r)
-		return nil
+		return k.parts.run(r)
 	}
 	for i := range k.steps {
 		k.step = k.at(i)

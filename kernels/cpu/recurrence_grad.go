@@ -185,7 +185,7 @@ func (k *recurrenceGrad[T]) Run(args, results []Memory) error {
 			return err
 		}
 		for _, b := range k.back {
-			if err := b.pack(r, k.env); err != nil {
+			if err := b.pack(r); err != nil {
 				return err
 			}
 		}

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -27,7 +28,7 @@ func TestRecurrence(t *testing.T) {
 	r := rand.New(rand.NewPCG(51, 52))
 	for cell := graph.TanhCell; cell <= graph.GRUAfter; cell++ {
 		for _, d := range []graph.DType{graph.F32, graph.F64} {
-			for i, s := range [][3]int{{4, 1, 33}, {3, 7, 40}, {5, 3, 65}, {2, 40, 65}} {
+			for i, s := range [][3]int{{4, 1, 33}, {3, 7, 40}, {5, 3, 65}, {2, 40, 65}, {4, 6, 70}, {5, 65, 20}} {
 				args := recurrenceOperands(r, cell, d, s[0], s[1], s[2])
 				checkOp(t, graph.Recurrence{Cell: cell, Reverse: i == 1}, args...)
 				for range 2 * cell.Results() {
@@ -98,8 +99,8 @@ func frozenRecurrence(t *testing.T, n int) {
 func BenchmarkRecurrence(b *testing.B) {
 	r := rand.New(rand.NewPCG(55, 56))
 	for _, cell := range []graph.Cell{graph.TanhCell, graph.GRUAfter, graph.LSTM} {
-		for _, n := range []int{1, 16} {
-			b.Run(cell.String()+map[int]string{1: "/one", 16: "/16"}[n], func(b *testing.B) {
+		for _, n := range []int{1, 16, 64} {
+			b.Run(fmt.Sprintf("%s/%d", cell, n), func(b *testing.B) {
 				p := pool.New(2)
 				defer p.Close()
 				k, err := stand(graph.Recurrence{Cell: cell}, recurrenceOperands(r, cell, graph.F32, 100, n, 256), p)
