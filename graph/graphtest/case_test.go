@@ -34,7 +34,7 @@ func kinds(m map[string]int, g *graph.Graph) {
 // it takes, empty values, gradients, and every way of drawing values. The reference computes each of them.
 func TestHostileCovers(t *testing.T) {
 	seen := map[string]int{}
-	seeds := uint64(4000)
+	seeds := uint64(6000)
 	for seed := range seeds {
 		c := graphtest.Hostile(seed, nil)
 		kinds(seen, c.Graph)

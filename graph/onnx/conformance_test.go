@@ -107,8 +107,8 @@ func (r *tally) add(o outcome) {
 	}
 }
 
-// quoted are names and numbers in a reason, which differ by case.
-var quoted = regexp.MustCompile(`^.*?\): |^tensor ".*?": `)
+// quoted are files, names and numbers in a reason, which differ by case.
+var quoted = regexp.MustCompile(`^\S*\.onnx: |^.*?\): |^tensor ".*?": `)
 
 // reason is an error without the node's name.
 func reason(err error) string {
