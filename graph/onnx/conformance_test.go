@@ -108,7 +108,7 @@ func (r *tally) add(o outcome) {
 }
 
 // quoted are files, names and numbers in a reason, which differ by case.
-var quoted = regexp.MustCompile(`^\S*\.onnx: |^.*?\): |^tensor ".*?": `)
+var quoted = regexp.MustCompile(`^.*?\): |^\S*\.onnx: |^tensor ".*?": `)
 
 // reason is an error without the node's name.
 func reason(err error) string {
