@@ -25,7 +25,7 @@ func TestCompileAhead(t *testing.T) {
 	if got, want := outputs(out), outputs(model); got != want {
 		t.Errorf("the compiled model's last values are %s, the processor's %s", got, want)
 	}
-	if text := clitest.Good(t, "explain", out); !strings.Contains(text, "mlp for cuda: 3 launches") {
+	if text := clitest.Good(t, "explain", out); !strings.Contains(text, "mlp for cuda/sm_90a: 3 launches") {
 		t.Errorf("explain of the compiled model says\n%s", text)
 	}
 	clitest.Bad(t, clitest.FusecRun(t, "run", "--overlay", "sim8", out), cli.ExitUsage,

@@ -60,20 +60,21 @@ func TestOverlayReports(t *testing.T) {
 			}
 		}
 	}
-	has(clitest.Good(t, "explain", "--target", "fpga", digitsModel), "digits-mlp for fpga in int8: 3 launches", "on the host: nothing",
+	has(clitest.Good(t, "explain", "--target", "fpga", digitsModel), "digits-mlp for fpga/sim8 in int8: 3 launches",
+		"on the host: nothing",
 		"8 bits from the least to the greatest number that they have on the inputs of the first run",
 		"on the overlay sim8 the launches take about")
 	has(clitest.Good(t, "explain", "--target", "fpga", "--overlay", "ecp5", "../../testdata/models/lenet.graph"),
 		"on the host: 4 operations", "windows over images: the overlay ecp5 makes no addresses of patches")
 	has(clitest.Good(t, "dump", "--target", "fpga", "--format", "text", digitsModel), "program for fpga", "cycles")
 	has(clitest.Good(t, "dump", "--target", "fpga", digitsModel), "about", "cycles",
-		"target fpga · overlay sim8")
+		"target fpga/sim8")
 	has(clitest.Good(t, "explain", "--target", "fpga", "--overlay", "hx8k", digitsModel),
 		"it cannot run on the overlay hx8k: program \"digits-mlp\": values and weights take", "on the host: nothing, if it could run")
 	soft := graphtest.File(t, "soft.graph",
 		"fusec graph 1 \"soft\" {\n  x = input : f32[8,16]\n  y = softmax[axis=1] x\n  output y = y\n}\n")
 	has(clitest.Good(t, "explain", "--target", "fpga", "--overlay", "hx8k", soft),
-		"on the host: everything, 1 operation; nothing runs on the overlay hx8k")
+		"on the host: everything, 1 operation; nothing runs on fpga/hx8k")
 	has(clitest.Good(t, "dump", "--stage", "fpga", "--overlay", "sim16", digitsModel), "program for the overlay sim16",
 		"gemm 360×64×64, scale and bias, relu",
 		"load Space=X", "Panels=", "end")
@@ -163,11 +164,11 @@ func TestOverlayRuns(t *testing.T) {
 		rep.Precision != "int8" {
 		t.Errorf("run of the compiled model says target %s, precision %s, %v", rep.Target, rep.Precision, err)
 	}
-	if text := clitest.Good(t, "explain", out); !strings.Contains(text, "digits for fpga in int8: 3 launches") ||
+	if text := clitest.Good(t, "explain", out); !strings.Contains(text, "digits for fpga/sim8 in int8: 3 launches") ||
 		!strings.Contains(text, "on the samples that the program was compiled with") {
 		t.Errorf("explain of the compiled model says\n%s", text)
 	}
-	if text := clitest.Good(t, "dump", "--format", "text", out); !strings.Contains(text, "for fpga, overlay sim8, in int8") {
+	if text := clitest.Good(t, "dump", "--format", "text", out); !strings.Contains(text, "for fpga/sim8 in int8") {
 		t.Errorf("dump of the compiled model says\n%s", text)
 	}
 	if text := clitest.Good(t, "dump", "--stage", "fpga", out); !strings.Contains(text, "program for the overlay sim8") {

@@ -13,7 +13,7 @@ import (
 func TestPrecision(t *testing.T) {
 	path := graphtest.File(t, "wide.graph", clitest.Wide)
 	text := clitest.Good(t, "explain", path, "--target", "cuda", "--precision", "bf16")
-	for _, want := range []string{"wide for cuda in bf16: ", "stays in f32: it is handed out"} {
+	for _, want := range []string{"wide for cuda/sm_90a in bf16: ", "stays in f32: it is handed out"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("explain does not say %q:\n%s", want, text)
 		}
@@ -27,7 +27,7 @@ func TestPrecision(t *testing.T) {
 		t.Errorf("precision %q, notes %v", rep.Precision, rep.Notes)
 	}
 	text = clitest.Good(t, "dump", path, "--target", "cuda", "--precision", "f16", "--format", "text")
-	if !strings.Contains(text, "for cuda in f16") || !strings.Contains(text, "f16[64,64]") {
+	if !strings.Contains(text, "for cuda/sm_90a in f16") || !strings.Contains(text, "f16[64,64]") {
 		t.Errorf("dump:\n%s", text)
 	}
 	text = clitest.Good(t, "explain", path, "--precision", "bf16")

@@ -125,7 +125,7 @@ func (t *transport) read(peer int, c *conn) {
 		case f.to != t.rank:
 			if to := t.conns[f.to]; t.rank == 0 && to != nil {
 				if err := to.write(f); err != nil {
-					t.lose(f.to, fmt.Errorf("its connection has ended: %w", err))
+					go t.ended(f.to, err)
 				}
 			}
 		case f.kind == ask:
@@ -160,6 +160,27 @@ func (t *transport) lose(rank int, err error) {
 	})
 	if first && t.rank == 0 {
 		t.tell(news(abort, rank, err.Error()))
+	}
+}
+
+// ended loses a participant that nothing can be sent to, unless what it has sent before says why: whoever reads from it comes to
+// the end, too.
+func (t *transport) ended(rank int, err error) {
+	late := time.NewTimer(answering)
+	defer late.Stop()
+	for {
+		t.mu.Lock()
+		known, changed := t.failed != nil || t.left[rank] || t.closed, t.changed
+		t.mu.Unlock()
+		if known {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			t.lose(rank, fmt.Errorf("its connection has ended: %w", err))
+			return
+		}
 	}
 }
 
@@ -302,7 +323,7 @@ func (t *transport) send(m group.Message) error {
 			if t.rank != 0 {
 				to = 0
 			}
-			t.lose(to, fmt.Errorf("its connection has ended: %w", err))
+			t.ended(to, err)
 		}
 	}
 	return t.Failed()
