@@ -93,6 +93,8 @@ func TestTuneConvolutions(t *testing.T) {
 		"--seconds", "0.01"); !strings.Contains(s, "tuned  ") {
 		t.Error(s)
 	}
+	clitest.Bad(t, clitest.FusecRun(t, "tune", "../../../testdata/models/digits-mlp.graph", "--target", "cpu,cpu", "--pipeline", "2"),
+		cli.ExitFailure, "for a program on one device, not for the stages of a pipeline")
 	clitest.Good(t, "run", path, "--threads", "2", "--random-weights", "--against", "ref")
 	if err := os.WriteFile(rep.File, []byte("fusec tuning 1 "+rep.Chip+"\n"+dense+" direct\n"), 0o666); err != nil {
 		t.Fatal(err)

@@ -226,7 +226,11 @@ func PlanFor[D lowering.Device](g *graph.Graph, opts ...fusec.CompileOption) (de
 	if err != nil {
 		return device, nil, err
 	}
-	return d.(D), p, nil
+	device, ok := d.(D)
+	if !ok {
+		return device, nil, errors.New("this is for a program on one device, not for the stages of a pipeline")
+	}
+	return device, p, nil
 }
 
 // Load reads a graph to be looked at, without weights. One that was compiled ahead of time is looked at where it runs.
