@@ -114,8 +114,10 @@ func unaryBound(fn graph.UnaryFn, f func(float64) float64, x, v Value) []float64
 		if d > 0 {
 			carried = max(deviation(v.F[i], f(x.F[i]-d)), deviation(v.F[i], f(x.F[i]+d)))
 		}
-		// Where the corners do not show the extremes: a pole inside the interval, a wave.
+		// Where the corners do not show the extremes: a NaN that may be a number, a pole inside the interval, a wave.
 		switch {
+		case d > 0 && math.IsNaN(x.F[i]):
+			carried = unsure
 		case bound.Pole && d > 0 && math.Abs(x.F[i]) <= d:
 			carried = unsure
 		case bound.Poles && d > 0 && (2*d >= math.Pi || f(x.F[i]-d) > f(x.F[i]+d)):
@@ -164,7 +166,7 @@ func arithmeticBound(fn graph.BinaryFn, x, dx, y, dy, v float64, d graph.DType) 
 		}
 	}
 	bound := fn.Info().Bound
-	if bound.Pole && dy > 0 && math.Abs(y) <= dy {
+	if bound.Pole && dy > 0 && math.Abs(y) <= dy || dx > 0 && math.IsNaN(x) || dy > 0 && math.IsNaN(y) {
 		carried = unsure
 	}
 	if q := math.Floor(x / y); bound.Jumps && dx+dy > 0 {
