@@ -34,7 +34,7 @@ func checkCopy(t *testing.T, d graph.DType, from graph.Layout) {
 		if err := k.Run(args, results); err != nil {
 			t.Fatal(err)
 		}
-		if n := testing.AllocsPerRun(1, func() { _ = k.Run(args, results) }); n > 0 {
+		if n := allocations(func() { _ = k.Run(args, results) }); n > 0 {
 			t.Errorf("%v allocations per run", n)
 		}
 		p.Close()

@@ -79,7 +79,7 @@ func checkAgainst(t *testing.T, want []ref.Value, op graph.Op, args ...*graph.Te
 				t.Fatalf("%#v: %v", op, err)
 			}
 		}
-		if n := testing.AllocsPerRun(1, func() { _ = s.run() }); n > 0 && !isHost(op) {
+		if n := allocations(func() { _ = s.run() }); n > 0 && !isHost(op) {
 			t.Errorf("%#v: %v allocations per run", op, n)
 		}
 		p.Close()
@@ -405,4 +405,15 @@ func TestCastsBesideTies(t *testing.T) {
 			checkOp(t, graph.Cast{To: to}, cases.BesideTies(from, to))
 		}
 	}
+}
+
+// allocations is how often a run allocates: the least of three, as the Go runtime may allocate beside one.
+func allocations(run func()) float64 {
+	n := testing.AllocsPerRun(1, run)
+	for range 2 {
+		if n > 0 {
+			n = min(n, testing.AllocsPerRun(1, run))
+		}
+	}
+	return n
 }
