@@ -177,23 +177,9 @@ func (b *Batch) exec(r *pagedRun) error {
 		return err
 	}
 	if b.samples {
-		if r.picked == nil {
-			y, err := r.p.Output("picked")
-			if err != nil {
-				return err
-			}
-			r.picked = y.Data.([]int64)
-		}
-		return nil
+		return find(r.p, "picked", &r.picked)
 	}
-	if r.logits == nil {
-		y, err := r.p.Output("logits")
-		if err != nil {
-			return err
-		}
-		r.logits = y.Data.([]float32)
-	}
-	return nil
+	return find(r.p, "logits", &r.logits)
 }
 
 // Join adds a sequence that begins with a prompt, and returns the logits of the token after it, which are valid until the next

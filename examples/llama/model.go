@@ -244,15 +244,24 @@ func (m *Model) run(r *run, tokens []int) ([]float32, error) {
 	if err := r.p.Exec(); err != nil {
 		return nil, err
 	}
-	if r.logits == nil {
-		y, err := r.p.Output("logits")
-		if err != nil {
-			return nil, err
-		}
-		r.logits = y.Data.([]float32)
+	if err := find(r.p, "logits", &r.logits); err != nil {
+		return nil, err
 	}
 	m.done += len(tokens)
 	return r.logits, nil
+}
+
+// find sets at, where it is nil, to the memory in which runs of a program leave an output.
+func find[T any](p *fusec.Program, name string, at *[]T) error {
+	if *at != nil {
+		return nil
+	}
+	y, err := p.Output(name)
+	if err != nil {
+		return err
+	}
+	*at = y.Data.([]T)
+	return nil
 }
 
 // Close releases the programs. The checkpoint stays open.

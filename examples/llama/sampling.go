@@ -100,12 +100,8 @@ func (m *Model) runSampling(r *run, tokens []int) error {
 	if err := r.p.Exec(); err != nil {
 		return err
 	}
-	if r.picked == nil {
-		y, err := r.p.Output("picked")
-		if err != nil {
-			return err
-		}
-		r.picked = y.Data.([]int64)
+	if err := find(r.p, "picked", &r.picked); err != nil {
+		return err
 	}
 	m.done += max(len(tokens), 1)
 	m.at, m.picked = m.done, true

@@ -16,12 +16,18 @@ func integerConv(pad int, groups int) graph.Conv2D {
 	return graph.Conv2D{Stride: one, Dilation: one, Pad: graph.IntsOf(pad, pad, pad, pad), Groups: groups, Layout: graph.NHWC}
 }
 
-// TestConvIntegers has sums of more products than are added in registers, several bands, and the largest numbers.
-func TestConvIntegers(t *testing.T) {
+// integersHere is a convolution of integers, which only processors with AVX512-VNNI have a kernel for: others skip the test.
+func integersHere(t *testing.T) graph.Conv2D {
 	op := integerConv(1, 1)
 	if err := ConvolvesIntegers(op, graph.TypeOf(graph.I8, 3, 3, 4, 1)); err != nil {
 		t.Skip("this processor has no kernel for convolutions of integers: ", err)
 	}
+	return op
+}
+
+// TestConvIntegers has sums of more products than are added in registers, several bands, and the largest numbers.
+func TestConvIntegers(t *testing.T) {
+	integersHere(t)
 	r := rand.New(rand.NewPCG(61, 62))
 	for _, s := range []struct{ n, h, w, c, o, k, groups int }{
 		{1, 5, 4, 256, 37, 3, 1}, {2, 23, 19, 8, 70, 3, 1}, {1, 40, 33, 12, 16, 1, 1}, {1, 9, 9, 64, 66, 3, 2}, {1, 1, 1, 4, 1, 1, 1},
@@ -42,10 +48,7 @@ func TestConvIntegers(t *testing.T) {
 // TestConvIntegersFused rounds the sums to u8 in the same launch, and reads filters in another order; they are packed again after a
 // thaw.
 func TestConvIntegersFused(t *testing.T) {
-	op := integerConv(1, 1)
-	if err := ConvolvesIntegers(op, graph.TypeOf(graph.I8, 3, 3, 4, 1)); err != nil {
-		t.Skip("this processor has no kernel for convolutions of integers: ", err)
-	}
+	op := integersHere(t)
 	r := rand.New(rand.NewPCG(63, 64))
 	p := pool.New(2)
 	defer p.Close()
@@ -96,10 +99,7 @@ func TestConvIntegersFused(t *testing.T) {
 
 // TestConvIntegersRefused has what there is no kernel for.
 func TestConvIntegersRefused(t *testing.T) {
-	op := integerConv(1, 1)
-	if err := ConvolvesIntegers(op, graph.TypeOf(graph.I8, 3, 3, 4, 1)); err != nil {
-		t.Skip("this processor has no kernel for convolutions of integers: ", err)
-	}
+	op := integersHere(t)
 	six := graph.TypeOf(graph.I8, 3, 3, 6, 1)
 	if err := ConvolvesIntegers(op, six); err == nil || !strings.Contains(err.Error(), "four channels") {
 		t.Errorf("six channels: %v", err)
