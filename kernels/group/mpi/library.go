@@ -76,7 +76,8 @@ func functions(handle uintptr, name string) (*library, error) {
 
 // transport is this process among those that were started together. All calls of the library come from one thread. A call may never
 // return if another process dies meanwhile: in MPI_Init and MPI_Finalize, which wait for all, or where a process has died that
-// held a lock in memory of both. Then the thread is given up.
+// held a lock in memory of both. Then the thread is given up. The thread lives as long as the process: MPI_Finalize unloads
+// components of the library that have data for each thread, and the end of a thread calls what frees such data.
 type transport struct {
 	l          *library
 	rank, size int
@@ -296,9 +297,6 @@ func (t *transport) Close() (err error) {
 			stuck := t.do("MPI_Finalize", func() { err = t.check("MPI_Finalize", t.l.finalize()) })
 			err = errors.Join(stuck, err)
 			t.lost = errors.New("the group is closed")
-		}
-		if t.stuck == nil {
-			close(t.calls)
 		}
 	})
 	return err
