@@ -247,7 +247,7 @@ func TestAttentionHopperCompiled(t *testing.T) {
 		for i, f := range []hopperFusion{forward, backward} {
 			name := c.name + []string{"", ", gradient"}[i]
 			k := f.compile(t, cuda.Config{Chip: cuda.H200})
-			wellCompiled(t, compiler, name, k, "wgmma.mma_async", "cp.async.bulk.tensor.4d", "setmaxnreg.inc")
+			wellCompiled(t, compiler, name, cuda.H200, k, "wgmma.mma_async", "cp.async.bulk.tensor.4d", "setmaxnreg.inc")
 		}
 	}
 }

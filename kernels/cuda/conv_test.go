@@ -349,6 +349,24 @@ func TestConvBoxes(t *testing.T) {
 		t.Errorf("only %d of %d", boxed, len(checks))
 	}
 	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), checks...)
+	// The same forward in tensor memory.
+	forward = checks[:4]
+	blackwell := 0
+	for i := range forward {
+		c := &forward[i]
+		c.Config.Chip, c.Config.TensorMemory = cuda.ChipOf(100), true
+		var types []graph.Type
+		for _, a := range c.Args {
+			types = append(types, a.Type)
+		}
+		if strings.Contains(kernelOf(t, c.Op.(graph.Fusion), types, c.Config).Generated(), "gemm_blackwell<") {
+			blackwell++
+		}
+	}
+	if blackwell < 3 {
+		t.Errorf("only %d of %d in tensor memory", blackwell, len(forward))
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, cuda.ChipOf(100)), forward...)
 }
 
 // TestConvFlatFilterGrad computes gradients for filters as products whose operand B is patches: in 16 bits of few columns, and in

@@ -198,7 +198,11 @@ var H200 = Chip{Name: "NVIDIA H200", Arch: 90, SMs: 132, Shared: 232448, L2: 60 
 // ChipOf is a chip of the architecture, for compiling where there is none.
 func ChipOf(arch int) Chip {
 	c := H200
-	if arch != c.Arch {
+	switch {
+	case arch == c.Arch:
+	case Chip{Arch: arch}.tensorMemory():
+		c = Chip{Name: fmt.Sprintf("sm_%d", arch), Arch: arch, SMs: 148, Shared: 232448, L2: 126 << 20}
+	default:
 		c = Chip{Name: fmt.Sprintf("sm_%d", arch), Arch: arch, SMs: 108, Shared: 101376, L2: 40 << 20}
 	}
 	switch { // all later ones have at least 99 KiB
@@ -219,6 +223,9 @@ func ChipNamed(name string) (Chip, error) {
 	}
 	return ChipOf(arch), nil
 }
+
+// tensorMemory reports whether the chip has tcgen05.
+func (c Chip) tensorMemory() bool { return c.Arch == 100 || c.Arch == 103 }
 
 // leastArch is the oldest architecture that kernels are made for.
 const leastArch = 70
@@ -248,6 +255,9 @@ type Config struct {
 	Precision Precision
 	// Portable leaves out what only Hopper has, to test the other path on it.
 	Portable bool
+	// TensorMemory lets products use the instructions of sm_100a and sm_103a that keep sums in tensor memory (tcgen05). No such
+	// chip has run them: they compile, and compute what they should in the emulator.
+	TensorMemory bool
 	// Tuning holds choices that were measured; where it has none, and if nil, the choice goes by rules.
 	Tuning *Tuning
 	// Mesh is that of the participants that run the program, and Rank the one that the kernels are for.
@@ -260,3 +270,9 @@ func (c *Config) strict() bool { return c.Precision != TF32 }
 
 // hopper reports whether TMA and wgmma may be used.
 func (c *Config) hopper() bool { return c.Chip.Arch == 90 && !c.Portable }
+
+// tensorMemory reports whether TMA and tcgen05 may be used.
+func (c *Config) tensorMemory() bool { return c.Chip.tensorMemory() && c.TensorMemory && !c.Portable }
+
+// asynchronous reports whether there are products whose operands the copy engine brings to shared memory.
+func (c *Config) asynchronous() bool { return c.hopper() || c.tensorMemory() }

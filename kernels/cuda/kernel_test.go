@@ -30,11 +30,12 @@ func rowMajor(types []graph.Type) (list []cuda.Operand) {
 	return list
 }
 
-// wellCompiled looks at what NVRTC makes of a kernel for Hopper: instructions that it was written for, products none of
+// wellCompiled looks at what NVRTC makes of a kernel for a chip: instructions that it was written for, products none of
 // which waits for another without need, and nothing spilled.
-func wellCompiled(t *testing.T, compiler *nvrtc.Compiler, name string, k *cuda.Kernel, instructions ...string) {
+func wellCompiled(t *testing.T, compiler *nvrtc.Compiler, name string, chip cuda.Chip, k *cuda.Kernel,
+	instructions ...string) {
 	t.Helper()
-	ptx, _, err := compiler.PTX(k.Source, cuda.H200)
+	ptx, _, err := compiler.PTX(k.Source, chip)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -43,7 +44,7 @@ func wellCompiled(t *testing.T, compiler *nvrtc.Compiler, name string, k *cuda.K
 			t.Errorf("%s: no %s", name, want)
 		}
 	}
-	_, log, err := compiler.Compile(k.Source, cuda.H200)
+	_, log, err := compiler.Compile(k.Source, chip)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

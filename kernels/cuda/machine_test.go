@@ -283,9 +283,15 @@ func TestMachineCode(t *testing.T) {
 	l.forms()
 	if l.whole {
 		l.others()
+		// With products in tensor memory, too: where a kernel is the same it is compiled once.
+		list := slices.Clone(l.checks[0])
+		for _, c := range l.checks[0] {
+			c.Config.TensorMemory = true
+			list = append(list, c)
+		}
 		for _, chip := range longChips(t) {
 			t.Run(chip.Target(), func(t *testing.T) {
-				for some := range slices.Chunk(l.checks[0], 50) { // so that -v shows how far it is
+				for some := range slices.Chunk(list, 50) { // so that -v shows how far it is
 					t.Run(some[0].Name, func(t *testing.T) {
 						cudatest.MachineCode(t, []cuda.Chip{chip}, []cuda.Chip{chip}, some...)
 					})
@@ -303,7 +309,7 @@ func TestMachineCode(t *testing.T) {
 func TestSharedMemory(t *testing.T) {
 	l := &machineList{t: t, whole: true}
 	l.forms()
-	for _, arch := range []int{70, 75, 80, 90} { // the others have as much as one of these, or more
+	for _, arch := range []int{70, 75, 80, 90, 100} { // the others have as much as one of these, or more
 		chip := cuda.ChipOf(arch)
 		for _, c := range l.checks[0] {
 			var args, results []cuda.Operand
@@ -319,7 +325,7 @@ func TestSharedMemory(t *testing.T) {
 				results = append(results, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
 			}
 			cfg := c.Config
-			cfg.Chip = chip
+			cfg.Chip, cfg.TensorMemory = chip, true
 			k, err := cuda.Compile(c.Op, args, results, cfg)
 			if err != nil {
 				t.Errorf("%s for %s: %v", c.Name, chip.Target(), err)

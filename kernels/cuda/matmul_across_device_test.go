@@ -110,7 +110,7 @@ func TestMatMulAcrossCompiled(t *testing.T) {
 			c := acrossCase{m: 200, k: 1024, n: 1024, sms: sms, out: graph.F32, sums: true}
 			op, types := c.fusion(t)
 			name := fmt.Sprintf("%v, %d multiprocessors", p, sms)
-			wellCompiled(t, compiler, name, kernelOf(t, op, types, c.config(p)), "k8.f32.tf32.tf32")
+			wellCompiled(t, compiler, name, cuda.H200, kernelOf(t, op, types, c.config(p)), "k8.f32.tf32.tf32")
 		}
 	}
 }

@@ -20,6 +20,16 @@ type hopperTile struct {
 // shared is the shared memory of a block in bytes: the stages, 4096 bytes for each of eight warps, two barriers a stage.
 func (t hopperTile) shared() int { return (t.bm+t.bn)*sliceBytes*t.stages + 8*4096 + 2*8*t.stages }
 
+// hopperTemplate is the template that computes a tile on the chip, with the files that it needs and the shared memory of a block
+// in bytes: in tensor memory, with four barriers more and an address.
+func (c *Config) hopperTemplate(t hopperTile) (name string, source []string, shared int) {
+	source = []string{"cluster", "hopper", "gemm_hopper"}
+	if c.tensorMemory() {
+		return "gemm_blackwell", append(source, "blackwell", "gemm_blackwell"), t.shared() + 4*8 + 8
+	}
+	return "gemm_hopper", source, t.shared()
+}
+
 const (
 	// leastPiece is how many bytes of patches are copied at once at least.
 	leastPiece = 8
@@ -62,7 +72,9 @@ type batches [2]int
 func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 	h = &hopperPlan{}
 	switch {
-	case !m.cfg.hopper():
+	case !m.cfg.asynchronous() && m.cfg.Chip.tensorMemory():
+		return nil, "the chip has no wgmma, and products in tensor memory are off"
+	case !m.cfg.asynchronous():
 		return nil, "the chip has no wgmma"
 	case m.a.dtype != m.b.dtype:
 		return nil, "the operands differ in type"
@@ -75,6 +87,9 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 	}
 	if min(m.batch, m.m, m.n, m.k) == 0 {
 		return nil, "it is empty"
+	}
+	if m.cfg.tensorMemory() && (m.a.gathered() || m.b.patches != nil) {
+		return nil, "in tensor memory, patches are operand A alone, by the copy engine"
 	}
 	if q := m.a.patches; m.a.gathered() && (h.kind == "tf32" || !q.kInner || q.vec()*q.dtype.Size() < leastPiece) {
 		return nil, "its patches are not pieces of 16-bit elements along k"
@@ -290,31 +305,32 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 	if t.pingpong {
 		warps = 4
 	}
-	c := cut{bm: t.bm, bn: t.bn, splits: t.splits, threads: hopperThreads, shared: t.shared(), blocks: 1,
-		cluster: cluster, grid: cluster * min(m.cfg.Chip.SMs/cluster, spots), sumBlocks: m.batch * tilesM * t.cm * warps,
+	name, source, shared := m.cfg.hopperTemplate(t)
+	c := cut{bm: t.bm, bn: t.bn, splits: t.splits, threads: hopperThreads, shared: shared, blocks: 1, cluster: cluster,
+		grid: cluster * min(m.cfg.Chip.SMs/cluster, spots), sumBlocks: m.batch * tilesM * t.cm * warps,
 		scratch: m.used, fast: m.cfg.Precision != F32, work: "Whole<Problem, Tile>{}",
-		source: []string{"cluster", "hopper", "gemm_hopper"}}
+		source: source}
 	maps := [2]string{}
 	for i, f := range []*hopperFactor{&h.a, &h.b} {
 		if f.gathered() {
 			maps[i] = "(const TensorMap *)nullptr"
 			continue
 		}
-		name := string("ab"[i])
+		operand := string("ab"[i])
 		box := t.bm / t.cn
 		if i == 1 {
 			box = t.bn / t.cm
 		}
 		at := roundUp(c.scratch, 256)
 		if f.pitch > 0 {
-			m.relayout(&c, f, h.batches, name, at, f.nearest())
+			m.relayout(&c, f, h.batches, operand, at, f.nearest())
 		}
 		tm := f.tensorMap(m.k, box, h.batches, at)
 		tm.Round = h.kind == "tf32" && f.pitch == 0
-		maps[i] = "&" + m.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", "map_"+name+m.tag)
+		maps[i] = "&" + m.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", "map_"+operand+m.tag)
 	}
 	t.write(m.unit, "Tile", h.kind, &h.a, &h.b, h.batches)
-	c.call = fmt.Sprintf("gemm_hopper<Problem, %%s, Tile>(%%s, %s, %s, %%s, %%s", maps[0], maps[1])
+	c.call = fmt.Sprintf("%s<Problem, %%s, Tile>(%%s, %s, %s, %%s, %%s", name, maps[0], maps[1])
 	if m.a.gathered() {
 		c.call += ", " + m.pointer(m.a)
 		c.source = []string{"mma", "cluster", "hopper", "gemm_hopper", "gemm_hopper_patches"}
@@ -420,7 +436,8 @@ type hopperCandidate struct {
 	time int
 }
 
-// hopperCandidates are the tiles to choose from with the shares of k that may go with them.
+// hopperCandidates are the tiles to choose from with the shares of k that may go with them. For tensor memory they are chosen by
+// what they take on an H200: nobody has measured them.
 func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 	steps := ceilDiv(m.k*m.a.dtype.Size(), sliceBytes)
 	shapes := hopperTiles
@@ -442,7 +459,7 @@ func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 			cost = c.positions
 		}
 		slots := m.cfg.Chip.SMs / (t.cm * t.cn) // clusters that run at once
-		if slots == 0 || cost.step == 0 || m.a.gathered() && (t.cm*t.cn > 1 || t.pingpong) {
+		if slots == 0 || cost.step == 0 || (m.a.gathered() || m.cfg.tensorMemory()) && (t.cm*t.cn > 1 || t.pingpong) {
 			continue
 		}
 		tiles := m.batch * ceilDiv(m.m, t.bm*t.cm) * ceilDiv(m.n, t.bn*t.cn)

@@ -69,24 +69,43 @@ func drawLinear(r *rand.Rand, d graph.DType) (graph.Fusion, []graph.Type) {
 	return graph.Fusion{Anchor: graph.AnchorMatMul, Body: g}, types
 }
 
-// TestMatMulHopper computes random products with wgmma, in the emulator.
+// asyncPaths are the templates whose operands the copy engine brings to shared memory, and what they are for.
+var asyncPaths = []struct {
+	template string
+	config   cuda.Config
+	some     int      // how many random products are tried
+	ptx      []string // instructions
+}{
+	{"gemm_hopper<", cuda.Config{Chip: cuda.H200}, 15, []string{"wgmma.mma_async", "cp.async.bulk.tensor.4d", "setmaxnreg.inc"}},
+	{"gemm_blackwell<", cuda.Config{Chip: cuda.ChipOf(100), TensorMemory: true}, 6,
+		[]string{"tcgen05.mma", "tcgen05.ld", "tcgen05.commit", "cp.async.bulk.tensor.4d"}},
+}
+
+// TestMatMulHopper computes random products with wgmma and with tcgen05, in the emulator.
 func TestMatMulHopper(t *testing.T) {
+	for _, path := range asyncPaths {
+		t.Run(path.template, func(t *testing.T) { asyncProducts(t, path.template, path.config, path.some) })
+	}
+}
+
+func asyncProducts(t *testing.T, template string, config cuda.Config, some int) {
+	config.Precision = cuda.TF32
 	r := rand.New(rand.NewPCG(1, 90))
 	var checks []cudatest.Check
 	hopper := 0
-	for i := range 15 {
+	for i := range some {
 		op, types := drawLinear(r, []graph.DType{graph.BF16, graph.F16, graph.F32}[i%3])
-		c := cudatest.Check{Name: fmt.Sprint(i), Op: op, Config: cuda.Config{Chip: cuda.H200, Precision: cuda.TF32}}
+		c := cudatest.Check{Name: fmt.Sprint(i), Op: op, Config: config}
 		for _, u := range types {
 			c.Args = append(c.Args, graphtest.Tensor(r, u))
 		}
 		c.Compare = within(cuda.TF32)
-		if strings.Contains(kernelOf(t, op, types, c.Config).Generated(), "gemm_hopper<") {
+		if strings.Contains(kernelOf(t, op, types, c.Config).Generated(), template) {
 			hopper++
 		}
 		checks = append(checks, c)
 	}
-	if hopper < 12 {
+	if hopper < some*4/5 {
 		t.Errorf("only %d of %d products take the path", hopper, len(checks))
 	}
 	// Odd numbers of columns, whose results a thread stores one by one; then rows that the copy engine cannot read, too.
@@ -104,21 +123,20 @@ func TestMatMulHopper(t *testing.T) {
 				b.Output("sums", b.Reduce(graph.Sum, y, false, 0))
 			}
 		})
-		c := cudatest.Check{Name: fmt.Sprint("odd columns, sums ", sums), Op: op, Config: cuda.Config{Chip: cuda.H200},
-			Compare: within(cuda.TF32)}
+		c := cudatest.Check{Name: fmt.Sprint("odd columns, sums ", sums), Op: op, Config: config, Compare: within(cuda.TF32)}
 		for _, u := range types {
 			c.Args = append(c.Args, graphtest.Tensor(r, u))
 		}
-		if !strings.Contains(kernelOf(t, op, types, c.Config).Generated(), "gemm_hopper<") {
+		if !strings.Contains(kernelOf(t, op, types, c.Config).Generated(), template) {
 			t.Errorf("%s does not take the path", c.Name)
 		}
 		checks = append(checks, c)
 	}
-	cudatest.Run(t, cudatest.Open(t), checks...)
+	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
 }
 
-// TestMatMulHopperCompiled looks at what NVRTC makes of the kernels of every tile: products of warpgroups, none of which
-// waits for another without need, and nothing spilled.
+// TestMatMulHopperCompiled looks at what NVRTC makes of the kernels of every tile: products of warpgroups or in tensor
+// memory, none of which waits for another without need, and nothing spilled.
 func TestMatMulHopperCompiled(t *testing.T) {
 	compiler := nvrtctest.Open(t)
 	for _, c := range []struct {
@@ -131,7 +149,10 @@ func TestMatMulHopperCompiled(t *testing.T) {
 			y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, c.n), y.Type.Shape)))
 			b.Output("y", y)
 		})
-		k := kernelOf(t, op, types, cuda.Config{Chip: cuda.H200, Precision: cuda.TF32})
-		wellCompiled(t, compiler, fmt.Sprint(c), k, "wgmma.mma_async", "cp.async.bulk.tensor.4d", "setmaxnreg.inc")
+		for _, path := range asyncPaths {
+			path.config.Precision = cuda.TF32
+			k := kernelOf(t, op, types, path.config)
+			wellCompiled(t, compiler, fmt.Sprint(path.template, c), path.config.Chip, k, path.ptx...)
+		}
 	}
 }

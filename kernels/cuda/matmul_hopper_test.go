@@ -93,6 +93,10 @@ func TestHopperPlan(t *testing.T) {
 		{name: "empty", cfg: hopper, linear: linearCase{d: graph.BF16, out: graph.F32, m: 512, k: 0, n: 256}, reason: "empty"},
 		{name: "Ampere", cfg: Config{Chip: ChipOf(80)}, linear: linearCase{d: graph.BF16, out: graph.F32, m: 512, k: 256, n: 512},
 			reason: "no wgmma"},
+		{name: "Blackwell", cfg: Config{Chip: ChipOf(100)}, linear: linearCase{d: graph.BF16, out: graph.F32, m: 512, k: 256, n: 512},
+			reason: "products in tensor memory are off"},
+		{name: "tensor memory", cfg: Config{Chip: ChipOf(100), TensorMemory: true}, kInA: true,
+			linear: linearCase{d: graph.BF16, out: graph.F32, m: 512, k: 256, n: 512}},
 		{name: "portable", cfg: Config{Chip: H200, Portable: true},
 			linear: linearCase{d: graph.BF16, out: graph.F32, m: 512, k: 256, n: 512}, reason: "no wgmma"},
 	} {

@@ -157,7 +157,7 @@ func (x *mixture) plan() {
 	x.at.partial = take(4 * e * ceilDiv(t, routeTokens))
 	x.at.order, x.at.place = take(4*t*e), take(4*t*e)
 	x.at.tiles = take(16 * x.waves * x.tiles)
-	if x.cfg.hopper() && x.elem.Is16() {
+	if x.cfg.asynchronous() && x.elem.Is16() {
 		x.at.x = take(x.capacity * x.dims.Width * size)
 	}
 	x.at.u, x.at.v = take(us*x.capacity*f*acc), take(vs*x.capacity*f*acc)

@@ -7,15 +7,15 @@ import (
 // hopperRows is how many rows of slots a tile has that Hopper's own instructions take.
 const hopperRows = 128
 
-// groupedHopper writes the product of all experts on Hopper's own instructions, if the copy engine can read the operands:
-// x after a step gather, which puts the rows of the wave's slots side by side. ok is false if it cannot.
+// groupedHopper writes the product of all experts on the instructions of Hopper or Blackwell, if the copy engine can read the
+// operands: x after a step gather, which puts the rows of the wave's slots side by side. ok is false if it cannot.
 func (x *mixture) groupedHopper(name string, a factor, source string, b weightView, n, k int,
 	body func(w int) (string, error)) (ok bool, err error) {
 	cols := 8 // 16 bytes of a result of 16 bits
 	if name != "hidden" {
 		cols = 16 / x.acc.Size()
 	}
-	if !x.cfg.hopper() || !x.elem.Is16() || x.rows != hopperRows || b.expert == 0 || n%cols != 0 || k%8 != 0 ||
+	if !x.cfg.asynchronous() || !x.elem.Is16() || x.rows != hopperRows || b.expert == 0 || n%cols != 0 || k%8 != 0 ||
 		min(n, k) < hopperLeast {
 		return false, nil
 	}
@@ -54,12 +54,13 @@ func (x *mixture) groupedHopper(name string, a factor, source string, b weightVi
 	x.writeBody(title, n, text)
 	t.write(x.unit, title+"Tile", ctype(x.elem), &fa, &fb, each)
 	x.printf("KERNEL(%s, %d, 1) {\n  typedef Listed<%s, %sTile, %d> Work;\n", name, hopperThreads, p.name, title, x.tiles)
-	x.printf("  gemm_hopper<%s, %sBody, %sTile>(%sBody{p}, &%s, &%s, Work{p.tiles + p.wave * %d, p.wave * %d}, (float "+
+	template, templates, shared := x.cfg.hopperTemplate(t)
+	x.printf("  %s<%s, %sBody, %sTile>(%sBody{p}, &%s, &%s, Work{p.tiles + p.wave * %d, p.wave * %d}, (float "+
 		"*)nullptr);\n}\n\n",
-		p.name, title, title, title, mapA, mapB, x.tiles, x.capacity)
+		template, p.name, title, title, title, mapA, mapB, x.tiles, x.capacity)
 	grid := min(x.cfg.Chip.SMs, x.tiles*ceilDiv(n, t.bn))
-	x.step(Step{Entry: name, Grid: [3]int{grid, 1, 1}, Block: hopperThreads, Shared: t.shared()}, true)
-	x.use([]string{"cluster", "hopper", "gemm_hopper"})
+	x.step(Step{Entry: name, Grid: [3]int{grid, 1, 1}, Block: hopperThreads, Shared: shared}, true)
+	x.use(templates)
 	x.fast = x.cfg.Precision != F32
 	return true, nil
 }

@@ -13,11 +13,19 @@ import (
 	"fusec/lowering/cuda/cudatest"
 )
 
-// TestMoEHopper computes mixtures of experts with wgmma, in the emulator: full tiles and short ones, experts that get
-// nothing, several waves.
+// TestMoEHopper computes mixtures of experts with wgmma and with tcgen05, in the emulator: full tiles and short ones, experts
+// that get nothing, several waves.
 func TestMoEHopper(t *testing.T) {
+	for i, path := range asyncPaths {
+		slots := []int{256 << 20, 0} // one wave, several
+		t.Run(path.template, func(t *testing.T) { asyncMixtures(t, path.template, path.config, slots[i:]) })
+	}
+}
+
+func asyncMixtures(t *testing.T, template string, config cuda.Config, slots []int) {
+	config.Precision = cuda.BF16
 	r := rand.New(rand.NewPCG(9, 90))
-	for _, slots := range []int{256 << 20, 0} {
+	for _, slots := range slots {
 		func() {
 			defer cuda.SetFreeSlots(cuda.SetFreeSlots(slots))
 			var checks []cudatest.Check
@@ -38,8 +46,7 @@ func TestMoEHopper(t *testing.T) {
 					}
 					b.Output("", b.Add(op, args...))
 				})
-				c := cudatest.Check{Name: fmt.Sprintf("%d %v %+v %+v", i, elem, op, d), Op: f,
-					Config: cuda.Config{Chip: cuda.H200, Precision: cuda.BF16}}
+				c := cudatest.Check{Name: fmt.Sprintf("%d %v %+v %+v", i, elem, op, d), Op: f, Config: config}
 				for j, u := range types {
 					x := graphtest.Tensor(r, u)
 					if j == 1 { // the last expert gets nothing in every other mixture
@@ -57,12 +64,12 @@ func TestMoEHopper(t *testing.T) {
 					}
 					return ref.Check(got, want)
 				}
-				if n := strings.Count(kernelOf(t, f, types, c.Config).Generated(), "gemm_hopper<"); n < 2 {
+				if n := strings.Count(kernelOf(t, f, types, c.Config).Generated(), template); n < 2 {
 					t.Errorf("%s: %d products take the path", c.Name, n)
 				}
 				checks = append(checks, c)
 			}
-			cudatest.Run(t, cudatest.Open(t), checks...)
+			cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
 		}()
 	}
 }

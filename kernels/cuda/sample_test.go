@@ -47,6 +47,6 @@ func TestSampleCompiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wellCompiled(t, compiler, "sample", k)
+		wellCompiled(t, compiler, "sample", cuda.H200, k)
 	}
 }

@@ -189,6 +189,53 @@ template <class P, class Tile, int TILES> struct Listed {
   }
 };
 
+// load_tiles is the producer's thread: it starts this block's part of all copies of its tiles' slices, as stages become free.
+template <class P, class Tile, class Work>
+DEVICE void load_tiles(const TensorMap *map_a, const TensorMap *map_b, const Work &work, u64 *full, u64 *empty, int rank_m,
+                       int rank_n) {
+  typedef Ring<P, Tile> R;
+  constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES, CM = Tile::CM, CN = Tile::CN;
+  constexpr int STEPS = (P::K + R::BK - 1) / R::BK, EACH = (STEPS + Tile::SPLITS - 1) / Tile::SPLITS;
+  SHARED;
+  u32 mask_a = 0, mask_b = 0;  // the blocks with the same rows, and with the same columns
+  for (int i = 0; i < CN; i++) mask_a |= 1u << (rank_m + i * CM);
+  for (int i = 0; i < CM; i++) mask_b |= 1u << (i + rank_n * CM);
+  int stage = 0;
+  u32 phase = 0;
+  for (int i = blockIdx.x / R::CLUSTER; i < Work::SPOTS; i += gridDim.x / R::CLUSTER) {
+    Spot spot;
+    int end;
+    const Found found = work.find(i, spot, end);
+    if (found == AT_END) break;
+    if (found == NOT_HERE) continue;
+    const int m = spot.m - work.base + rank_m * BM, n = spot.n + rank_n * BN, first = spot.split * EACH;
+    for (int step = first; step < least(first + EACH, STEPS); step++) {
+      const int k = step * R::BK;
+      barrier_wait(empty + stage, phase ^ 1);
+      barrier_expect(full + stage, R::STAGE);
+      u8 *const to = shared + stage * R::STAGE;
+      if constexpr (P::PATCHES) {
+        load_patches_slice<typename P::Image, R::BK, BM, CN, Tile::A_KINNER>(
+            to, map_a, full + stage, m, k, spot.batch, rank_n, mask_a);
+      } else {
+        load_slice<BM, CN, Tile::A_KINNER, Tile::A_AXES, Tile::INNER>(
+            to, map_a, full + stage, m, k, spot.batch, rank_n, mask_a);
+      }
+      if constexpr (Tile::B_PATCHES) {
+        load_patches_slice<typename P::Image, R::BK, BN, CM, Tile::B_KINNER>(
+            to + R::A_BYTES, map_b, full + stage, n, k, spot.batch, rank_m, mask_b);
+      } else if constexpr (Tile::TAPS) {
+        load_taps<BN, CM, Tile::B_KINNER, P::Image::C, P::Image::KW>(
+            to + R::A_BYTES, map_b, full + stage, n, k, rank_m, mask_b);
+      } else {
+        load_slice<BN, CM, Tile::B_KINNER, Tile::B_AXES, Tile::INNER>(
+            to + R::A_BYTES, map_b, full + stage, n, k, spot.batch, rank_m, mask_b);
+      }
+      if (++stage == STAGES) stage = 0, phase ^= 1;
+    }
+  }
+}
+
 // gemm_hopper computes a product; A is images if the producer's threads copy patches of them. For a Body that processes shares of
 // k, its field split is the number of the share.
 // Column sums go to partial [SUMS][BATCH · tiles · warps of a tile][N].
@@ -225,43 +272,7 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
     if constexpr (Tile::GATHERS) {
       load_patches<P, Tile>(images, map_b, work, full, empty);
     } else if (threadIdx.x == 0) {
-      u32 mask_a = 0, mask_b = 0;  // the blocks with the same rows, and with the same columns
-      for (int i = 0; i < CN; i++) mask_a |= 1u << (rank_m + i * CM);
-      for (int i = 0; i < CM; i++) mask_b |= 1u << (i + rank_n * CM);
-      int stage = 0;
-      u32 phase = 0;
-      for (int i = blockIdx.x / R::CLUSTER; i < Work::SPOTS; i += gridDim.x / R::CLUSTER) {
-        Spot spot;
-        int end;
-        const Found found = work.find(i, spot, end);
-        if (found == AT_END) break;
-        if (found == NOT_HERE) continue;
-        const int m = spot.m - work.base + rank_m * BM, n = spot.n + rank_n * BN, first = spot.split * EACH;
-        for (int step = first; step < least(first + EACH, STEPS); step++) {
-          const int k = step * R::BK;
-          barrier_wait(empty + stage, phase ^ 1);
-          barrier_expect(full + stage, R::STAGE);
-          u8 *const to = shared + stage * R::STAGE;
-          if constexpr (P::PATCHES) {
-            load_patches_slice<typename P::Image, R::BK, BM, CN, Tile::A_KINNER>(
-                to, map_a, full + stage, m, k, spot.batch, rank_n, mask_a);
-          } else {
-            load_slice<BM, CN, Tile::A_KINNER, Tile::A_AXES, Tile::INNER>(
-                to, map_a, full + stage, m, k, spot.batch, rank_n, mask_a);
-          }
-          if constexpr (Tile::B_PATCHES) {
-            load_patches_slice<typename P::Image, R::BK, BN, CM, Tile::B_KINNER>(
-                to + R::A_BYTES, map_b, full + stage, n, k, spot.batch, rank_m, mask_b);
-          } else if constexpr (Tile::TAPS) {
-            load_taps<BN, CM, Tile::B_KINNER, P::Image::C, P::Image::KW>(
-                to + R::A_BYTES, map_b, full + stage, n, k, rank_m, mask_b);
-          } else {
-            load_slice<BN, CM, Tile::B_KINNER, Tile::B_AXES, Tile::INNER>(
-                to + R::A_BYTES, map_b, full + stage, n, k, spot.batch, rank_m, mask_b);
-          }
-          if (++stage == STAGES) stage = 0, phase ^= 1;
-        }
-      }
+      load_tiles<P, Tile>(map_a, map_b, work, full, empty, rank_m, rank_n);
     }
     if constexpr (R::CLUSTER > 1) cluster_sync();  // until no block sends here any more
   } else {

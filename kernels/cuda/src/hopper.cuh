@@ -1,6 +1,6 @@
-// Features of Hopper only (sm_90a): the copy engine (TMA), barriers that count its bytes, products of a warpgroup
-// (wgmma) on operands in shared memory, and the division of registers among warpgroups. See the PTX ISA. For the
-// emulator they are in host.h.
+// Features of Hopper: the copy engine (TMA) and barriers that count its bytes, which later chips have, too; products of a
+// warpgroup (wgmma) on operands in shared memory, which sm_90a has alone; and the division of registers among warpgroups. See
+// the PTX ISA. For the emulator they are in host.h.
 
 #ifndef FUSEC_HOST
 

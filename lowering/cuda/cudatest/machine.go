@@ -34,10 +34,10 @@ var compiled = struct {
 }{keys: map[string]bool{}}
 
 // MachineCode compiles the kernels of checks, made for the given chips. It fails if a kernel is refused, if registers
-// are spilled ([nvrtc.Usages]), if instructions that should overlap are serialised ([nvrtc.Losses]), or if a product or
-// an attention for Hopper has no wgmma in its machine code. A kernel with tensor-core instructions is compiled for the
-// first target that has them. Other kernels have the same text for all targets: each is compiled for one target, chosen
-// by its key. Without NVRTC the test is skipped, unless it is required; see [nvrtctest.Open].
+// are spilled ([nvrtc.Usages]), if instructions that should overlap are serialised ([nvrtc.Losses]), or if the machine code of a
+// product or an attention for Hopper has no wgmma, of a product in tensor memory no tcgen05. A kernel with tensor-core
+// instructions is compiled for the first target that has them. Other kernels have the same text for all targets: each is
+// compiled for one target, chosen by its key. Without NVRTC the test is skipped, unless it is required; see [nvrtctest.Open].
 func MachineCode(t *testing.T, made, targets []kernels.Chip, checks ...Check) {
 	t.Helper()
 	compiler := nvrtctest.Open(t)
@@ -100,7 +100,14 @@ func (c Check) tasks(made, targets []kernels.Chip) (list []task, err error) {
 
 var (
 	ownInstructions = regexp.MustCompile(`mma\.sync|wgmma\.`)
-	byWarpgroups    = regexp.MustCompile(`gemm_hopper<|attention_hopper<|attention_grad_(keys|queries)<`)
+	// What the machine code of a template has to have.
+	expected = []struct {
+		template    *regexp.Regexp
+		instruction string
+	}{
+		{regexp.MustCompile(`gemm_hopper<|attention_hopper<|attention_grad_(keys|queries)<`), "HGMMA"},
+		{regexp.MustCompile(`gemm_blackwell<`), "UTCHMMA"},
+	}
 )
 
 // allowed is how many bytes of spills are accepted. Products of f32 in two parts have two sets of accumulators. The
@@ -127,23 +134,25 @@ func (k task) inspect(compiler *nvrtc.Compiler) error {
 	for _, loss := range nvrtc.Losses(log) {
 		errs = append(errs, errors.New(loss))
 	}
-	var hopper []string
+	needs := map[string]string{}
 	for _, text := range strings.Split(k.generated, "KERNEL(")[1:] {
-		if byWarpgroups.MatchString(text) {
-			name, _, _ := strings.Cut(text, ",")
-			hopper = append(hopper, name)
+		for _, e := range expected {
+			if e.template.MatchString(text) {
+				name, _, _ := strings.Cut(text, ",")
+				needs[name] = e.instruction
+			}
 		}
 	}
-	if len(hopper) == 0 {
+	if len(needs) == 0 {
 		return errors.Join(errs...)
 	}
 	code, err := compiler.Disassemble(image)
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	for _, name := range hopper {
-		if !strings.Contains(code[name], "HGMMA") {
-			errs = append(errs, fmt.Errorf("entry %s has no HGMMA among its %d instructions", name,
+	for name, instruction := range needs {
+		if !strings.Contains(code[name], instruction) {
+			errs = append(errs, fmt.Errorf("entry %s has no %s among its %d instructions", name, instruction,
 				strings.Count(code[name], ";")))
 		}
 	}

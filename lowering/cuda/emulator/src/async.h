@@ -141,13 +141,6 @@ inline void finish(size_t i) {
   }
 }
 
-// some finishes any copy; false if there is none.
-inline bool some() {
-  if (copies.empty()) return false;
-  finish(chance.below(copies.size()));
-  return true;
-}
-
 inline void start(Copy c) {
   c.owner = current;
   memory::access(c.to, c.bytes, true);

@@ -1,5 +1,5 @@
-// The instructions of tensor cores and of the copy engine, by the names that the kernels' mma.cuh and hopper.cuh give
-// them; see there for what they mean.
+// The instructions of tensor cores and of the copy engine, by the names that the kernels' mma.cuh, hopper.cuh and blackwell.cuh
+// give them; see there for what they mean.
 
 #pragma once
 
@@ -28,6 +28,11 @@ void fusec_product(int kind, int n, float *d, const unsigned *words, unsigned lo
                    bool transA, bool transB, bool add);
 void fusec_product_commit();
 void fusec_product_wait(int left);
+void fusec_tensor_take(unsigned *address, int columns);
+void fusec_tensor_give_back(unsigned at, int columns);
+void fusec_tensor_product(bool tf32, unsigned d, unsigned long long a, unsigned long long b, unsigned form, bool add);
+void fusec_tensor_commit(unsigned long long *bar);
+void fusec_tensor_load(float *d, unsigned at);
 }
 
 namespace host {
@@ -124,3 +129,14 @@ template <class T, int N> struct Wgmma {
 inline float round_tf32(float x) { return host::float_of(to_tf32(host::bits_of(x))); }
 inline float exp2_approx(float x) { return exp2f(x); }
 inline float recip_approx(float x) { return 1.0f / x; }
+
+// blackwell.cuh
+template <int COLUMNS> inline void tensor_take(unsigned *at) { fusec_tensor_take(at, COLUMNS); }
+template <int COLUMNS> inline void tensor_give_back(unsigned at) { fusec_tensor_give_back(at, COLUMNS); }
+inline void tensor_before() {}
+inline void tensor_after() {}
+template <bool TF32> inline void tensor_product(unsigned d, unsigned long long a, unsigned long long b, unsigned form, int add) {
+  fusec_tensor_product(TF32, d, a, b, form, add);
+}
+inline void tensor_commit(unsigned long long *bar) { fusec_tensor_commit(bar); }
+inline void tensor_load(float (&d)[32], unsigned at) { fusec_tensor_load(d, at); }

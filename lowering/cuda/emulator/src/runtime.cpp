@@ -16,6 +16,7 @@
 #include "async.h"
 #include "memory.h"
 #include "products.h"
+#include "tensor.h"
 
 uint3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -428,10 +429,22 @@ static void finished() {
     if (c.counter) what = "copies to shared memory are under way";
   for (const products::Group &g : products::groups)
     if (!g.queue.empty()) what = "products of a warpgroup are under way";
+  for (const tensor::Memory &m : tensor::memories)
+    if (m.taken) what = "tensor memory is taken";
   if (!what) return;
   const int n = where(launch->error, sizeof launch->error);
   snprintf(launch->error + n, sizeof launch->error - n, ": the block ends while %s", what);
   failed = true;
+}
+
+// some does any work that is under way; false if there is none.
+static bool some() {
+  const unsigned copies = async::copies.size(), all = copies + tensor::waiting();
+  if (all == 0) return false;
+  const unsigned i = chance.below(all);
+  if (i < copies) async::finish(i);
+  else tensor::step(i - copies);
+  return true;
 }
 
 // run runs the blocks of a cluster, of which there may be one, to their end.
@@ -442,6 +455,7 @@ static void run() {
   clusterBarrier = {};
   async::copies.clear();
   for (products::Group &g : products::groups) g.queue.clear(), g.done = 0;
+  for (tensor::Memory &m : tensor::memories) tensor::clear(m);
   arrange();
   for (unsigned i = 0; i < running; i++) {
     threads[i] = {};
@@ -449,7 +463,7 @@ static void run() {
     threads[i].block = &blocks[i / n];
   }
   while (ended < running && !failed) {
-    if (!async::copies.empty() && !lazy && chance.below(4) == 0) async::some();
+    if ((!async::copies.empty() || tensor::waiting()) && !lazy && chance.below(4) == 0) some();
     Thread *t = first;
     if (t) {
       first = t->next;
@@ -458,7 +472,7 @@ static void run() {
       if (spares) t->stack = spare[--spares];
       else if (!t->stack.make()) abort();
       t->sp = prepare(t->stack.top(), begin);
-    } else if (async::some()) {
+    } else if (some()) {
       continue;
     } else {
       stuck();

@@ -1,0 +1,200 @@
+// Tensor memory and the products into it (tcgen05). Products of a block are done in the order in which they were called, each at
+// some later time: at the latest when nothing else can go on. Sums are made as those of other matrix instructions are.
+
+#pragma once
+#include <deque>
+#include <optional>
+
+#include "async.h"
+#include "products.h"
+
+namespace tensor {
+
+constexpr unsigned lanes = 128, columns = 512;
+
+// A Form is what the number of a product says of its formats and its size.
+struct Form {
+  unsigned m, n;
+  products::Kind kind;
+  bool transA, transB;
+
+  Form(uint32_t x, bool tf32) {
+    static const products::Kind kinds[] = {products::F16, products::BF16, products::TF32};
+    const uint32_t type = x >> 7 & 7;
+    m = (x >> 24 & 31) * 16, n = (x >> 17 & 63) * 8;
+    transA = x >> 15 & 1, transB = x >> 16 & 1;
+    if ((x & ~0x1f7ffc00u & ~0x3bfu) || (x >> 4 & 3) != 1) fail("a product into tensor memory of the form %08x", x);
+    if (type > 2 || (type == 2) != tf32 || (x >> 10 & 7) != type) fail("a product into tensor memory of the types %08x", x);
+    if (m != lanes || n < 16 || n > 256 || n % 16) fail("a product into tensor memory of %u by %u", m, n);
+    if (tf32 && (transA || transB)) fail("a product of tf32 that is not stored along k");
+    kind = kinds[type];
+  }
+};
+
+struct Product {
+  Form form;
+  unsigned column;
+  products::Operand a, b;
+  bool add;
+};
+// A Step is a product, or an arrival at a counter.
+struct Step {
+  std::optional<Product> product;
+  Counter *counter;
+};
+
+// Memory is that of a block: the columns that it has taken, with what is in them.
+struct Memory {
+  std::deque<Step> queue;
+  unsigned first, taken;
+  bool known[columns];
+  unsigned pending[columns];  // products into a column that are not done
+  float at[lanes][columns];
+};
+inline Memory memories[16];
+inline Memory &mine() { return memories[current->block->rank]; }
+
+inline void clear(Memory &m) {
+  m.queue.clear();
+  m.taken = 0;
+}
+
+// columnOf is the first of n columns at an address, which have to be this block's.
+inline unsigned columnOf(uint32_t at, unsigned n) {
+  const Memory &m = mine();
+  const unsigned c = at & 0xffff;
+  if (c < m.first || c + n > m.first + m.taken) fail("columns %u to %u of tensor memory, of which it has %u from %u on", c, c + n - 1, m.taken, m.first);
+  return c;
+}
+
+inline void multiply(Memory &m, const Product &p) {
+  static float a[lanes][16], b[256][16];
+  const int depth = p.form.kind == products::TF32 ? 8 : 16;
+  for (unsigned i = 0; i < lanes; i++)
+    for (int k = 0; k < depth; k++) a[i][k] = p.a.at(i, k);
+  for (unsigned j = 0; j < p.form.n; j++)
+    for (int k = 0; k < depth; k++) b[j][k] = p.b.at(j, k);
+  for (unsigned i = 0; i < lanes; i++) {
+    for (unsigned j = 0; j < p.form.n; j++) {
+      float &d = m.at[i][p.column + j];
+      double sum = p.add ? d : 0;
+      for (int k = 0; k < depth; k++) sum += double(a[i][k]) * b[j][k];
+      d = float(sum);
+    }
+  }
+  for (unsigned j = 0; j < p.form.n; j++) m.known[p.column + j] = true, m.pending[p.column + j]--;
+}
+
+// waiting is how many blocks have something to do, and step does the oldest of the i-th. Operands were looked at when the product
+// was called: no thread runs.
+inline unsigned waiting() {
+  unsigned n = 0;
+  for (const Memory &m : memories) n += !m.queue.empty();
+  return n;
+}
+inline void step(unsigned i) {
+  for (Memory &m : memories) {
+    if (m.queue.empty() || i-- > 0) continue;
+    Thread *was = current;
+    current = nullptr;
+    const Step s = std::move(m.queue.front());
+    m.queue.pop_front();
+    if (s.product) {
+      multiply(m, *s.product);
+    } else {
+      s.counter->missing--;
+      async::settle(s.counter);
+    }
+    current = was;
+    return;
+  }
+}
+
+// A Request is what a lane brings to an instruction of its warp.
+struct Request {
+  uint32_t *address;
+  float *d;
+  uint32_t at;
+  unsigned columns;
+};
+inline const Request &first(void *const *lanes) {
+  const Request &r = *static_cast<Request *>(lanes[0]);
+  for (int l = 1; l < 32; l++) {
+    const Request &o = *static_cast<Request *>(lanes[l]);
+    if (o.address != r.address || o.at != r.at || o.columns != r.columns) fail("lanes of a warp that name different tensor memory");
+  }
+  return r;
+}
+
+inline void take(void *const *lanes) {
+  const Request &r = first(lanes);
+  Memory &m = mine();
+  if (r.columns < 32 || r.columns > columns || (r.columns & (r.columns - 1))) fail("takes %u columns of tensor memory", r.columns);
+  if (m.taken) fail("takes tensor memory twice");
+  m.taken = r.columns;
+  memset(m.known, 0, sizeof m.known);
+  memset(m.pending, 0, sizeof m.pending);
+  m.first = chance.below((columns - r.columns) / 32 + 1) * 32;
+  memory::access(r.address, 4, true);
+  *r.address = m.first;
+}
+
+inline void giveBack(void *const *lanes) {
+  const Request &r = first(lanes);
+  Memory &m = mine();
+  if (r.columns != m.taken || r.at != m.first) fail("gives back %u columns of tensor memory at %08x, of %u at %u", r.columns, r.at, m.taken, m.first);
+  if (!m.queue.empty()) fail("gives tensor memory back while products are under way");
+  m.taken = 0;
+}
+
+inline void load(void *const *lanes) {
+  const Request &r = first(lanes);
+  const Memory &m = mine();
+  const unsigned c = columnOf(r.at, 64), from = r.at >> 16;
+  if (from % 16 || from / 32 != current->index / 32 % 4) fail("reads lanes of tensor memory from %u on, which another warp can", from);
+  for (unsigned j = c; j < c + 64; j++) {
+    if (m.pending[j]) fail("reads column %u of tensor memory while a product is under way", j);
+    if (!m.known[j]) fail("reads column %u of tensor memory, which was never written", j);
+  }
+  for (int l = 0; l < 32; l++) {
+    float *d = static_cast<Request *>(lanes[l])->d;
+    for (int i = 0; i < 32; i++) d[i] = m.at[from + l / 4 + i / 2 % 2 * 8][c + i / 4 * 8 + l % 4 * 2 + i % 2];
+  }
+}
+
+}  // namespace tensor
+
+extern "C" {
+
+void fusec_tensor_take(unsigned *address, int columns) {
+  tensor::Request r = {address, nullptr, 0, unsigned(columns)};
+  fusec_together(tensor::take, &r);
+}
+void fusec_tensor_give_back(unsigned at, int columns) {
+  tensor::Request r = {nullptr, nullptr, at, unsigned(columns)};
+  fusec_together(tensor::giveBack, &r);
+}
+void fusec_tensor_load(float *d, unsigned at) {
+  tensor::Request r = {nullptr, d, at, 0};
+  fusec_together(tensor::load, &r);
+}
+void fusec_tensor_product(bool tf32, unsigned d, unsigned long long a, unsigned long long b, unsigned form, bool add) {
+  for (unsigned long long x : {a, b})
+    if ((x >> 46 & 7) != 1 || x >> 61 != 2) fail("a matrix descriptor %016llx for tensor memory", x);
+  const tensor::Form f(form, tf32);
+  const unsigned c = tensor::columnOf(d, f.n);
+  if (d >> 16) fail("a product into tensor memory from lane %u on", d >> 16);
+  const tensor::Product p = {f, c, {a, f.kind, f.transA}, {b, f.kind, f.transB}, add};
+  for (int k = 0; k < (tf32 ? 8 : 16); k++) {
+    for (unsigned i = 0; i < f.m; i++) p.a.at(i, k);
+    for (unsigned j = 0; j < f.n; j++) p.b.at(j, k);
+  }
+  tensor::Memory &m = tensor::mine();
+  for (unsigned j = c; j < c + f.n; j++) {
+    if (add && !m.known[j] && !m.pending[j]) fail("adds to column %u of tensor memory, which was never written", j);
+    m.pending[j]++;
+  }
+  m.queue.push_back({p, nullptr});
+}
+void fusec_tensor_commit(unsigned long long *bar) { tensor::mine().queue.push_back({std::nullopt, counter(bar)}); }
+}

@@ -1,0 +1,90 @@
+package emulator_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/lowering/cuda/emulator"
+)
+
+// inTensorMemory computes [128, 64]·[64, 64] into tensor memory; b is stored [n, k].
+const inTensorMemory = `
+  SHARED;
+  constexpr u32 FORM = 1u << 4 | 1u << 7 | 1u << 10 | 8u << 17 | 8u << 24;
+  u8 *const as = shared, *const bs = shared + 16384;
+  u64 *const bar = (u64 *)(shared + 24576);
+  u32 *const at = (u32 *)(bar + 1);
+  for (int i = threadIdx.x; i < 128 * 64; i += 128) *(bf16 *)(as + i / 64 * 128 + (i % 64 * 2 ^ i / 64 % 8 * 16)) = p.a[i];
+  for (int i = threadIdx.x; i < 64 * 64; i += 128) *(bf16 *)(bs + i / 64 * 128 + (i % 64 * 2 ^ i / 64 % 8 * 16)) = p.b[i];
+  if (threadIdx.x == 0) barrier_init(bar, 1);
+  if (threadIdx.x < 32) tensor_take<64>(at);
+  shared_fence();
+  __syncthreads();
+  const u32 sums = *at;
+  if (threadIdx.x == 0) {
+    for (int k = 0; k < 4; k++) {
+      const u64 a = wgmma_operand(as + 32 * k, 0, 1024) | u64(1) << 46, b = wgmma_operand(bs + 32 * k, 0, 1024) | u64(1) << 46;
+      tensor_product<false>(sums, a, b, FORM, k > 0);
+    }
+    tensor_commit(bar);
+  }
+  barrier_wait(bar, 0);
+  const int l = threadIdx.x % 32;
+  for (int part = 0; part < 2; part++) {
+    const int lanes = threadIdx.x / 32 * 32 + part * 16;
+    float d[32];
+    tensor_load(d, sums + (lanes << 16));
+    for (int i = 0; i < 32; i++) p.y[(lanes + l / 4 + i / 2 % 2 * 8) * 64 + i / 4 * 8 + l % 4 * 2 + i % 2] = d[i];
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) tensor_give_back<64>(sums);`
+
+// TestTensorMemory computes a product in tensor memory, and finds what breaks it.
+func TestTensorMemory(t *testing.T) {
+	const fields, shared = "const bf16 *a, *b; float *y;", 24576 + 16
+	rnd := rand.New(rand.NewPCG(7, 1))
+	a, b := small(rnd, 128*64), small(rnd, 64*64)
+	r := newRig(t, emulator.Options{})
+	tests := []struct{ from, to, want string }{
+		{"barrier_wait(bar, 0);", "", "reads column"},
+		{"tensor_commit(bar);", "", "at the mbarrier at byte 24576"},
+		{"if (threadIdx.x < 32) tensor_give_back<64>(sums);", "", "the block ends while tensor memory is taken"},
+		{"tensor_give_back<64>(sums)", "tensor_give_back<32>(sums)", "gives back 32 columns of tensor memory"},
+		{"tensor_take<64>(at);", "tensor_take<48>(at);", "takes 48 columns of tensor memory"},
+		{"tensor_take<64>(at);", "tensor_take<64>(at), tensor_take<64>(at);", "takes tensor memory twice"},
+		{"tensor_take<64>(at);", "tensor_take<64>(at + threadIdx.x);", "lanes of a warp that name different tensor memory"},
+		{"k > 0", "true", "which was never written"},
+		{"a, b, FORM", "a, b, FORM + (1 << 7)", "of the types"},
+		{"a, b, FORM", "a, b, FORM ^ 1 << 4", "of the form"},
+		{"a, b, FORM", "a, b, FORM ^ 8 << 17", "of 128 by 0"},
+		{"a, b, FORM", "a, b, FORM ^ 4 << 17", "of which it has 64"},
+		{"tensor_product<false>", "tensor_product<true>", "of the types"},
+		{"(sums, a, b", "(sums + (16 << 16), a, b", "from lane 16 on"},
+		{"b = wgmma_operand(bs + 32 * k, 0, 1024) | u64(1) << 46", "b = wgmma_operand(bs + 32 * k, 0, 1024)", "a matrix descriptor"},
+		{"i < 128 * 64", "i < 127 * 64", "of shared memory"},
+		{"lanes << 16", "16 << 16", "from 16 on, which another warp can"},
+		{"sums + (lanes", "sums + 32 + (lanes", "of which it has 64"},
+	}
+	sources := []string{source(fields, inTensorMemory)}
+	for _, tt := range tests {
+		if !strings.Contains(inTensorMemory, tt.from) {
+			t.Fatalf("nothing to break: %s", tt.from)
+		}
+		sources = append(sources, source(fields, strings.Replace(inTensorMemory, tt.from, tt.to, 1)))
+	}
+	r.compile(sources)
+	y := r.alloc(128 * 64 * 4)
+	for range 10 { // in many orders
+		r.must(r.launch(fields, inTensorMemory, 1, 128, shared, elements(r, "bf16", a), elements(r, "bf16", b), y))
+		same(t, download[float32](r, y, 128*64), product(a, transposed(b, 64, 64), 128, 64, 64), 64)
+	}
+	for _, tt := range tests {
+		r := newRig(t, emulator.Options{})
+		err := r.launch(fields, strings.Replace(inTensorMemory, tt.from, tt.to, 1), 1, 128, shared, elements(r, "bf16", a),
+			elements(r, "bf16", b), r.alloc(128*64*4))
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("with %q for %q: %v\nwant %s", tt.to, tt.from, err, tt.want)
+		}
+	}
+}
