@@ -203,7 +203,7 @@ func (r *request) planPipeline(device *pipeline.Device, layout passes.Layout) (*
 	if err != nil {
 		return tr, nil, fmt.Errorf("WithPipeline: %w", err)
 	}
-	drawn, _, err := cut.Join(work.Name, stages)
+	drawn, err := cut.Join(work.Name, stages)
 	if err != nil {
 		return tr, nil, err
 	}
@@ -234,7 +234,7 @@ func (r *request) planPipeline(device *pipeline.Device, layout passes.Layout) (*
 			}
 		}
 	}
-	merged, to, err := cut.Join(work.Name, stages)
+	merged, err := cut.Join(work.Name, stages)
 	if err != nil {
 		return tr, nil, err
 	}
@@ -244,26 +244,43 @@ func (r *request) planPipeline(device *pipeline.Device, layout passes.Layout) (*
 	}
 	program.Name = work.Name
 	for i := range program.Launches {
-		program.Launches[i].Node = to[program.Launches[i].Node]
+		program.Launches[i].Node = merged.To[program.Launches[i].Node]
 	}
-	last.Graph, last.Took = merged, time.Since(start)
+	last.Graph, last.Took, last.Pipeline = merged.Graph, time.Since(start), cfg.drawn(parts, stages, merged)
+	staged := cfg.drawn(parts, stages, drawn)
 	tr.Stages = append(tr.Stages, trace.Stage{Name: "pipeline", Doc: "the stages of the pipeline, each with programs of its own",
-		Graph: drawn, Notes: notesOf(parts)}, last)
+		Graph: drawn.Graph, Notes: notesOf(staged), Pipeline: staged}, last)
 	device.Describe(tr, program)
 	tr.Program = program.Trace()
 	return tr, program, nil
 }
 
+// drawn is what records of a compilation tell of the stages.
+func (c *config) drawn(parts *pipeline.Parts, stages []cut.Stage, joined *cut.Joined) *trace.Pipeline {
+	p := &trace.Pipeline{Microbatches: parts.Microbatches, At: joined.At}
+	for s := range stages {
+		st := trace.PipelineStage{Ends: stages[s].Ends, Flight: parts.Flight(s), Sent: parts.Sent(s), Kept: parts.Kept(s)}
+		switch {
+		case len(c.devices) > 0:
+			st.Devices = c.devices[s : s+1]
+		case c.group != nil:
+			st.Devices = []string{fmt.Sprintf("participant %d", s)}
+		}
+		p.Stages = append(p.Stages, st)
+	}
+	return p
+}
+
 // notesOf tells what the stages keep and send.
-func notesOf(parts *pipeline.Parts) []trace.Note {
+func notesOf(p *trace.Pipeline) []trace.Note {
 	note := func(format string, args ...any) trace.Note {
 		return trace.Note{Node: -1, Text: fmt.Sprintf(format, args...)}
 	}
 	list := []trace.Note{note("%d stages, %d microbatches: each participant waits for %.0f %% of a step, if stages take equally long",
-		len(parts.Stages), parts.Microbatches, 100*parts.Bubble())}
-	for s := range parts.Stages {
-		list = append(list, note("stage %d sends %d bytes of each microbatch, and keeps %d bytes of each of %d in work", s+1,
-			parts.Sent(s), parts.Kept(s), parts.Flight(s)))
+		len(p.Stages), p.Microbatches, 100*p.Bubble())}
+	for i, s := range p.Stages {
+		list = append(list, note("stage %d sends %d bytes of each microbatch, and keeps %d bytes of each of %d in work", i+1, s.Sent,
+			s.Kept, s.Flight))
 	}
 	return list
 }

@@ -373,6 +373,41 @@ func TestPictures(t *testing.T) {
 	}
 }
 
+// TestPictureOfPipeline draws the stages of a pipeline as frames, each with its phases, layers and device.
+func TestPictureOfPipeline(t *testing.T) {
+	long(t)
+	b := graph.NewBuilder("tower")
+	h, y := b.Input("x", graph.TypeOf(graph.F32, 16, 32)), b.Input("y", graph.TypeOf(graph.F32, 16, 8))
+	for i := range 8 {
+		s := fmt.Sprintf("layer%d.", i)
+		up := b.Unary(graph.Relu, b.MatMul(h, b.Param(s+"up.weight", graph.TypeOf(graph.F32, 32, 64)), false, false))
+		h = b.Binary(graph.Add, h, b.MatMul(up, b.Param(s+"down.weight", graph.TypeOf(graph.F32, 64, 32)), false, false))
+		h.Name = s + "out"
+	}
+	off := b.Binary(graph.Sub, b.MatMul(h, b.Param("head.weight", graph.TypeOf(graph.F32, 32, 8)), false, false), y)
+	b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, off), false, 0, 1))
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := planned(t, g, fusec.WithPipeline(4, "layer3.out"), fusec.WithDevices("cpu", "cpu"), fusec.WithOptimizer(&optim.Optimizer{
+		Rule: optim.AdamW{}, Rate: optim.Constant(0.1), Clip: 1}))
+	checkStages(t, tr)
+	p := pictured(t, tr, len(tr.Stages)-1, dot.Options{})
+	for _, want := range []string{"2 stages · 4 microbatches", ">stage 1, up to layer3.out<", ">on cpu<", ">layer{0…3} × 4<",
+		">layer{4…7} × 4<"} {
+		if !strings.Contains(p.text, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	for frame, inside := range map[string]string{"stage1-forward": "stage1", "stage2-backward": "stage2",
+		"stage2-optimiser": "stage2"} {
+		if !slices.Contains(p.within[frame], inside) {
+			t.Errorf("frame %s is within %q, not %s", frame, p.within[frame], inside)
+		}
+	}
+}
+
 // TestPictureOfDeepStep draws a step of 12 layers, and one of 48, which looks the same.
 func TestPictureOfDeepStep(t *testing.T) {
 	long(t)

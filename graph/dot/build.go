@@ -21,7 +21,14 @@ type drawing struct {
 	program  *trace.Program // of the last stage, or nil
 	imported int            // operations of the first stage, or 0
 	missed   map[*graph.Node][]miss
+	pipeline *trace.Pipeline // or nil
 	opts     Options
+}
+
+// region is a part of the graph with a frame of its own: a phase, in a stage of a pipeline or in the whole graph.
+type region struct {
+	stage int // from 0; -1 is the whole graph, and what lies between stages
+	phase graph.Phase
 }
 
 // layout chooses the detail and builds the scene.
@@ -29,7 +36,7 @@ func layout(d drawing) *scene {
 	consts := foldable(d.graph)
 	reps := &repeats{}
 	if !d.opts.Expand {
-		reps = findRepeats(d.graph, consts, d.phases())
+		reps = findRepeats(d.graph, consts, d.regions(d.phases()))
 	}
 	if d.opts.Detail != Auto {
 		return newBuilder(d, d.opts.Detail, consts, reps).build()
@@ -73,17 +80,19 @@ type builder struct {
 	reps     *repeats
 	scopes   graph.Scopes
 	phases   map[*graph.Node]graph.Phase
+	homes    map[*graph.Node]region
 	onePhase bool // all of the graph belongs to the forward pass
 	dots     bool // the user's names have dots, not slashes
 	frames   map[*block]*cluster
-	regions  map[graph.Phase]*cluster
+	regions  map[region]*cluster
+	stages   map[int]*cluster
 	values   map[*graph.Node][]value // per result
 	launches map[int]numbered        // by node ID
 	times    map[*graph.Node]time.Duration
 	longest  time.Duration
 	boxes    map[*graph.Node]*box // of the operations
 	asked    []*askedGradients
-	step     *optimiserStep
+	steps    []*optimiserStep
 	results  map[*graph.Node][]string // the names of a launch's further results
 	updated  map[*graph.Node]bool
 	// untrained are the parameters of a training step that it does not change, if they are few: as a rule its data.
@@ -104,11 +113,13 @@ type numbered struct {
 
 func newBuilder(d drawing, detail Detail, consts folds, reps *repeats) *builder {
 	b := &builder{drawing: d, scene: &scene{}, detail: detail, consts: consts, reps: reps, frames: make(map[*block]*cluster),
-		regions: make(map[graph.Phase]*cluster), values: make(map[*graph.Node][]value), launches: make(map[int]numbered),
-		times: make(map[*graph.Node]time.Duration), boxes: make(map[*graph.Node]*box), results: make(map[*graph.Node][]string),
+		regions: make(map[region]*cluster), stages: make(map[int]*cluster),
+		values: make(map[*graph.Node][]value), launches: make(map[int]numbered), times: make(map[*graph.Node]time.Duration),
+		boxes: make(map[*graph.Node]*box), results: make(map[*graph.Node][]string),
 		updated: make(map[*graph.Node]bool), escapes: make(map[*graph.Node]bool), edges: make(map[edge]bool),
 		inside: make(map[*graph.Node][]*box), nhwc: channelsLast(d.graph)}
 	b.phases = d.phases()
+	b.homes = d.regions(b.phases)
 	b.onePhase = !slices.ContainsFunc(d.graph.Nodes,
 		func(n *graph.Node) bool { return b.phases[n] != graph.Forward && b.phases[n] != prepared })
 	slashes := false
@@ -222,6 +233,21 @@ func (d *drawing) phases() map[*graph.Node]graph.Phase {
 	return phases
 }
 
+// regions is where each node belongs.
+func (d *drawing) regions(phases map[*graph.Node]graph.Phase) map[*graph.Node]region {
+	regions := make(map[*graph.Node]region, len(d.graph.Nodes))
+	for _, n := range d.graph.Nodes {
+		regions[n] = region{-1, phases[n]}
+		if d.pipeline == nil {
+			continue
+		}
+		if at, ok := d.pipeline.At[n.ID]; ok {
+			regions[n] = region{at, phases[n]}
+		}
+	}
+	return regions
+}
+
 func (b *builder) build() *scene {
 	b.heading()
 	b.findUntrained()
@@ -239,7 +265,7 @@ func (b *builder) build() *scene {
 	b.updates()
 	b.finishCopies()
 	b.finishAsked()
-	b.finishStep()
+	b.finishSteps()
 	if b.detail == Layers {
 		b.group()
 	}
@@ -259,7 +285,9 @@ func (b *builder) heading() {
 	if b.target != "" {
 		words = append(words, "target "+clean(b.target))
 	}
-	if m := b.graph.Mesh; b.graph.Parts && m.Size() > 1 {
+	if p := b.pipeline; p != nil {
+		words = append(words, p.String())
+	} else if m := b.graph.Mesh; b.graph.Parts && m.Size() > 1 {
 		words = append(words, fmt.Sprintf("each of %d participants (%s)", m.Size(), clean(m.String())))
 	}
 	sum := summarise(b.graph, b.program)
@@ -290,26 +318,28 @@ func (b *builder) home(n *graph.Node) *cluster {
 	if blk := b.reps.in[n]; blk != nil {
 		return b.frame(blk)
 	}
-	return b.region(b.phases[n])
+	return b.region(b.homes[n])
 }
 
 // region is the frame of a phase, made on first use; nil for the forward pass of a graph without gradients.
-func (b *builder) region(p graph.Phase) *cluster {
-	if c, ok := b.regions[p]; ok || b.onePhase && p != prepared {
+func (b *builder) region(r region) *cluster {
+	p := r.phase
+	if c, ok := b.regions[r]; ok {
 		return c
+	}
+	home := b.stageFrame(r.stage)
+	if (b.onePhase || b.pipeline != nil && r.stage < 0) && p != prepared {
+		return home
 	}
 	name := "prepared"
 	if p != prepared {
 		name = p.String()
 	}
-	c := &cluster{key: "phase-" + name, kind: clusterPhase, phase: p, title: name, tooltip: name}
-	launches, t := 0, time.Duration(0)
-	for _, n := range b.graph.Nodes {
-		if b.phases[n] == p && b.isLaunch(n) {
-			launches++
-			t += b.launches[n.ID].measured()
-		}
+	c := &cluster{key: "phase-" + name, kind: clusterPhase, phase: p, title: name, tooltip: name, inside: home}
+	if r.stage >= 0 {
+		c.key = fmt.Sprintf("stage%d-%s", r.stage+1, name)
 	}
+	launches, t := b.launched(func(n *graph.Node) bool { return b.homes[n] == r })
 	c.notes = []string{plural(launches, "launch")}
 	if p == prepared {
 		c.tooltip = "computed when parameters are set, not in each run"
@@ -318,7 +348,43 @@ func (b *builder) region(p graph.Phase) *cluster {
 	if b.opts.Measured && t > 0 {
 		c.notes[0] += " · " + humanTime(t)
 	}
-	b.regions[p] = c
+	b.regions[r] = c
+	return b.scene.cluster(c)
+}
+
+// launched counts the launches of some nodes, and the time that they have taken.
+func (b *builder) launched(of func(n *graph.Node) bool) (launches int, t time.Duration) {
+	for _, n := range b.graph.Nodes {
+		if of(n) && b.isLaunch(n) {
+			launches++
+			t += b.launches[n.ID].measured()
+		}
+	}
+	return launches, t
+}
+
+// stageFrame is the frame of a stage of a pipeline, made on first use; nil for what lies between stages.
+func (b *builder) stageFrame(stage int) *cluster {
+	if c, ok := b.stages[stage]; ok || stage < 0 {
+		return c
+	}
+	s := &b.pipeline.Stages[stage]
+	c := &cluster{key: fmt.Sprintf("stage%d", stage+1), kind: clusterStage, title: fmt.Sprintf("stage %d", stage+1)}
+	if s.Ends != "" {
+		c.title += ", up to " + shortMiddle(clean(s.Ends), 40)
+	}
+	c.tooltip = c.title
+	launches, t := b.launched(func(n *graph.Node) bool { return b.homes[n].stage == stage })
+	if len(s.Devices) > 0 {
+		c.notes = append(c.notes, "on "+short(clean(strings.Join(s.Devices, ", ")), 60))
+	}
+	c.notes = append(c.notes, fmt.Sprintf("%s · %s, %d in work at a time", plural(launches, "launch"),
+		plural(b.pipeline.Microbatches, "microbatch"), s.Flight), fmt.Sprintf("of each: %s sent, %s kept", humanBytes(s.Sent),
+		humanBytes(s.Kept)))
+	if b.opts.Measured && t > 0 {
+		c.notes[len(c.notes)-2] += " · " + humanTime(t)
+	}
+	b.stages[stage] = c
 	return b.scene.cluster(c)
 }
 
@@ -334,7 +400,7 @@ func (b *builder) frame(blk *block) *cluster {
 	if c := b.frames[blk]; c != nil {
 		return c
 	}
-	home := b.region(b.phases[blk.nodes[0]])
+	home := b.region(b.homes[blk.nodes[0]])
 	if blk.parent != nil {
 		home = b.frame(blk.parent)
 	}
@@ -410,7 +476,7 @@ func (b *builder) folds(n *graph.Node) bool {
 	if b.detail == Full {
 		return false
 	}
-	if b.phases[n] == graph.Optimiser {
+	if b.phases[n] == graph.Optimiser && (b.pipeline == nil || b.homes[n].stage >= 0) {
 		b.fold(n)
 		return true
 	}
@@ -806,17 +872,17 @@ const maxOutputs = 12
 func (b *builder) outputs() {
 	type group struct {
 		from  []value
-		phase graph.Phase
+		home  region
 		names []string
 	}
 	type kind struct {
-		phase graph.Phase
-		name  string // with numbers left out
+		home region
+		name string // with numbers left out
 	}
 	var groups []*group
 	at, alike := make(map[*graph.Node]*group), make(map[kind]*group)
 	for _, o := range b.graph.Outputs {
-		n, k := b.reps.rep(o.Node), kind{b.phases[o.Node], unnumbered(o.Name)}
+		n, k := b.reps.rep(o.Node), kind{b.homes[o.Node], unnumbered(o.Name)}
 		if g := at[n]; g != nil && n != o.Node {
 			g.names = append(g.names, o.Name)
 			continue
@@ -825,7 +891,7 @@ func (b *builder) outputs() {
 			g.from, g.names = append(g.from, b.operand(o.Node)), append(g.names, o.Name)
 			continue
 		}
-		alike[k] = &group{[]value{b.operand(o.Node)}, k.phase, []string{o.Name}}
+		alike[k] = &group{[]value{b.operand(o.Node)}, k.home, []string{o.Name}}
 		at[n] = alike[k]
 		groups = append(groups, at[n])
 	}
@@ -838,7 +904,7 @@ func (b *builder) outputs() {
 		if slices.ContainsFunc(g.from, func(v value) bool { return v.typ != g.from[0].typ }) {
 			typ = ""
 		}
-		x := b.scene.box(&box{key: fmt.Sprintf("output%d", i), look: lookOutput, inside: b.region(g.phase), phase: g.phase,
+		x := b.scene.box(&box{key: fmt.Sprintf("output%d", i), look: lookOutput, inside: b.region(g.home), phase: g.home.phase,
 			tooltip: "output " + strings.Join(cleanAll(g.names), ", "),
 			lines:   []textLine{{short(name, 32), roleName}, {strings.TrimSpace(what + " " + typ), roleType}}})
 		for _, v := range g.from {
@@ -863,7 +929,7 @@ func (b *builder) updates() {
 			}
 			continue
 		}
-		x := b.scene.box(&box{key: fmt.Sprintf("update%d", i), look: lookState, inside: b.region(b.phases[u.Value]),
+		x := b.scene.box(&box{key: fmt.Sprintf("update%d", i), look: lookState, inside: b.region(b.homes[u.Value]),
 			lines:   []textLine{{short(u.Target.Name, 32), roleName}, {"update", roleType}},
 			tooltip: "written to " + clean(u.Target.Name) + " when the run has succeeded"})
 		b.scene.edges = append(b.scene.edges, &edge{from: from.box, to: x, style: edgeUpdate, tooltip: x.tooltip})

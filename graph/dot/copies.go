@@ -11,9 +11,9 @@ import (
 // of parameters are drawn as one card for each phase or repeated layer, without arrows, and the readers list the parameter
 // as copied.
 
-// copyKey is a place of copies: a phase, or a block in it.
+// copyKey is a place of copies: a region, or a block in it.
 type copyKey struct {
-	phase graph.Phase
+	home  region
 	block *block
 }
 
@@ -36,7 +36,7 @@ func (b *builder) findCopies() {
 		if !b.copiesWeight(n) || b.reps.rep(n) != n {
 			continue
 		}
-		k := copyKey{b.phases[n], b.reps.in[n]}
+		k := copyKey{b.homes[n], b.reps.in[n]}
 		if b.copies[k] == nil {
 			b.copies[k] = &copiedWeights{}
 		}
@@ -72,7 +72,7 @@ func (b *builder) copied(n *graph.Node) bool {
 	if !b.copiesWeight(n) {
 		return false
 	}
-	c := b.copies[copyKey{b.phases[n], b.reps.in[n]}]
+	c := b.copies[copyKey{b.homes[n], b.reps.in[n]}]
 	if c == nil {
 		return false
 	}

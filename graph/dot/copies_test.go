@@ -97,7 +97,7 @@ func TestDetour(t *testing.T) {
 		g := finish(t, b)
 		r := &repeats{first: make(map[*graph.Node]*graph.Node), in: make(map[*graph.Node]*block), places: make(map[*graph.Node][]place),
 			consts: foldable(g), sigs: make(map[*graph.Node]int), graph: g, large: true}
-		if r.named(g, phasesOf(g)); (len(r.blocks) == 0) != detour {
+		if r.named(g, (&drawing{graph: g}).regions(phasesOf(g))); (len(r.blocks) == 0) != detour {
 			t.Errorf("detour %v: %d blocks", detour, len(r.blocks))
 		}
 	}

@@ -65,7 +65,7 @@ func Trace(w io.Writer, tr *trace.Trace, opts Options) error {
 // stageDrawing collects the content of a picture of stage i.
 func stageDrawing(tr *trace.Trace, i int, opts Options) drawing {
 	d := drawing{graph: tr.Stages[i].Graph, stage: tr.Stages[i].Name, target: tr.TargetChip(), rule: tr.Rule,
-		opts: opts}
+		pipeline: tr.Stages[i].Pipeline, opts: opts}
 	if i == len(tr.Stages)-1 {
 		d.program = tr.Program
 	}

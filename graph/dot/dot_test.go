@@ -107,6 +107,70 @@ func training(t testing.TB, layers int) *graph.Graph {
 	return finish(t, b)
 }
 
+// staged is a training step in two stages: a layer in each, its gradients, and a norm that both are told.
+func staged(t testing.TB) *trace.Trace {
+	b := graph.NewBuilder("staged")
+	p := &trace.Pipeline{Microbatches: 4, At: map[int]int{}, Stages: []trace.PipelineStage{
+		{Ends: "h", Devices: []string{"cpu"}, Flight: 2, Sent: 256, Kept: 512}, {Devices: []string{"cpu"}, Flight: 1, Kept: 256}}}
+	stage, phase := 0, graph.Forward
+	at := func(n *graph.Node) *graph.Node {
+		p.At[n.ID], n.Phase = stage, phase
+		return n
+	}
+	stages := graph.Group{Over: "stage", Parts: 2}
+	between := func(op graph.Op, n *graph.Node) *graph.Node {
+		n = b.Add(op, n)
+		n.Phase = phase
+		return n
+	}
+	w, x := at(b.Param("w", graph.TypeOf(graph.F32, 8, 8))), at(b.Input("x", graph.TypeOf(graph.F32, 8, 8)))
+	h := at(b.Unary(graph.Tanh, at(b.MatMul(x, w, false, false))))
+	h.Name = "h"
+	sent := between(graph.Permute{Shift: 1, Group: stages}, h)
+	stage = 1
+	v := at(b.Param("v", graph.TypeOf(graph.F32, 8, 8)))
+	y := at(b.MatMul(sent, v, false, false))
+	b.Output("y", y)
+	phase = graph.Backward
+	dv, dh := at(b.MatMul(sent, y, true, false)), at(b.MatMul(y, v, false, true))
+	back := between(graph.Permute{Shift: -1, Group: stages}, dh)
+	stage = 0
+	dw := at(b.MatMul(x, back, true, false))
+	phase = graph.Optimiser
+	norm := between(graph.BroadcastFrom{Group: stages}, at(b.Add(graph.SquaredNorm{}, dw)))
+	step := func(s int, w, dw *graph.Node) {
+		stage = s
+		b.Update(w, at(b.Binary(graph.Sub, w, at(b.Binary(graph.Mul, dw, at(b.CastTo(graph.F32, at(b.Broadcast(norm, w.Type.Shape)))))))))
+	}
+	step(0, w, dw)
+	step(1, v, dv)
+	g := finish(t, b)
+	g.Mesh, g.Parts = graph.Mesh{{Name: "stage", Size: 2}}, true
+	return &trace.Trace{Target: "cpu", Rule: "sgd", Stages: []trace.Stage{{Name: "pipeline", Graph: g, Pipeline: p}}}
+}
+
+// TestStaged draws stages of a pipeline as frames, with frames of their phases in them. What is handed over lies between them.
+func TestStaged(t *testing.T) {
+	tr := staged(t)
+	golden(t, "pipeline.dot", func(w io.Writer) error { return Stage(w, tr, 0, Options{Detail: Compact}) })
+	tr.Stages[0].Pipeline.Stages[0].Devices = []string{"cuda:0", "cuda:1"}
+	for _, d := range []Detail{Full, Compact, Outline, Layers} {
+		var b strings.Builder
+		if err := Stage(&b, tr, 0, Options{Detail: d, Measured: true}); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"2 stages of 2 participants each · 4 microbatches", "stage 1, up to h", "on cuda:0, cuda:1",
+			"stage 2<", "4 microbatches, 2 in work at a time", "of each: 256 B sent, 512 B kept"} {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%v: no %q", d, want)
+			}
+		}
+		if strings.Contains(b.String(), "each of 2 participants") {
+			t.Errorf("%v: the heading speaks of one participant", d)
+		}
+	}
+}
+
 // zoo has what the other graphs lack: state, several results, host operations, unkind names, sources that escape.
 func zoo(t testing.TB) *graph.Graph {
 	b := graph.NewBuilder("zoo \"<&>\"\n")
@@ -189,7 +253,7 @@ func TestRepeatsAreGrouped(t *testing.T) {
 
 func TestTrainingReadsForwardBlocksBackwards(t *testing.T) {
 	g := training(t, 8)
-	r := findRepeats(g, foldable(g), phasesOf(g))
+	r := findRepeats(g, foldable(g), (&drawing{graph: g}).regions(phasesOf(g)))
 	if len(r.blocks) != 2 {
 		t.Fatalf("%d blocks, want the forward and the backward one", len(r.blocks))
 	}
@@ -213,7 +277,7 @@ func TestNestedAndParallelRepeats(t *testing.T) {
 	}
 	b.Output("y", x)
 	g := finish(t, b)
-	r := findRepeats(g, foldable(g), phasesOf(g))
+	r := findRepeats(g, foldable(g), (&drawing{graph: g}).regions(phasesOf(g)))
 	if len(r.blocks) != 2 || r.blocks[0].count != 4 || r.blocks[1].count != 6 || r.blocks[1].parent != r.blocks[0] {
 		t.Errorf("blocks %+v, want 4 layers of 6 experts", r.blocks)
 	}
@@ -235,7 +299,7 @@ func TestUnlikeLayersAreNotGrouped(t *testing.T) {
 	}
 	b.Output("y", x)
 	g := finish(t, b)
-	if r := findRepeats(g, foldable(g), phasesOf(g)); len(r.blocks) != 0 {
+	if r := findRepeats(g, foldable(g), (&drawing{graph: g}).regions(phasesOf(g))); len(r.blocks) != 0 {
 		t.Errorf("%d blocks, want none", len(r.blocks))
 	}
 }
@@ -461,7 +525,7 @@ func TestNamedLayers(t *testing.T) {
 		"[2 2 2 2]": stack(t, 32, graph.Tanh, graph.Tanh, graph.Sigmoid, graph.Sigmoid, graph.Exp, graph.Log, graph.Neg, graph.Abs,
 			graph.Square, graph.Sqrt, graph.Relu, graph.Sin, graph.Cos, graph.Erf, graph.Floor, graph.Ceil),
 	} {
-		r := findRepeats(g, foldable(g), phasesOf(g))
+		r := findRepeats(g, foldable(g), (&drawing{graph: g}).regions(phasesOf(g)))
 		counts := []int{}
 		for _, b := range r.blocks {
 			counts = append(counts, b.count)

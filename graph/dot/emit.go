@@ -111,6 +111,8 @@ func (s *scene) emitCluster(root *gv.Graph, subs map[*cluster]*gv.Graph, c *clus
 	switch c.kind {
 	case clusterRepeat:
 		sub.Attrs("style", "rounded,dashed,filled", "fillcolor", paper, "color", frame, "penwidth", 2, "margin", 12)
+	case clusterStage:
+		sub.Attrs("style", "filled", "fillcolor", stageFill, "color", looks[lookCollective].colour, "penwidth", 1.5, "margin", 16)
 	case clusterPhase:
 		sub.Attrs("style", "filled", "fillcolor", phaseFills[c.phase], "color", phaseLines[c.phase], "margin", 14)
 	default:

@@ -17,7 +17,7 @@ import (
 
 // layerKey names a row of numbered layers.
 type layerKey struct {
-	phase  graph.Phase
+	home   region
 	prefix string // of the scope, up to the number
 	inside *block
 }
@@ -33,7 +33,7 @@ type layer struct {
 const maxDepth = 3
 
 // named finds the repetitions of named layers.
-func (r *repeats) named(g *graph.Graph, phases map[*graph.Node]graph.Phase) {
+func (r *repeats) named(g *graph.Graph, homes map[*graph.Node]region) {
 	var scopes graph.Scopes
 	at := make(map[*graph.Node]int, len(g.Nodes))
 	parts := make(map[*graph.Node]string)
@@ -45,14 +45,14 @@ func (r *repeats) named(g *graph.Graph, phases map[*graph.Node]graph.Phase) {
 		var order []layerKey
 		for i, n := range g.Nodes {
 			if r.isLeaf(n) || graph.IsPlaceholder(n.Op) || !trace.NeedsLaunch(n.Op) || r.first[n] != nil ||
-				phases[n] == graph.Optimiser {
+				homes[n].phase == graph.Optimiser {
 				continue
 			}
 			prefix, number, rest, ok := numbered1(scopes.Of(n), depth)
 			if !ok {
 				continue
 			}
-			k := layerKey{phases[n], prefix, r.in[n]}
+			k := layerKey{homes[n], prefix, r.in[n]}
 			if rows[k] == nil {
 				rows[k] = make(map[int]*layer)
 				order = append(order, k)

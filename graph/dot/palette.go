@@ -82,6 +82,9 @@ const (
 	timeColour = "#D97706"
 )
 
+// stageFill is the ground of a stage of a pipeline, whose frame has the colour of what goes between participants.
+const stageFill = "#FBFBFE"
+
 // The frames of the phases.
 var (
 	phaseFills = [...]string{graph.Forward: "#F4F7FB", graph.Backward: "#FBF6EF", graph.Optimiser: "#F4F2F9", prepared: "#F2F7F2"}

@@ -111,22 +111,22 @@ func (r *repeats) rep(n *graph.Node) *graph.Node {
 	}
 }
 
-// findRepeats searches g: first layers that the user has numbered, then, phase by phase, anything else that repeats.
-func findRepeats(g *graph.Graph, consts folds, phases map[*graph.Node]graph.Phase) *repeats {
+// findRepeats searches g: first layers that the user has numbered, then, region by region, anything else that repeats.
+func findRepeats(g *graph.Graph, consts folds, homes map[*graph.Node]region) *repeats {
 	r := &repeats{first: make(map[*graph.Node]*graph.Node), in: make(map[*graph.Node]*block),
 		places: make(map[*graph.Node][]place), consts: consts, sigs: make(map[*graph.Node]int), graph: g}
 	launches := 0
 	for _, n := range g.Nodes {
-		if trace.NeedsLaunch(n.Op) && phases[n] != graph.Optimiser {
+		if trace.NeedsLaunch(n.Op) && homes[n].phase != graph.Optimiser {
 			launches++
 		}
 	}
 	r.large = launches > DefaultMaxNodes
-	r.named(g, phases)
+	r.named(g, homes)
 	sigs := newSignatures(consts)
-	rest := func(phase graph.Phase) func(n *graph.Node) bool {
+	rest := func(home region) func(n *graph.Node) bool {
 		return func(n *graph.Node) bool {
-			return phases[n] == phase && !r.isLeaf(n) && !graph.IsPlaceholder(n.Op) && r.first[n] == nil && r.in[n] == nil
+			return homes[n] == home && !r.isLeaf(n) && !graph.IsPlaceholder(n.Op) && r.first[n] == nil && r.in[n] == nil
 		}
 	}
 	for _, b := range slices.Clone(r.blocks) {
@@ -140,15 +140,25 @@ func findRepeats(g *graph.Graph, consts folds, phases map[*graph.Node]graph.Phas
 		r.search(row, b)
 	}
 	deep := r.depthFirst(g)
-	for _, phase := range []graph.Phase{graph.Forward, graph.Backward, prepared} {
-		row := slices.DeleteFunc(slices.Clone(g.Nodes), func(n *graph.Node) bool { return !rest(phase)(n) })
+	stages := -1
+	for _, h := range homes {
+		stages = max(stages, h.stage)
+	}
+	var all []region
+	for stage := -1; stage <= stages; stage++ {
+		for _, phase := range []graph.Phase{graph.Forward, graph.Backward, prepared} {
+			all = append(all, region{stage, phase})
+		}
+	}
+	for _, home := range all {
+		row := slices.DeleteFunc(slices.Clone(g.Nodes), func(n *graph.Node) bool { return !rest(home)(n) })
 		if len(row) <= smallGraph {
 			continue
 		}
 		for _, n := range row {
 			r.sigs[n] = sigs.of(n)
 		}
-		other := slices.DeleteFunc(slices.Clone(deep), func(n *graph.Node) bool { return !rest(phase)(n) })
+		other := slices.DeleteFunc(slices.Clone(deep), func(n *graph.Node) bool { return !rest(home)(n) })
 		if r.best(other).hidden() > r.best(row).hidden() {
 			row = other
 		}

@@ -45,7 +45,7 @@ const (
 	roleTitle // large and bold
 )
 
-// cluster is a frame around nodes: a phase, layers that repeat, or a fusion with its body.
+// cluster is a frame around nodes: a stage of a pipeline, a phase, layers that repeat, or a fusion with its body.
 type cluster struct {
 	key     string
 	look    look
@@ -64,6 +64,7 @@ const (
 	clusterFusion clusterKind = iota
 	clusterRepeat
 	clusterPhase
+	clusterStage
 )
 
 // holds reports whether k is c or inside it.

@@ -13,8 +13,9 @@ import (
 // the phases, those of gradients to the optimiser are joined, and those of values that are kept for the backward pass
 // become a line of text where they are many.
 
-// optimiserStep is the box of the optimiser.
+// optimiserStep is the box of the optimiser, in a stage of a pipeline or in the whole graph.
 type optimiserStep struct {
+	stage    int // of a pipeline, or -1
 	box      *box
 	nodes    []*graph.Node
 	launches int
@@ -27,11 +28,18 @@ const (
 
 // fold makes n a part of the optimiser's box.
 func (b *builder) fold(n *graph.Node) {
-	if b.step == nil {
-		b.step = &optimiserStep{box: b.scene.box(&box{key: "optimiser", look: lookOptimiser, inside: b.region(graph.Optimiser),
-			phase: graph.Optimiser})}
+	home := b.homes[n]
+	i := slices.IndexFunc(b.steps, func(s *optimiserStep) bool { return s.stage == home.stage })
+	if i < 0 {
+		i = len(b.steps)
+		key := "optimiser"
+		if home.stage >= 0 {
+			key = fmt.Sprintf("optimiser%d", home.stage+1)
+		}
+		b.steps = append(b.steps, &optimiserStep{stage: home.stage, box: b.scene.box(&box{key: key, look: lookOptimiser,
+			inside: b.region(home), phase: graph.Optimiser})})
 	}
-	s := b.step
+	s := b.steps[i]
 	s.nodes = append(s.nodes, n)
 	if b.isLaunch(n) {
 		s.launches++
@@ -50,14 +58,20 @@ func (b *builder) fold(n *graph.Node) {
 	}
 }
 
-// finishStep writes the label of the optimiser's box.
-func (b *builder) finishStep() {
-	if b.step == nil {
-		return
+// finishSteps writes the labels of the optimiser's boxes.
+func (b *builder) finishSteps() {
+	for _, s := range b.steps {
+		b.finishStep(s)
 	}
-	x := b.step.box
+}
+
+func (b *builder) finishStep(s *optimiserStep) {
+	x := s.box
 	params, moments, bytes := 0, []string(nil), int64(0)
 	for _, u := range b.graph.Updates {
+		if b.homes[u.Value].stage != s.stage {
+			continue
+		}
 		switch u.Target.Op.(type) {
 		case graph.Param:
 			params++
@@ -79,7 +93,7 @@ func (b *builder) finishStep() {
 	}
 	var flops, traffic int64
 	tips := []string{"the optimiser's launches:"}
-	for _, n := range b.step.nodes {
+	for _, n := range s.nodes {
 		if !b.isLaunch(n) {
 			continue
 		}
@@ -99,7 +113,7 @@ func (b *builder) finishStep() {
 		x.time = min(x.time/float64(b.longest), 1)
 		b.scene.timed = true
 	}
-	x.lines = append(x.lines, textLine{plural(b.step.launches, "launch") + " · " + humanFLOPs(flops) + " · " +
+	x.lines = append(x.lines, textLine{plural(s.launches, "launch") + " · " + humanFLOPs(flops) + " · " +
 		humanBytes(traffic), roleType})
 	x.tooltip = strings.Join(tips, "\n")
 }
@@ -117,7 +131,7 @@ func (b *builder) ask(n *graph.Node) {
 	if i < 0 {
 		i = len(b.asked)
 		b.asked = append(b.asked, &askedGradients{cost: n.Args[0],
-			box: b.scene.box(&box{key: fmt.Sprintf("asked%d", i), look: lookCarried, inside: b.region(b.phases[n]),
+			box: b.scene.box(&box{key: fmt.Sprintf("asked%d", i), look: lookCarried, inside: b.region(b.homes[n]),
 				phase: b.phases[n]})})
 	}
 	a := b.asked[i]

@@ -4,6 +4,7 @@
 package trace
 
 import (
+	"fmt"
 	"regexp"
 	"time"
 
@@ -73,6 +74,40 @@ type Stage struct {
 	Notes   []Note
 
 	Recompute *Recompute // of the pass recompute, if the program has a memory budget
+	Pipeline  *Pipeline  // if the graph is that of all stages of a pipeline
+}
+
+// Pipeline is the stages of a pipeline, each of which a participant computes for one microbatch after another.
+type Pipeline struct {
+	Microbatches int             `json:"microbatches"`
+	Stages       []PipelineStage `json:"stages"`
+	// At is the stage, from 0, of each node of the graph, by ID. What is handed over lies between stages, and is not there.
+	At map[int]int `json:"at,omitempty"`
+}
+
+// PipelineStage is one stage of a pipeline.
+type PipelineStage struct {
+	Ends    string   `json:"ends,omitempty"`    // the name of the last value of its forward pass
+	Devices []string `json:"devices,omitempty"` // that compute it
+	Flight  int      `json:"in_work"`           // how many microbatches are in work at a time, at most
+	// Sent is what a participant sends to other stages for each microbatch, and Kept what it keeps of each in work, in bytes.
+	Sent int64 `json:"sent_bytes"`
+	Kept int64 `json:"kept_bytes"`
+}
+
+// Bubble is the part of a step for which a participant waits, if stages take equally long.
+func (p *Pipeline) Bubble() float64 {
+	n := len(p.Stages)
+	return float64(n-1) / float64(p.Microbatches+n-1)
+}
+
+// String says how many stages, participants and microbatches there are.
+func (p *Pipeline) String() string {
+	each := ""
+	if n := len(p.Stages[0].Devices); n > 1 {
+		each = fmt.Sprintf(" of %d participants each", n)
+	}
+	return fmt.Sprintf("%d stages%s · %d microbatches", len(p.Stages), each, p.Microbatches)
 }
 
 // Match is one rewrite.

@@ -39,12 +39,6 @@ type Parts struct {
 // mesh is the one axis of microbatches.
 func (p *Parts) mesh() graph.Mesh { return graph.Mesh{{Name: "microbatch", Size: p.Microbatches}} }
 
-// Bubble is the part of a step for which a participant waits, if stages take equally long.
-func (p *Parts) Bubble() float64 {
-	n := len(p.Stages)
-	return float64(n-1) / float64(p.Microbatches+n-1)
-}
-
 // String lists all programs.
 func (p *Parts) String() string {
 	var b strings.Builder

@@ -2,18 +2,26 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
 
 	"fusec/graph"
 )
 
+// Joined is the graphs of all stages as one.
+type Joined struct {
+	Graph *graph.Graph
+	To    map[*graph.Node]*graph.Node // the node in it of each node of the graphs
+	At    map[int]int                 // by a node's ID the stage, but for what goes between them
+}
+
 // Join draws the graphs of all stages as one, for records of a compilation: what a stage sends to the next one, or to the one
-// before, goes there by a permute, and numbers that all are told by a broadcast. To gives the node in it of each node of the
-// graphs. Of equal names of sources there is one.
-func Join(name string, stages []Stage) (_ *graph.Graph, to map[*graph.Node]*graph.Node, err error) {
+// before, goes there by a permute, and numbers that all are told by a broadcast. Of equal names of sources there is one.
+func Join(name string, stages []Stage) (*Joined, error) {
 	n := len(stages)
 	g := &graph.Graph{Name: name, Mesh: graph.Mesh{{Name: "stage", Size: n}}, Parts: true}
 	b := graph.Extend(g)
-	to = map[*graph.Node]*graph.Node{}
+	j := &Joined{Graph: g, To: map[*graph.Node]*graph.Node{}, At: map[int]int{}}
+	to := j.To
 	type given struct {
 		at   map[int]*graph.Node // by stage
 		from int
@@ -46,6 +54,17 @@ func Join(name string, stages []Stage) (_ *graph.Graph, to map[*graph.Node]*grap
 				to[m] = v.at[s]
 				continue
 			}
+			if v := handed[m.Name]; v != nil && graph.IsSource(m.Op) { // parts of all microbatches
+				part := v.at[v.from]
+				axis, parts := joinAxis(part.Type, m.Type)
+				if !slices.ContainsFunc(g.Mesh, func(a graph.MeshAxis) bool { return a.Name == Axis }) {
+					g.Mesh = append(g.Mesh, graph.MeshAxis{Name: Axis, Size: parts})
+				}
+				b.From(part)
+				to[m] = b.Add(graph.AllGather{Axis: axis, Group: graph.Group{Over: Axis, Parts: parts}}, part)
+				j.At[to[m].ID] = s
+				continue
+			}
 			if graph.IsSource(m.Op) && sources[m.Name] != nil {
 				to[m] = sources[m.Name]
 				continue
@@ -56,6 +75,7 @@ func Join(name string, stages []Stage) (_ *graph.Graph, to map[*graph.Node]*grap
 			}
 			k := b.Add(m.Op, args...)
 			k.Like(m)
+			j.At[k.ID] = s
 			if to[m] = k; graph.IsSource(m.Op) {
 				sources[m.Name] = k
 			}
@@ -84,9 +104,19 @@ func Join(name string, stages []Stage) (_ *graph.Graph, to map[*graph.Node]*grap
 				s = n - 1 - s
 			}
 			if err := add(s, kind); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 		}
 	}
-	return g, to, nil
+	return j, nil
+}
+
+// joinAxis is the axis along which parts follow one another in a whole value, and how many there are.
+func joinAxis(part, whole graph.Type) (axis, parts int) {
+	for d := range whole.Shape.Rank() {
+		if n := part.Shape.At(d); n != whole.Shape.At(d) {
+			return d, whole.Shape.At(d) / max(n, 1)
+		}
+	}
+	return 0, 1
 }

@@ -44,6 +44,7 @@ const Index = prefix + "index"
 // before the first.
 type Stage struct {
 	Forward, Backward, Norms, Update *graph.Graph
+	Ends                             string // the name of the last value of the forward pass that has one, or of its scope
 }
 
 // Graphs lists the graphs in the order in which they run. The names of what they do are those of [Kinds].

@@ -174,10 +174,18 @@ func same(t testing.TB, g *graph.Graph, n, m int, o *optim.Optimizer, in map[str
 	if err != nil {
 		return err
 	}
-	if joined, to, err := pipeline.Join(g.Name, stages); err != nil {
+	if joined, err := pipeline.Join(g.Name, stages); err != nil {
 		t.Fatal(err)
-	} else if err := graph.Verify(joined); err != nil || len(to) == 0 {
-		t.Fatalf("the drawing: %v\n%s", err, graph.Print(joined))
+	} else if err := graph.Verify(joined.Graph); err != nil || len(joined.To) == 0 {
+		t.Fatalf("the drawing: %v\n%s", err, graph.Print(joined.Graph))
+	} else {
+		for _, n := range joined.Graph.Nodes {
+			op, between := n.Op.(graph.Collective)
+			between = between && op.Of().Over != pipeline.Axis
+			if _, ok := joined.At[n.ID]; ok == between {
+				t.Fatalf("%s is of a stage: %v", n.Where(), ok)
+			}
+		}
 	}
 	one := alone(t, g, o)
 	for _, n := range one.Sources() {

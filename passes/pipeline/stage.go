@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 
 	"fusec/graph"
@@ -172,6 +173,12 @@ func (c *cutter) stages() ([]Stage, error) {
 	for _, n := range c.order {
 		if wanted[n] {
 			copies[c.at[n]][pass(n)].give(n)
+		}
+	}
+	var scopes graph.Scopes
+	for _, n := range c.order {
+		if name := cmp.Or(n.Name, scopes.Of(n)); name != "" && !back(n) {
+			list[c.at[n]].Ends = name
 		}
 	}
 	for s, of := range copies {

@@ -104,7 +104,59 @@ type ExplainReport struct {
 	Sent      int64  `json:"sent_bytes,omitempty"` // by a participant, in all exchanges of a run
 	Refusal   string `json:"refusal,omitempty"`    // why it cannot run on the target
 
+	Pipeline *pipelineReport `json:"pipeline,omitempty"`
+
 	missed []trace.Missed // what Misses has, by cause
+}
+
+// pipelineReport is the stages of a pipeline.
+type pipelineReport struct {
+	Microbatches int           `json:"microbatches"`
+	Stages       []stageReport `json:"stages"`
+	Waits        float64       `json:"waits"` // the part of a step for which a participant waits, if stages take equally long
+}
+
+type stageReport struct {
+	trace.PipelineStage
+	Each   trace.Work `json:"each"` // of each microbatch
+	Once   trace.Work `json:"once"` // after the last one
+	Memory int64      `json:"memory_bytes"`
+}
+
+// explainPipeline gathers what is known of the stages, or nil.
+func explainPipeline(tr *trace.Trace, program *lowering.Program) *pipelineReport {
+	p := tr.Stages[len(tr.Stages)-1].Pipeline
+	if p == nil {
+		return nil
+	}
+	rep := &pipelineReport{Microbatches: p.Microbatches, Waits: p.Bubble()}
+	launches := program.Launches
+	for i, s := range program.Stages {
+		of := stageReport{PipelineStage: p.Stages[i], Memory: s.Memory}
+		for k := range s.Launches {
+			to := &of.Once
+			if k < s.Each {
+				to = &of.Each
+			}
+			to.Add(launches[k].FLOPs, launches[k].Bytes)
+		}
+		launches = launches[s.Launches:]
+		rep.Stages = append(rep.Stages, of)
+	}
+	return rep
+}
+
+// text prints the stages for people.
+func (rep *pipelineReport) text() string {
+	t := cli.NewTable(">stage", "up to", "on", ">each microbatch", ">launches", ">once", ">launches", ">sends of each",
+		">keeps of each", ">in work", ">memory")
+	for i, s := range rep.Stages {
+		t.Row(fmt.Sprint(i+1), s.Ends, strings.Join(s.Devices, ", "), cli.HumanFLOPs(s.Each.FLOPs), fmt.Sprint(s.Each.Launches),
+			cli.HumanFLOPs(s.Once.FLOPs), fmt.Sprint(s.Once.Launches), cli.HumanBytes(s.Sent), cli.HumanBytes(s.Kept), fmt.Sprint(s.Flight),
+			cli.HumanBytes(s.Memory))
+	}
+	return fmt.Sprintf("\npipeline of %s, %s: a participant waits for %.1f %% of a step, if stages take equally long\n%s",
+		cli.Plural(len(rep.Stages), "stage", "stages"), cli.Plural(rep.Microbatches, "microbatch", "microbatches"), 100*rep.Waits, t)
 }
 
 type memoryReport struct {
@@ -250,6 +302,7 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainRe
 			c.Origin})
 	}
 	rep.Divergences = countDivergences(rep.Notes)
+	rep.Pipeline = explainPipeline(tr, program)
 	return rep
 }
 
@@ -302,6 +355,9 @@ func (rep *ExplainReport) text() string {
 	if rep.Mesh != "" {
 		fmt.Fprintf(&b, "one of the participants on the mesh %s: %s, in which it sends %s\n", rep.Mesh,
 			cli.Plural(rep.Exchanges, "exchange", "exchanges"), cli.HumanBytes(rep.Sent))
+	}
+	if rep.Pipeline != nil {
+		b.WriteString(rep.Pipeline.text())
 	}
 	if rep.Budget != nil {
 		fmt.Fprintf(&b, "\n%s", rep.Budget.text())

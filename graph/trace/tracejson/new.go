@@ -171,7 +171,8 @@ func (n *Node) equal(o *Node) bool {
 // stage adds stage i; before are the nodes of the stage before it. It returns those of this one.
 func (e *encoder) stage(tr *trace.Trace, i int, before map[int]*Node, o Options) map[int]*Node {
 	s := &tr.Stages[i]
-	j := Stage{Name: s.Name, Doc: s.Doc, Index: i, Work: trace.Unfused(s.Graph), Changed: []Node{}, Numeric: contract(s.Numeric)}
+	j := Stage{Name: s.Name, Doc: s.Doc, Index: i, Work: trace.Unfused(s.Graph), Changed: []Node{}, Numeric: contract(s.Numeric),
+		Pipeline: s.Pipeline}
 	if i == len(tr.Stages)-1 && tr.Program != nil {
 		j.Work = tr.Program.Work()
 	}

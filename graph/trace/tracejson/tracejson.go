@@ -81,7 +81,8 @@ type Stage struct {
 	Misses  []Miss   `json:"misses,omitempty"`
 	Notes   []Note   `json:"notes,omitempty"`
 	// Numeric is the weakest contract of the stage's rewrites, as [trace.Stage] has it.
-	Numeric *trace.Numeric `json:"numeric,omitempty"`
+	Numeric  *trace.Numeric  `json:"numeric,omitempty"`
+	Pipeline *trace.Pipeline `json:"pipeline,omitempty"` // if the graph is that of all stages of a pipeline
 }
 
 // Graph is the body of a fusion. Its IDs are its own, and its nodes have no names and no origins: fusions that compute
