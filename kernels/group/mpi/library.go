@@ -102,11 +102,12 @@ func open(patience time.Duration) (*transport, error) {
 		joined.Unlock()
 		return nil, err
 	}
-	return start(l, patience)
+	return start(l, patience, max(patience, group.Patience))
 }
 
-// start begins the use of a library, on a thread of its own.
-func start(l *library, patience time.Duration) (*transport, error) {
+// start begins the use of a library, on a thread of its own. MPI_Init returns when all processes have begun, which takes a
+// launcher as long as the machines are busy: so it has a patience of its own.
+func start(l *library, patience, beginning time.Duration) (*transport, error) {
 	t := &transport{l: l, patience: patience, calls: make(chan func())}
 	go func() {
 		runtime.LockOSThread()
@@ -115,14 +116,14 @@ func start(l *library, patience time.Duration) (*transport, error) {
 		}
 	}()
 	var err error
-	if stuck := t.do("MPI_Init", func() { err = t.begin() }); stuck != nil {
+	if stuck := t.do("MPI_Init", beginning, func() { err = t.begin() }); stuck != nil {
 		return nil, stuck
 	}
 	return t, err
 }
 
 // do runs a function on the thread of the library. The error tells of a call that has not returned in time.
-func (t *transport) do(call string, f func()) error {
+func (t *transport) do(call string, patience time.Duration, f func()) error {
 	if t.stuck != nil {
 		return t.stuck
 	}
@@ -131,7 +132,7 @@ func (t *transport) do(call string, f func()) error {
 		defer close(done)
 		f()
 	}
-	tick := time.NewTicker(t.patience/16 + time.Millisecond)
+	tick := time.NewTicker(patience/16 + time.Millisecond)
 	defer tick.Stop()
 	// Ticks are counted, not time, which goes on where this process is stopped.
 	for last, away := int64(0), 0; ; away++ {
@@ -144,7 +145,7 @@ func (t *transport) do(call string, f func()) error {
 			last, away = seen, 0
 		}
 		if away > 20 {
-			t.stuck = fmt.Errorf("%s has not returned for %v: a participant has died, or has not come to it", call, t.patience*5/4)
+			t.stuck = fmt.Errorf("%s has not returned for %v: a participant has died, or has not come to it", call, patience*5/4)
 			return t.stuck
 		}
 	}
@@ -193,7 +194,7 @@ type pending struct {
 
 // Exchange implements [group.Transport].
 func (t *transport) Exchange(send, receive []group.Message) (err error) {
-	if stuck := t.do("a message", func() { err = t.exchange(send, receive) }); stuck != nil {
+	if stuck := t.do("a message", t.patience, func() { err = t.exchange(send, receive) }); stuck != nil {
 		return &group.LostError{Rank: int(t.awaits.Load()), Err: stuck}
 	}
 	return err
@@ -281,7 +282,7 @@ const aborting = 5 * time.Second
 func (t *transport) Abort(err error) {
 	fmt.Fprintf(os.Stderr, "participant %d has failed: %v\n", t.rank, err)
 	time.AfterFunc(aborting, func() { os.Exit(1) })
-	if t.do("MPI_Abort", func() { t.l.abort(t.l.world, 1) }) != nil {
+	if t.do("MPI_Abort", t.patience, func() { t.l.abort(t.l.world, 1) }) != nil {
 		os.Exit(1)
 	}
 }
@@ -294,7 +295,7 @@ func (t *transport) Close() (err error) {
 			err = t.meet()
 		}
 		if err == nil && t.lost == nil {
-			stuck := t.do("MPI_Finalize", func() { err = t.check("MPI_Finalize", t.l.finalize()) })
+			stuck := t.do("MPI_Finalize", t.patience, func() { err = t.check("MPI_Finalize", t.l.finalize()) })
 			err = errors.Join(stuck, err)
 			t.lost = errors.New("the group is closed")
 		}

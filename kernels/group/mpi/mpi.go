@@ -18,8 +18,9 @@ import (
 // Library is the environment variable that names the MPI library, in place of those of the system.
 const Library = "FUSEC_MPI"
 
-// Join joins the processes that were started together. A participant that does not come to a collective operation within the
-// given time is lost; 0 stands for [group.Patience]. A process joins once, and Close ends its use of MPI.
+// Join joins the processes that were started together, which may take [group.Patience]. A participant that does not come to a
+// collective operation within the given time is lost; 0 stands for [group.Patience], too. A process joins once, and Close ends
+// its use of MPI.
 func Join(patience time.Duration) (*group.Group, error) {
 	place, ok, err := group.Launched(os.Getenv)
 	switch {

@@ -30,12 +30,12 @@ func TestStuck(t *testing.T) {
 	}
 	l := works()
 	l.initThread = func(_, _ uintptr, _ int32, _ *int32) int32 { <-never; return 0 }
-	if _, err := start(l, patience); err == nil || !strings.Contains(err.Error(), "MPI_Init has not returned for") {
+	if _, err := start(l, patience, patience); err == nil || !strings.Contains(err.Error(), "MPI_Init has not returned for") {
 		t.Errorf("error %v of a beginning without an end", err)
 	}
 
 	l = works()
-	ends, err := start(l, patience)
+	ends, err := start(l, patience, patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestStuck(t *testing.T) {
 
 	l = works()
 	l.finalize = func() int32 { <-never; return 0 }
-	if ends, err = start(l, patience); err != nil {
+	if ends, err = start(l, patience, patience); err != nil {
 		t.Fatal(err)
 	}
 	if err := ends.Close(); err == nil || !strings.Contains(err.Error(), "MPI_Finalize has not returned for") {
@@ -57,7 +57,7 @@ func TestStuck(t *testing.T) {
 
 	l = works()
 	l.test = func(request *uintptr, done *int32, _ unsafe.Pointer) int32 { <-never; return 0 }
-	g, err := start(l, patience)
+	g, err := start(l, patience, patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestStuck(t *testing.T) {
 	// Who does not come to Close is named.
 	l = works()
 	l.test = func(_ *uintptr, done *int32, _ unsafe.Pointer) int32 { *done = 0; return 0 }
-	if g, err = start(l, patience); err != nil {
+	if g, err = start(l, patience, patience); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.Close(); !errors.As(err, &lost) || lost.Rank != 0 {

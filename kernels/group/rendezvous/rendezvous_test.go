@@ -85,7 +85,7 @@ func TestAbort(t *testing.T) {
 			}
 		}
 	}
-	errs := together(t, 3, 500*time.Millisecond, func(g *group.Group) error {
+	errs := together(t, 3, 10*time.Second, func(g *group.Group) error {
 		switch g.Rank() {
 		case 2:
 			return nil // it leaves
@@ -98,15 +98,17 @@ func TestAbort(t *testing.T) {
 	if err := errs[1]; err == nil || !strings.Contains(err.Error(), "is lost: it has") {
 		t.Errorf("after participants have left: %v", err)
 	}
-	errs = together(t, 2, 300*time.Millisecond, func(g *group.Group) error {
+	gone := make(chan struct{})
+	errs = together(t, 2, time.Second, func(g *group.Group) error {
 		if g.Rank() == 0 {
+			defer close(gone)
 			return gather(g)
 		}
-		time.Sleep(600 * time.Millisecond)
+		<-gone
 		return nil
 	})
 	if err := errs[0]; err == nil ||
-		!strings.Contains(err.Error(), "participant 1 is lost: it has not come to a collective operation within 300ms") {
+		!strings.Contains(err.Error(), "participant 1 is lost: it has not come to a collective operation within 1s") {
 		t.Errorf("of one that does not come: %v", err)
 	}
 	errs = together(t, 2, 10*time.Second, func(g *group.Group) error {
@@ -123,11 +125,17 @@ func TestLate(t *testing.T) {
 	begun.Add(3)
 	var asked sync.WaitGroup
 	asked.Add(3)
-	errs := together(t, 3, time.Second, func(g *group.Group) error {
+	var others sync.WaitGroup
+	others.Add(2)
+	errs := together(t, 3, 10*time.Second, func(g *group.Group) error {
 		defer func() {
 			asked.Done()
 			asked.Wait()
 		}()
+		again := sync.OnceFunc(others.Done)
+		if g.Rank() != 1 {
+			defer again()
+		}
 		run := g.Begin()
 		begun.Done()
 		begun.Wait()
@@ -138,17 +146,16 @@ func TestLate(t *testing.T) {
 			return nil
 		}
 		run = g.Begin()
+		again()
+		others.Wait()
 		if err := g.Late(run, time.Millisecond); err != nil {
 			return fmt.Errorf("after a short time: %w", err)
 		}
-		for range 100 { // the other may not have begun
-			err := g.Late(run, time.Hour)
-			if err != nil && strings.Contains(err.Error(), "participant 1 is lost: it has not come to a run") {
-				return nil
-			}
-			time.Sleep(time.Millisecond)
+		if err := g.Late(run, time.Hour); err == nil ||
+			!strings.Contains(err.Error(), "participant 1 is lost: it has not come to a run") {
+			return fmt.Errorf("participant 1 is late: error %v", err)
 		}
-		return errors.New("nobody is late")
+		return nil
 	})
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)

@@ -50,6 +50,7 @@ type transport struct {
 	left    []bool
 	leftAt  time.Time // when the last one has
 	failed  error
+	telling int // how many are telling the others what has failed
 	closed  bool
 	begun   int64
 	told    []int64 // by others that have been asked: the run that each has begun; −1 until they answer
@@ -156,11 +157,16 @@ func (t *transport) lose(rank int, err error) {
 	t.note(func() {
 		if first = t.failed == nil && !t.left[rank] && (!t.closed || t.rank == 0); first {
 			t.failed = &group.LostError{Rank: rank, Err: err}
+			t.telling++
 		}
 	})
-	if first && t.rank == 0 {
+	if !first {
+		return
+	}
+	if t.rank == 0 {
 		t.tell(news(abort, rank, err.Error()))
 	}
+	t.note(func() { t.telling-- })
 }
 
 // ended loses a participant that nothing can be sent to, unless what it has sent before says why: whoever reads from it comes to
@@ -369,14 +375,17 @@ func (t *transport) Abort(err error) {
 	t.note(func() {
 		if first = t.failed == nil && !t.closed; first {
 			t.failed = &group.LostError{Rank: t.rank, Err: err}
+			t.telling++
 		}
 	})
 	if first {
 		t.tell(news(abort, t.rank, err.Error()))
+		t.note(func() { t.telling-- })
 	}
 }
 
-// Close implements [group.Transport]. Participant 0, through which the others speak, waits for them to leave.
+// Close implements [group.Transport]. Participant 0, through which the others speak, waits for them to leave. After a failure
+// all wait until the others have been told of it, so that nobody takes the end of a connection for its cause.
 func (t *transport) Close() error {
 	was := false
 	t.note(func() { was, t.closed = t.closed, true })
@@ -386,13 +395,12 @@ func (t *transport) Close() error {
 	if t.Failed() == nil {
 		t.tell(news(leave, t.rank, ""))
 	}
-	if t.rank == 0 {
-		t.others()
-	}
+	t.others()
 	return t.closeAll()
 }
 
-// others waits until all others have left, one is lost, or the patience has an end.
+// others waits until nobody needs the connections: participant 0 until all others have left or one is lost, everybody until
+// news of a failure are told. The wait ends with the patience.
 func (t *transport) others() {
 	late := time.NewTimer(t.patience)
 	defer late.Stop()
@@ -404,7 +412,7 @@ func (t *transport) others() {
 				here++
 			}
 		}
-		done := here == 0 || t.failed != nil
+		done := t.telling == 0 && (t.rank != 0 || here == 0 || t.failed != nil)
 		t.mu.Unlock()
 		if done {
 			return
