@@ -179,10 +179,14 @@ func ParsePrecision(name string) (Precision, error) { return precision.Parse(nam
 
 // WithPrecision lets contractions round. The default is [F32]; nothing is rounded unless it is asked for. Inputs,
 // outputs and parameters keep their types. The trace says of each value whether it was rounded, and what stayed in f32
-// and why. A target that computes in one precision only refuses the others. On the CPU, BF16 and F16 are the types in which
-// frozen weights of products are stored: they are half as large, and a product of few rows takes half the time. Processors with
-// AVX512-BF16 multiply more rows in BF16 at twice the rate of f32; what the weights meet is rounded there, too. Elsewhere it
-// stays in f32, as do all sums. Without frozen weights the CPU refuses them.
+// and why. A target that computes in one precision only refuses the others.
+//
+// On the CPU, BF16 and F16 are the types in which frozen weights of products are stored: they are half as large, and a product of
+// few rows takes half the time. Processors with AVX512-BF16 multiply more rows in BF16 at twice the rate of f32; what the weights
+// meet is rounded there, too. So are the products of training with matrices of at least 4096 elements and at least 32 rows, forward
+// and backward: both operands are rounded to nearest in each run, and sums, gradients and parameters stay in f32. Attentions,
+// convolutions, mixtures of experts and products of two batches stay in f32, and so does everything on processors without these
+// instructions.
 func WithPrecision(p Precision) Option {
 	return option(func(c *config) {
 		if !p.Known() {

@@ -1,9 +1,6 @@
 package passes
 
 import (
-	"fmt"
-
-	"fusec/graph"
 	"fusec/graph/precision"
 	"fusec/passes/narrow"
 	"fusec/passes/panels"
@@ -16,10 +13,6 @@ func precisionPass(c *Context) error {
 		c.Note(nil, "products of f32 round their operands to tf32 on the target; no values are cast")
 	}
 	if _, packs := c.Target.(panels.Packer); packs {
-		if c.cfg.Precision.Half() != graph.Invalid && !c.Frozen {
-			return fmt.Errorf("target %q rounds frozen weights only: precision %v requires WithFrozenParams or another target",
-				c.Target.Name(), c.cfg.Precision)
-		}
 		return panels.Halve(c.Context, c.cfg.Precision.Half(), c.cfg.leastHalf)
 	}
 	if err := panels.Stream(c.Context, c.cfg.Precision.Half(), c.cfg.leastHalf); err != nil {

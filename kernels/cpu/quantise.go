@@ -183,6 +183,34 @@ func (g *rowMajor[E]) bytes() int64 {
 	return int64(unsafe.Sizeof(*new(E))) * int64(len(g.copied))
 }
 
+// matrixOf describes a layout as a matrix whose rows are all axes but the last: the rows' elements lie side by side, and the rows
+// ld apart, or with trans the columns' elements do, and the columns lie ld apart. A layout that is neither has the ld of its rows
+// when they are copied, and ok is false.
+func matrixOf(l graph.Layout) (ld int, trans, ok bool) {
+	last := l.Shape.Rank() - 1
+	inner := l.Shape.At(last)
+	row, rows := 0, 1 // their distance and number
+	for i := last - 1; i >= 0; i-- {
+		switch n := l.Shape.At(i); {
+		case n == 1:
+		case rows == 1:
+			row, rows = l.Stride[i], n
+		case l.Stride[i] != row*rows:
+			return inner, false, false
+		default:
+			rows *= n
+		}
+	}
+	col := l.Stride[last]
+	switch {
+	case (inner <= 1 || col == 1) && (rows == 1 || row >= inner):
+		return max(row, inner), false, true
+	case (rows == 1 || row == 1) && col >= rows:
+		return col, true, true
+	}
+	return inner, false, false
+}
+
 // newPanelMatMul compiles a Fusion anchored on a PanelMatMul.
 func newPanelMatMul(b *body.Program, results []Operand, env *Env) (Kernel, error) {
 	op := b.Anchor.Op.(graph.PanelMatMul)
@@ -196,9 +224,17 @@ func newPanelMatMul(b *body.Program, results []Operand, env *Env) (Kernel, error
 	k := &panelProduct{epilogue: epilogue[float32]{env: env}, panels: w.Arg,
 		first: int(b.Anchor.Args[1].Type.DType.Span(int64(w.Layout.Offset))), halves: -1}
 	of := b.Anchor.Args[0].Type.DType // of x
+	last := b.Space.Rank() - 1
+	inner := x.Layout.Shape.At(last)
+	ldx, trans := inner, false
 	switch of {
 	case graph.BF16:
-		k.bf16 = gathered[uint16](x, of, env)
+		ok := false
+		if ldx, trans, ok = matrixOf(x.Layout); ok {
+			k.bf16 = &rowMajor[uint16]{arg: x.Arg, offset: x.Layout.Offset}
+		} else {
+			k.bf16 = gathered[uint16](x, of, env)
+		}
 	case graph.U8:
 		k.u8 = gathered[uint8](x, of, env)
 	default:
@@ -213,14 +249,12 @@ func newPanelMatMul(b *body.Program, results []Operand, env *Env) (Kernel, error
 	default:
 		k.halves, k.half = b.Operands[2].Arg, b.Operands[2].Layout.Offset
 	}
-	last := b.Space.Rank() - 1
 	if err := k.compile(b, last, results, graph.Layout.IsContiguous); err != nil {
 		return nil, err
 	}
-	inner := x.Layout.Shape.At(last)
 	cfg := panel.Config{M: b.Space.Elems() / max(op.Columns, 1), N: op.Columns, K: inner, Block: op.Block,
 		Type: b.Anchor.Args[1].Type.DType, Scaled: len(b.Operands) > 2, Integers: op.Integers && of != graph.U8,
-		BF16: of == graph.BF16, Bytes: of == graph.U8, LDX: inner, LDC: op.Columns}
+		BF16: of == graph.BF16, Bytes: of == graph.U8, LDX: ldx, Trans: trans, LDC: op.Columns}
 	if op.Columns == 0 {
 		cfg.M = 0
 	}

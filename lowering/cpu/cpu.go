@@ -148,6 +148,17 @@ func (d *Device) MultipliesPairs(rows int, of graph.DType) error {
 	return panel.Pairs()
 }
 
+// leastPacked is the number of rows from which on a product in pairs, and packing its weights, takes less than a product of f32.
+const leastPacked = 32
+
+// MultipliesChanging implements panels.Pairer.
+func (d *Device) MultipliesChanging(rows int, of graph.DType) error {
+	if err := d.MultipliesPairs(rows, of); err != nil || rows >= leastPacked {
+		return err
+	}
+	return fmt.Errorf("products of less than %d rows take the time of packing the weights", leastPacked)
+}
+
 // MultipliesIntegers implements panels.Integers.
 func (d *Device) MultipliesIntegers() error { return panel.Integers() }
 

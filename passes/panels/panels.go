@@ -16,7 +16,7 @@
 //
 // Weights of 16 bits that are converted to f32 for a product stay as they are, too.
 //
-// Where the caller lets contractions round to 16 bits, [Halve] does the same with frozen weights of f32.
+// Where the caller lets contractions round to 16 bits, [Halve] does the same with weights of f32.
 package panels
 
 import (
@@ -48,6 +48,8 @@ type Pairer interface {
 	// MultipliesPairs reports, as an error that carries the reason, that products of rows of type d with weights in panels of the
 	// same type are not faster than those of rows of f32.
 	MultipliesPairs(rows int, d graph.DType) error
+	// MultipliesChanging is for weights that change, so that each run packs them.
+	MultipliesChanging(rows int, d graph.DType) error
 }
 
 // A Streamer is a target that multiplies few rows of 16 bits by weights in deep panels.
@@ -149,8 +151,14 @@ func (p *packer) pairs(n *graph.Node, d graph.DType) bool {
 	return ok && pairer.MultipliesPairs(n.Type.Shape.Elems()/columns(n), d) == nil
 }
 
-// Halve rounds frozen weights of f32 to a 16-bit type where the target reads them in panels. Sums stay in f32, and so does what a
-// product reads besides, unless the target multiplies numbers of 16 bits.
+// Halve multiplies matrices of weights in a 16-bit type where the target reads them in panels. Sums stay in f32. Frozen weights are
+// rounded once, and what they meet stays in f32 unless the target multiplies numbers of 16 bits. If it does, so are products of
+// values that change: the parameters of a network that is trained, and the gradients of its layers.
+//
+//	x ─┬─► matmul ─►             x ─► cast ─┬─► matmul_panels ─►
+//	w ─┘                    to   w ─► pack_weights ─┘
+//	x ─┬─► matmul[transa] ─►     x ─► cast ─► transpose ─┬─► matmul_panels ─►
+//	dy ┘                         dy ─► cast ─► pack_weights ─┘
 func Halve(c *rewrite.Context, to graph.DType, least int) error {
 	target, ok := c.Target.(Packer)
 	if !ok || to == graph.Invalid {
@@ -163,30 +171,93 @@ func Halve(c *rewrite.Context, to graph.DType, least int) error {
 		if !graph.Contracts(n.Op, 0) || n.Type.DType != graph.F32 {
 			continue
 		}
-		w, trans, ok := p.weights(n)
-		reason := ""
-		if !ok {
-			reason = "it has no matrix of frozen weights"
-		} else if w.Type.Shape.Elems() < least {
-			reason = fmt.Sprintf("its weights have less than %d elements", least)
-		} else if err := target.PacksWeights(w.Type, to); err != nil {
-			reason = err.Error()
-		}
-		if reason != "" {
-			c.Note(n, "%s stays in f32: %s", n.Op.OpName(), reason)
+		y, err := p.half(n, target, least)
+		if err != nil {
+			c.Note(n, "%s stays in f32: %v", n.Op.OpName(), err)
 			continue
 		}
-		p.b.From(n)
-		x := n.Args[0]
-		if p.pairs(n, to) {
-			x = p.rounded(x)
-		}
-		y := p.b.Add(graph.PanelMatMul{Columns: columns(n)}, x, p.pack(w, trans, to, false))
 		y.Name = n.Name
 		with[n] = y
 		c.Match(pattern, trace.Approximate(to.Epsilon()), "", y, n)
 	}
 	return p.finish(with)
+}
+
+// half is the product n with weights in panels of 16 bits. The error carries the reason why there is none.
+func (p *packer) half(n *graph.Node, target Packer, least int) (*graph.Node, error) {
+	m, ok := productOf(n)
+	if !ok {
+		return nil, errors.New("it has no matrix of weights")
+	}
+	rows := n.Type.Shape.Elems() / columns(n)
+	if p.frozen.Get(m.w) {
+		switch {
+		case m.transX || p.frozen.Get(m.x):
+			return nil, errors.New("its weights are not the second operand, or both operands are frozen")
+		case m.w.Type.Shape.Elems() < least:
+			return nil, fmt.Errorf("its weights have less than %d elements", least)
+		}
+		if err := target.PacksWeights(m.w.Type, p.operand); err != nil {
+			return nil, err
+		}
+	} else {
+		pairer, ok := p.c.Target.(Pairer)
+		switch {
+		case !ok:
+			return nil, errors.New("its weights are not frozen")
+		case m.w.Type.Shape.Elems() < least || m.x.Type.Shape.Elems() < least:
+			return nil, fmt.Errorf("an operand has less than %d elements", least)
+		}
+		if err := pairer.MultipliesChanging(rows, p.operand); err != nil {
+			return nil, err
+		}
+	}
+	b, x := p.b.From(n), m.x
+	if p.pairs(n, p.operand) {
+		x = p.rounded(x)
+	}
+	if m.transX {
+		x = b.Transpose(x, 1, 0)
+	}
+	w, as := m.w, p.operand
+	if !p.frozen.Get(w) && !given(w) {
+		w, as = p.rounded(w), graph.Invalid // where it is made
+	}
+	return b.Add(graph.PanelMatMul{Columns: columns(n)}, x, p.pack(w, m.transW, as, false)), b.Err()
+}
+
+// given reports whether v is a value that no launch makes.
+func given(v *graph.Node) bool {
+	switch rewrite.UnderViews(v).Op.(type) {
+	case graph.Param, graph.State, graph.Input, graph.Const:
+		return true
+	}
+	return false
+}
+
+// A product is one of rows with a matrix: x [..., m, k], or [k, m] with transX, and w [k, n], or [n, k] with transW.
+type product struct {
+	x, w           *graph.Node
+	transX, transW bool
+}
+
+// productOf is the product n of values of f32, if it is one with a matrix.
+func productOf(n *graph.Node) (product, bool) {
+	op, ok := n.Op.(graph.MatMul)
+	if !ok || n.Type.DType != graph.F32 || n.Args[0].Type.DType != graph.F32 || n.Type.Shape.Elems() == 0 {
+		return product{}, false
+	}
+	m := product{x: n.Args[0], w: n.Args[1], transX: op.TransA, transW: op.TransB}
+	m.w, m.transW = underTranspose(m.w, m.transW)
+	return m, m.w.Type.Shape.Rank() == 2 && (!op.TransA || m.x.Type.Shape.Rank() == 2)
+}
+
+// underTranspose is the matrix that v is the transpose of, or v, and whether it is read the other way round.
+func underTranspose(v *graph.Node, trans bool) (*graph.Node, bool) {
+	if t, ok := v.Op.(graph.Transpose); ok && v.Type.Shape.Rank() == 2 && t.Perm == graph.IntsOf(1, 0) {
+		return v.Args[0], !trans
+	}
+	return v, trans
 }
 
 // Stream packs frozen weights of f32 in deep panels of the 16-bit type to, where the target reads those for products of few rows.
@@ -221,13 +292,18 @@ func Stream(c *rewrite.Context, to graph.DType, least int) error {
 // leastStream is the number of elements of the smallest weights that are worth an order of their own.
 const leastStream = 1 << 17
 
-// rounded is x in the type that the streamer reads, one value for all products.
+// rounded is x in the type that products read, one value for all of them, made before the views that lead to x.
 func (p *packer) rounded(x *graph.Node) *graph.Node {
 	if p.casts == nil {
 		p.casts = map[*graph.Node]*graph.Node{}
 	}
 	if p.casts[x] == nil {
-		p.casts[x] = p.b.CastTo(p.operand, x)
+		switch x.Op.(type) {
+		case graph.Reshape, graph.Transpose:
+			p.casts[x] = p.b.Add(x.Op, p.rounded(x.Args[0]))
+		default:
+			p.casts[x] = p.b.CastTo(p.operand, x)
+		}
 	}
 	return p.casts[x]
 }
@@ -254,15 +330,8 @@ type packing struct {
 
 // weights are those of n, if it is a product of rows of f32 that change and a frozen matrix, and whether the matrix is [n, k].
 func (p *packer) weights(n *graph.Node) (w *graph.Node, trans, ok bool) {
-	op, ok := n.Op.(graph.MatMul)
-	if !ok || op.TransA || n.Type.DType != graph.F32 || n.Args[0].Type.DType != graph.F32 {
-		return nil, false, false
-	}
-	w, trans = n.Args[1], op.TransB
-	if t, ok := w.Op.(graph.Transpose); ok && w.Type.Shape.Rank() == 2 && t.Perm == graph.IntsOf(1, 0) {
-		w, trans = w.Args[0], !trans
-	}
-	return w, trans, w.Type.Shape.Rank() == 2 && n.Type.Shape.Elems() > 0 && p.frozen.Get(w) && !p.frozen.Get(n.Args[0])
+	m, ok := productOf(n)
+	return m.w, m.transW, ok && !m.transX && p.frozen.Get(m.w) && !p.frozen.Get(m.x)
 }
 
 // pack is weights in panels, made once for all products that read them.

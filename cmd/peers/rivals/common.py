@@ -46,7 +46,7 @@ def trains(name):
     The result is the loss and its gradients for the parameters, in their order, without the running statistics of batch
     normalisations, which take the batch's own; see flat.
     """
-    return name.endswith("-train")
+    return name.removesuffix("-bf16").endswith("-train")
 
 
 def rounds(name):

@@ -51,6 +51,8 @@ def build(name, threads):
     a = common.attention_shape(name)
     if a and a[0] > 4096:
         raise common.Unsupported("holds all scores: %d GB" % (4 * common.AH * a[0] ** 2 >> 30))
+    if common.rounds(name):
+        raise common.Unsupported("is measured in f32")
     t = [jnp.asarray(v) for v in common.tensors(name).values()]
     f = {"mlp": mlp, "block": block, "linear-gelu": lambda x, w, b: gelu(x @ w + b)}.get(
         name.removesuffix("-train"), lambda a, b: a @ b)

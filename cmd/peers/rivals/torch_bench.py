@@ -5,7 +5,8 @@ PEER=torch          eager, gradients only where the workload trains; the block w
 PEER=torch-compile  torch.compile (inductor), with and without weight freezing, the faster counts; not for gemm, where
                     it calls the same kernel as eager
 
-Workloads in bf16 run under autocast, with weights that it rounds in each run or that are of bf16 already; the faster counts.
+Workloads in bf16 run under autocast, with weights that it rounds in each run or, unless they train, that are of bf16 already; the
+faster counts.
 """
 import math
 import os
@@ -210,11 +211,12 @@ def build(name, threads):
             makes["eager-sdpa"] = block(fn.scaled_dot_product_attention)
     if COMPILE and not hasattr(torch, "compile"):
         raise common.Unsupported("this torch has no torch.compile")
+    if rounds:
+        makes = {k + "-autocast": autocast(f) for k, f in makes.items()}
     if common.trains(name):
         return {k.replace("eager", "compile") if COMPILE else k: trained(f, x, params[:-1], t[-1], COMPILE)
                 for k, f in makes.items()}
     if rounds:
-        makes = {k + "-autocast": autocast(f) for k, f in makes.items()}
         half = [p.bfloat16() if p.dim() == 2 else p for p in params]
         if not COMPILE:
             return {k + tail: prepared(f, x, p) for k, f in makes.items() for p, tail in ((params, ""), (half, "-bf16-weights"))}

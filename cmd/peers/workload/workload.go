@@ -111,7 +111,8 @@ func All() []Workload {
 		case "mlp": // the input needs no gradient, so its layer has two products, not three
 			list = append(list, train(w, 3*w.FLOPs-2*64*784*512, 0.43537854947647231, 170.49640054559279))
 		case "block":
-			list = append(list, train(w, 3*w.FLOPs-2*512*256*768, 1.4192376745223523, 633.64377647349102), rounded(w))
+			t := train(w, 3*w.FLOPs-2*512*256*768, 1.4192376745223523, 633.64377647349102)
+			list = append(list, t, rounded(w), rounded(t))
 		case "linear-plain", "linear-gelu":
 			list = append(list, rounded(w))
 		case "conv-resnet18-b8":

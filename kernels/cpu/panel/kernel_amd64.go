@@ -393,3 +393,9 @@ func pairsx4AVX512(octets int, x *uint16, q *byte, y *float32)
 //
 //go:noescape
 func pairsx8AVX512(octets int, x *uint16, q *byte, y *float32)
+
+// transposeOctetsAVX2 transposes blocks of 8×8 elements of 16 bits. Strides are the distances of the rows of a block,
+// and steps those of blocks, in bytes. blocks may not be 0.
+//
+//go:noescape
+func transposeOctetsAVX2(blocks int, src *uint16, srcStride int, srcStep int, dst *uint16, dstStride int, dstStep int)

@@ -7474,3 +7474,65 @@ octet:
 	VMOVUPS    Z18, 960(DX)
 	VZEROUPPER
 	RET
+
+// func transposeOctetsAVX2(blocks int, src *uint16, srcStride int, srcStep int, dst *uint16, dstStride int, dstStep int)
+// Requires: AVX
+TEXT ·transposeOctetsAVX2(SB), NOSPLIT, $0-56
+	MOVQ blocks+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ srcStride+16(FP), DX
+	MOVQ srcStep+24(FP), BX
+	MOVQ dst+32(FP), SI
+	MOVQ dstStride+40(FP), DI
+	MOVQ dstStep+48(FP), R8
+	LEAQ (DX)(DX*2), R9
+	LEAQ (DI)(DI*2), R10
+
+block:
+	LEAQ        (CX)(DX*4), R11
+	VMOVDQU     (CX), X0
+	VMOVDQU     (CX)(DX*1), X1
+	VMOVDQU     (CX)(DX*2), X2
+	VMOVDQU     (CX)(R9*1), X3
+	VMOVDQU     (R11), X4
+	VMOVDQU     (R11)(DX*1), X5
+	VMOVDQU     (R11)(DX*2), X6
+	VMOVDQU     (R11)(R9*1), X7
+	ADDQ        BX, CX
+	VPUNPCKLWD  X1, X0, X8
+	VPUNPCKHWD  X1, X0, X0
+	VPUNPCKLWD  X3, X2, X1
+	VPUNPCKHWD  X3, X2, X2
+	VPUNPCKLWD  X5, X4, X3
+	VPUNPCKHWD  X5, X4, X4
+	VPUNPCKLWD  X7, X6, X5
+	VPUNPCKHWD  X7, X6, X6
+	VPUNPCKLDQ  X1, X8, X7
+	VPUNPCKHDQ  X1, X8, X1
+	VPUNPCKLDQ  X2, X0, X8
+	VPUNPCKHDQ  X2, X0, X0
+	VPUNPCKLDQ  X5, X3, X2
+	VPUNPCKHDQ  X5, X3, X3
+	VPUNPCKLDQ  X6, X4, X5
+	VPUNPCKHDQ  X6, X4, X4
+	LEAQ        (SI)(DI*4), R11
+	VPUNPCKLQDQ X2, X7, X6
+	VPUNPCKHQDQ X2, X7, X2
+	VMOVDQU     X6, (SI)
+	VMOVDQU     X2, (SI)(DI*1)
+	VPUNPCKLQDQ X3, X1, X2
+	VPUNPCKHQDQ X3, X1, X1
+	VMOVDQU     X2, (SI)(DI*2)
+	VMOVDQU     X1, (SI)(R10*1)
+	VPUNPCKLQDQ X5, X8, X1
+	VPUNPCKHQDQ X5, X8, X2
+	VMOVDQU     X1, (R11)
+	VMOVDQU     X2, (R11)(DI*1)
+	VPUNPCKLQDQ X4, X0, X1
+	VPUNPCKHQDQ X4, X0, X0
+	VMOVDQU     X1, (R11)(DI*2)
+	VMOVDQU     X0, (R11)(R10*1)
+	ADDQ        R8, SI
+	DECQ        AX
+	JNE         block
+	RET

@@ -5,21 +5,25 @@ import (
 
 	"fusec/graph"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/vec"
 )
 
 // A Packer arranges weights [k, n] in panels; see [graph.PackWeights].
 type Packer struct {
 	k, n       int
 	row, col   int // distances of the weights' rows and columns, in elements
+	trans      bool
 	from, to   graph.DType
 	beside     int // rows of a column that stand side by side, in panels of whole bytes
 	pool       *pool.Pool
+	transpose  transposer // of 16 bits
+	scratch    []uint16   // of each worker, of numbers that become 16 bits
 	src, panel []byte
 }
 
 // NewPacker is for weights of type from [k, n] that op packs, whose panels have the type to.
 func NewPacker(k, n int, op graph.PackWeights, from, to graph.DType, p *pool.Pool) *Packer {
-	q := &Packer{k: k, n: n, row: n, col: 1, from: from, to: to, beside: 1, pool: p}
+	q := &Packer{k: k, n: n, row: n, col: 1, trans: op.Trans, from: from, to: to, beside: 1, pool: p, transpose: kernels[0].transpose}
 	switch {
 	case op.Deep:
 		q.beside = steps
@@ -29,13 +33,27 @@ func NewPacker(k, n int, op graph.PackWeights, from, to graph.DType, p *pool.Poo
 	if op.Trans {
 		q.row, q.col = 1, k
 	}
+	if q.inBlocks() && from == graph.F32 {
+		q.scratch = make([]uint16, p.Workers()*packed*packed)
+	}
 	return q
 }
+
+// packed is the number of rows and of columns that an item of weights of 16 bits has: they are read along cache lines and written
+// in runs, whichever way the weights lie.
+const packed = 128
+
+// inBlocks reports whether an item is a block of rows and columns, rather than a panel.
+func (q *Packer) inBlocks() bool { return q.beside == 1 && q.to.Is16() }
 
 // Pack fills the panels.
 func (q *Packer) Pack(src, panels []byte) {
 	q.src, q.panel = src, panels
-	q.pool.Run((q.n+columns-1)/columns, q)
+	if q.inBlocks() {
+		q.pool.Run((q.k+packed-1)/packed*((q.n+packed-1)/packed), (*blockPacker)(q))
+	} else {
+		q.pool.Run((q.n+columns-1)/columns, q)
+	}
 	q.src, q.panel = nil, nil
 }
 
@@ -82,6 +100,71 @@ func fill[E, S any](q *Packer, to []E, src []S, first, cols int, convert func(S)
 			at := (first + j) * q.col
 			for i := from; i < end; i++ {
 				to[q.at(i, j)] = convert(src[at+i*q.row])
+			}
+		}
+	}
+}
+
+// A blockPacker packs blocks of weights of 16 bits.
+type blockPacker Packer
+
+// Do packs a block; see pool.Task.
+func (b *blockPacker) Do(worker, item int) {
+	q := (*Packer)(b)
+	across := (q.n + packed - 1) / packed
+	row, col := item/across*packed, item%across*packed
+	rows, cols := min(packed, q.k-row), min(packed, q.n-col)
+	// The block as it lies: lines of so many elements, pitch elements apart.
+	at, lines, length, pitch := row*q.row+col*q.col, rows, cols, q.row
+	if q.trans {
+		lines, length, pitch = cols, rows, q.col
+	}
+	var src []uint16
+	if q.from == graph.F32 {
+		from := units[float32](q.src)
+		src = q.scratch[worker*packed*packed:][:packed*packed]
+		for i := range lines {
+			vec.ToHalf(src[i*packed:][:length], from[at+i*pitch:][:length], q.to)
+		}
+		pitch = packed
+	} else {
+		src = units[uint16](q.src)[at:]
+	}
+	whole := (q.k + steps - 1) / steps * steps // rows of a panel
+	panels := units[uint16](q.panel)
+	end := row + rows // of the rows to be written, with those that fill the last octet up
+	if end == q.k {
+		end = whole
+	}
+	for j := 0; j < cols; j += columns {
+		to := panels[((col+j)/columns*whole+row)*columns:][:(end-row)*columns]
+		if width := min(columns, cols-j); q.trans {
+			q.turn(to, src[j*pitch:], pitch, rows, width)
+		} else {
+			for i := range rows {
+				line := to[i*columns:][:columns]
+				clear(line[copy(line, src[i*pitch+j:][:width]):])
+			}
+		}
+		clear(to[rows*columns:])
+	}
+}
+
+// turn packs columns of a panel that lie side by side, pitch elements apart.
+func (q *Packer) turn(to, src []uint16, pitch, rows, cols int) {
+	octets := rows / steps
+	if cols < columns {
+		clear(to)
+	}
+	for j := 0; j < cols; j += steps {
+		from, done := src[j*pitch:], 0
+		if cols-j >= steps && octets > 0 {
+			done = octets * steps
+			q.transpose(octets, &from[0], 2*pitch, 2*steps, &to[j], 2*columns, 2*columns*steps)
+		}
+		for l := range min(steps, cols-j) {
+			for i := done; i < rows; i++ {
+				to[i*columns+j+l] = from[l*pitch+i]
 			}
 		}
 	}

@@ -97,66 +97,62 @@ func (c *cover) Tile(_, _, row, col, rows, cols int) {
 	}
 }
 
-// TestRounded packs numbers of f32 as bf16 and f16.
-func TestRounded(t *testing.T) {
-	p := pool.New(1)
+// TestPacked packs numbers of 16 bits, and of f32 that become those, with every way to transpose them.
+func TestPacked(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	p := pool.New(2)
 	defer p.Close()
-	for _, d := range []graph.DType{graph.BF16, graph.F16} {
-		w := graph.NewTensor(graph.TypeOf(graph.F32, 3, 2))
-		for i := range 6 {
-			w.SetFloat(i, 1/float64(i+3))
-		}
-		panels := graph.NewTensor(graph.Type{DType: d, Shape: graph.PanelShape(d, 3, 2)})
-		NewPacker(3, 2, graph.PackWeights{}, graph.F32, d, p).Pack(w.Bytes(), panels.Bytes())
-		for i := range 6 {
-			if got, want := panels.Float(i/2*columns+i%2), d.Round(w.Float(i)); math.Abs(got-want) > 1e-9 {
-				t.Errorf("%v: element %d is %v, want %v", d, i, got, want)
+	for _, s := range [][2]int{{1, 1}, {3, 2}, {8, 32}, {13, 40}, {33, 1}, {1, 70}, {130, 100}, {260, 300}, {0, 3}, {3, 0}} {
+		k, n := s[0], s[1]
+		for _, to := range []graph.DType{graph.BF16, graph.F16} {
+			for _, from := range []graph.DType{graph.F32, to} {
+				for _, trans := range []bool{false, true} {
+					shape, pitch := graph.ShapeOf(k, n), n
+					if trans {
+						shape, pitch = graph.ShapeOf(n, k), k
+					}
+					w := graph.NewTensor(graph.Type{DType: from, Shape: shape})
+					for i := range k * n {
+						w.SetFloat(i, r.NormFloat64())
+					}
+					panels := graph.NewTensor(graph.Type{DType: to, Shape: graph.PanelShape(to, k, n)})
+					for _, kern := range kernels {
+						for i := range panels.Type.Shape.Elems() {
+							panels.SetFloat(i, math.NaN())
+						}
+						q := NewPacker(k, n, graph.PackWeights{Trans: trans}, from, to, p)
+						q.transpose = kern.transpose
+						q.Pack(w.Bytes(), panels.Bytes())
+						rows := (k + steps - 1) / steps * steps
+						for at := range panels.Type.Shape.Elems() {
+							i, j, want := at/columns%max(rows, 1), at/columns/max(rows, 1)*columns+at%columns, 0.0
+							if i < k && j < n && trans {
+								want = to.Round(w.Float(j*pitch + i))
+							} else if i < k && j < n {
+								want = to.Round(w.Float(i*pitch + j))
+							}
+							if got := panels.Float(at); got != want {
+								t.Fatalf("%s, %v to %v, %v, trans %v: row %d of column %d is %v, want %v", kern.name, from, to, s, trans,
+									i, j, got, want)
+							}
+						}
+					}
+				}
 			}
 		}
 	}
 }
 
-// TestPairs multiplies rows of bf16 by weights of bf16, with every instruction set, and compares with sums in float64.
+// TestPairs multiplies rows of bf16, which lie either way round, by weights of bf16, with every instruction set, and compares with
+// sums in float64.
 func TestPairs(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	p := pool.New(2)
 	defer p.Close()
 	for _, s := range [][3]int{{1, 1, 1}, {1, 32, 64}, {3, 70, 19}, {1, 33, 13}, {7, 40, 100}, {15, 64, 32}, {70, 97, 24}, {2, 5, 0},
 		{0, 5, 3}, {130, 300, 129}} {
-		m, n, k := s[0], s[1], s[2]
-		w := graph.NewTensor(graph.TypeOf(graph.BF16, k, n))
-		ldx := k + r.IntN(3)
-		x := graph.NewTensor(graph.TypeOf(graph.BF16, m, ldx))
-		for _, v := range []*graph.Tensor{w, x} {
-			for i := range v.Type.Shape.Elems() {
-				v.SetFloat(i, r.NormFloat64())
-			}
-		}
-		panels := graph.NewTensor(graph.Type{DType: graph.BF16, Shape: graph.PanelShape(graph.BF16, k, n)})
-		NewPacker(k, n, graph.PackWeights{}, graph.BF16, graph.BF16, p).Pack(w.Bytes(), panels.Bytes())
-		for _, kern := range kernels {
-			plan, err := newPlan(Config{M: m, N: n, K: k, Type: graph.BF16, BF16: true, LDX: ldx, LDC: n}, p, kern)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, tiles := make([]float32, m*n), &cover{n: n, seen: make([]int, m*n)}
-			run := func() error { return plan.RunBF16(units[uint16](x.Bytes()), panels.Bytes(), c, tiles) }
-			if err := run(); err != nil {
-				t.Fatal(err)
-			}
-			for i := range c {
-				row, col, sum, size := i/n, i%n, 0.0, 0.0
-				for j := range k {
-					v := x.Float(row*ldx+j) * w.Float(j*n+col)
-					sum, size = sum+v, size+math.Abs(v)
-				}
-				if off := math.Abs(float64(c[i]) - sum); off > 1e-6*size+1e-30 || tiles.seen[i] != 1 {
-					t.Fatalf("%s, %v: element %d is %v, want %v; it is in %d tiles", kern.name, s, i, c[i], sum, tiles.seen[i])
-				}
-			}
-			if n := testing.AllocsPerRun(3, func() { _ = run() }); n > 0 {
-				t.Errorf("%s, %v: a run allocates %v times", kern.name, s, n)
-			}
+		for _, trans := range []bool{false, true} {
+			checkPairs(t, r, p, s[0], s[1], s[2], trans)
 		}
 	}
 	plan, err := New(Config{M: 1, N: 1, K: 2, Type: graph.BF16, BF16: true, LDX: 2, LDC: 1}, p)
@@ -175,12 +171,58 @@ func TestPairs(t *testing.T) {
 	}
 }
 
+func checkPairs(t *testing.T, r *rand.Rand, p *pool.Pool, m, n, k int, trans bool) {
+	t.Helper()
+	lines, ldx := m, k+r.IntN(3)
+	if trans {
+		lines, ldx = k, m+r.IntN(3)
+	}
+	w, x := graph.NewTensor(graph.TypeOf(graph.BF16, k, n)), graph.NewTensor(graph.TypeOf(graph.BF16, lines, ldx))
+	for _, v := range []*graph.Tensor{w, x} {
+		for i := range v.Type.Shape.Elems() {
+			v.SetFloat(i, r.NormFloat64())
+		}
+	}
+	panels := graph.NewTensor(graph.Type{DType: graph.BF16, Shape: graph.PanelShape(graph.BF16, k, n)})
+	NewPacker(k, n, graph.PackWeights{}, graph.BF16, graph.BF16, p).Pack(w.Bytes(), panels.Bytes())
+	for _, kern := range kernels {
+		plan, err := newPlan(Config{M: m, N: n, K: k, Type: graph.BF16, BF16: true, LDX: ldx, LDC: n, Trans: trans}, p, kern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, tiles := make([]float32, m*n), &cover{n: n, seen: make([]int, m*n)}
+		run := func() error { return plan.RunBF16(units[uint16](x.Bytes()), panels.Bytes(), c, tiles) }
+		if err := run(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range c {
+			row, col, sum, size := i/n, i%n, 0.0, 0.0
+			for j := range k {
+				at := row*ldx + j
+				if trans {
+					at = j*ldx + row
+				}
+				v := x.Float(at) * w.Float(j*n+col)
+				sum, size = sum+v, size+math.Abs(v)
+			}
+			if off := math.Abs(float64(c[i]) - sum); off > 1e-6*size+1e-30 || tiles.seen[i] != 1 {
+				t.Fatalf("%s, %d×%d×%d, trans %v: element %d is %v, want %v; it is in %d tiles", kern.name, m, n, k, trans, i, c[i], sum,
+					tiles.seen[i])
+			}
+		}
+		if allocs := testing.AllocsPerRun(3, func() { _ = run() }); allocs > 0 {
+			t.Errorf("%s, %d×%d×%d: a run allocates %v times", kern.name, m, n, k, allocs)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	p := pool.New(1)
 	defer p.Close()
 	for _, cfg := range []Config{{M: -1, Type: graph.I8}, {M: 1, N: 1, K: 1, Type: graph.F32},
 		{M: 1, N: 1, K: 1, Type: graph.F16, BF16: true}, {M: 1, N: 1, K: 1, Type: graph.I8, Block: 3},
-		{M: 2, N: 2, K: 2, Type: graph.I8, LDX: 1, LDC: 2}} {
+		{M: 2, N: 2, K: 2, Type: graph.I8, LDX: 1, LDC: 2}, {M: 2, N: 2, K: 2, Type: graph.I8, LDX: 2, LDC: 2, Trans: true},
+		{M: 3, N: 2, K: 2, Type: graph.BF16, BF16: true, LDX: 2, LDC: 2, Trans: true}} {
 		if _, err := New(cfg, p); err == nil {
 			t.Errorf("%+v is accepted", cfg)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"unsafe"
 
 	"fusec/graph"
@@ -39,8 +40,10 @@ type Config struct {
 	BF16 bool
 	// Bytes says that X is of U8, and multiplied as it is. Panels of I8 are in quads; there are no scales and no blocks.
 	Bytes bool
-	// LDX and LDC are the distances of the rows of X and C, whose elements are side by side.
+	// LDX and LDC are the distances of the rows of X and C, whose elements are side by side. With Trans X lies as [K, M], and LDX is
+	// the distance of its columns. Such an X is of BF16.
 	LDX, LDC int
+	Trans    bool
 }
 
 // A Plan computes the products of one Config. Make it with New.
@@ -90,6 +93,8 @@ type kernel struct {
 	piece    int
 	integers *integerKernel // that of products of integers; nil for the portable one
 	pairs    []pairTile     // of products of BF16 and BF16; nil where X is converted to float32
+	// transpose is for operands of 16 bits that lie the other way round.
+	transpose transposer
 }
 
 // A tile adds the product of a block of rows and a panel to y; see the generated functions.
@@ -132,7 +137,9 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 		return nil, fmt.Errorf("panel: rows of u8 times weights of %v, or with scales", cfg.Type)
 	case (cfg.Integers || cfg.Bytes) && cfg.K > graph.MaxIntegerRows && (cfg.Block == 0 || cfg.Block > graph.MaxIntegerRows):
 		return nil, fmt.Errorf("panel: sums of more than %d integers", graph.MaxIntegerRows)
-	case cfg.M > 1 && (cfg.LDX < cfg.K || cfg.LDC < cfg.N):
+	case cfg.Trans && !cfg.BF16:
+		return nil, errors.New("panel: X lies as [K, M], and is not of bf16")
+	case cfg.M > 1 && (!cfg.Trans && cfg.LDX < cfg.K || cfg.LDC < cfg.N), cfg.Trans && cfg.K > 1 && cfg.LDX < cfg.M:
 		return nil, fmt.Errorf("panel: rows of X %d and of C %d apart", cfg.LDX, cfg.LDC)
 	}
 	l := &Plan{cfg: cfg, pool: p, kern: kern, by: cmp.Or(kern.integers, &portableIntegers)}
@@ -179,7 +186,7 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 
 // inPlace reports whether rows are read where they lie: one of numbers, or any of bytes.
 func (p *Plan) inPlace() bool {
-	return (p.cfg.M == 1 || p.cfg.Bytes) && p.cfg.K%steps == 0 && !p.cfg.Integers && p.cfg.BF16 == (p.pairs != nil)
+	return (p.cfg.M == 1 || p.cfg.Bytes) && p.cfg.K%steps == 0 && !p.cfg.Trans && !p.cfg.Integers && p.cfg.BF16 == (p.pairs != nil)
 }
 
 // each is the private memory of a worker.
@@ -248,7 +255,11 @@ func (p *Plan) multiply(x []float32, bf16 []uint16, q []byte, c []float32, epilo
 	case cfg.Bytes:
 		elems = len(r.u8)
 	}
-	if elems < (cfg.M-1)*cfg.LDX+cfg.K || len(q) < p.panels*p.bytes || len(c) < (cfg.M-1)*cfg.LDC+cfg.N {
+	lines, length := cfg.M, cfg.K // of X
+	if cfg.Trans {
+		lines, length = length, lines
+	}
+	if lines > 0 && elems < (lines-1)*cfg.LDX+length || len(q) < p.panels*p.bytes || len(c) < (cfg.M-1)*cfg.LDC+cfg.N {
 		return p.short()
 	}
 	r.x, r.bf16, r.q, r.c, r.epilogue = x, bf16, q, c, epilogue
@@ -289,6 +300,10 @@ func (t *packTask) Do(worker, item int) {
 			p.round(worker, row, rows)
 			row += rows
 			continue
+		case p.cfg.Trans:
+			p.turn(row, rows)
+			row += rows
+			continue
 		}
 		for r := range rows {
 			at, first := (row+r)*p.cfg.LDX, row*p.octets*steps+r*steps
@@ -312,6 +327,28 @@ func putOctets[E any](to, from []E, rows int) {
 	for o := 0; o < len(from); o += steps {
 		octet := to[o*rows:][:steps]
 		clear(octet[copy(octet, from[o:]):])
+	}
+}
+
+// turn packs a block of rows of an X that lies as [K, M].
+func (p *Plan) turn(row, rows int) {
+	first, octets, k := row*p.octets*steps, 0, p.cfg.K
+	if p.pairs != nil && rows == steps && k >= steps {
+		octets = k / steps
+		p.kern.transpose(octets, &p.run.bf16[row], 2*p.cfg.LDX, 2*steps*p.cfg.LDX, &p.bf16[first], 2*steps, 2*steps*steps)
+	}
+	for i := octets * steps; i < p.octets*steps; i++ {
+		for r := range rows {
+			at, v := first+(i/steps*rows+r)*steps+i%steps, uint16(0)
+			if i < k {
+				v = p.run.bf16[i*p.cfg.LDX+row+r]
+			}
+			if p.pairs != nil {
+				p.bf16[at] = v
+			} else {
+				p.x[at] = math.Float32frombits(uint32(v) << 16)
+			}
+		}
 	}
 }
 
@@ -425,7 +462,7 @@ func (p *Plan) bytePanel(y []float32, panel, row, end int) {
 }
 
 // portable computes one row at a time.
-var portable = kernel{name: "portable", tiles: map[graph.DType][]tile{
+var portable = kernel{name: "portable", transpose: transposeOctets, tiles: map[graph.DType][]tile{
 	graph.I4: {portableTile(func(q []byte, i, j int) float32 { return float32(graph.Nibble(q, j*steps+i)) }, columns*steps/2)},
 	graph.I8: {portableTile(func(q []byte, i, j int) float32 { return float32(int8(q[i*columns+j])) }, columns*steps)},
 	graph.BF16: {portableTile(func(q []byte, i, j int) float32 {

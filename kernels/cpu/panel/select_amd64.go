@@ -25,14 +25,15 @@ func native() (list []*kernel) {
 		if cpu.X86.HasAVX512BF16 && cpu.X86.HasAVX512BW {
 			pairs = []pairTile{pairsx1AVX512, pairsx2AVX512, pairsx4AVX512, pairsx8AVX512}
 		}
-		list = append(list, &kernel{name: "avx512", integers: integers, pairs: pairs, tiles: map[graph.DType][]tile{
-			graph.I4: {i4x1AVX512, i4x2AVX512, i4x4AVX512, i4x8AVX512}, graph.I8: {i8x1AVX512, i8x2AVX512, i8x4AVX512, i8x8AVX512},
-			graph.BF16: {bf16x1AVX512, bf16x2AVX512, bf16x4AVX512, bf16x8AVX512},
-			graph.F16:  {f16x1AVX512, f16x2AVX512, f16x4AVX512, f16x8AVX512},
-		}, halves: map[graph.DType]halfTile{graph.I4: i4Halvesx1AVX512, graph.I8: i8Halvesx1AVX512}})
+		list = append(list, &kernel{name: "avx512", integers: integers, pairs: pairs, transpose: transposeOctetsAVX2,
+			tiles: map[graph.DType][]tile{
+				graph.I4: {i4x1AVX512, i4x2AVX512, i4x4AVX512, i4x8AVX512}, graph.I8: {i8x1AVX512, i8x2AVX512, i8x4AVX512, i8x8AVX512},
+				graph.BF16: {bf16x1AVX512, bf16x2AVX512, bf16x4AVX512, bf16x8AVX512},
+				graph.F16:  {f16x1AVX512, f16x2AVX512, f16x4AVX512, f16x8AVX512},
+			}, halves: map[graph.DType]halfTile{graph.I4: i4Halvesx1AVX512, graph.I8: i8Halvesx1AVX512}})
 	}
 	if cpu.X86.HasAVX2 && cpu.X86.HasFMA { // all of which have conversions of binary16
-		list = append(list, &kernel{name: "avx2", integers: narrow, tiles: map[graph.DType][]tile{
+		list = append(list, &kernel{name: "avx2", integers: narrow, transpose: transposeOctetsAVX2, tiles: map[graph.DType][]tile{
 			graph.I4: {i4x1AVX2, i4x2AVX2}, graph.I8: {i8x1AVX2, i8x2AVX2},
 			graph.BF16: {bf16x1AVX2, bf16x2AVX2}, graph.F16: {f16x1AVX2, f16x2AVX2},
 		}, halves: map[graph.DType]halfTile{graph.I4: i4Halvesx1AVX2, graph.I8: i8Halvesx1AVX2}})

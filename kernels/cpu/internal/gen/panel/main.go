@@ -310,5 +310,6 @@ func main() {
 	for _, rows := range avx512.rows {
 		generatePairs(rows)
 	}
+	generateTranspose()
 	Generate()
 }
