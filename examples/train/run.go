@@ -11,18 +11,44 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"fusec"
+	"fusec/graph"
 	"fusec/graph/checkpoint"
 	fgorgonia "fusec/graph/gorgonia"
+	"fusec/graph/trace"
 )
 
 // Run is a task in training. One goroutine uses it at a time.
 type Run struct {
 	task     *Task
 	settings Settings
-	vm       *fusec.Machine
-	cost     gorgonia.Value
+	vm       Machine
+	loss     func() (float64, error) // of the last step
 	step     int
 	began    time.Time
+}
+
+// Machine does the steps of a run: a [fusec.Machine], or what stands in for one.
+type Machine interface {
+	RunAll() error // a step
+	Reset()
+	Sync() error
+	Close() error
+	StepStats() fusec.StepStats
+	Weights() (map[string]*graph.Tensor, error)
+	SetWeights(weights map[string]*graph.Tensor) error
+	State() (map[string]*graph.Tensor, error)
+	SetState(state map[string]*graph.Tensor) error
+	Program() *fusec.Program
+	Trace() *trace.Trace
+	Fusions() []fusec.Fusion
+}
+
+// New is a run of a machine whose steps are made elsewhere; of the task, Fill and Evaluate are used. loss is that of the last step.
+func New(vm Machine, t *Task, s Settings, loss func() (float64, error)) (*Run, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	return &Run{task: t, settings: s, vm: vm, loss: loss}, nil
 }
 
 // Record describes one step.
@@ -50,8 +76,9 @@ func Start(t *Task, s Settings) (*Run, error) {
 	if err := errors.Join(t.check(), s.Check()); err != nil {
 		return nil, err
 	}
-	r := &Run{task: t, settings: s}
-	gorgonia.Read(t.Model.Cost, &r.cost)
+	var cost gorgonia.Value
+	r := &Run{task: t, settings: s, loss: func() (float64, error) { return scalar(cost) }}
+	gorgonia.Read(t.Model.Cost, &cost)
 	if _, err := gorgonia.Grad(t.Model.Cost, t.Model.Learnables...); err != nil {
 		return nil, err
 	}
@@ -65,15 +92,16 @@ func Start(t *Task, s Settings) (*Run, error) {
 	if s.Group != nil {
 		opts = append(opts, fusec.WithGroup(s.Group))
 	}
-	r.vm = fusec.NewMachine(t.Model.Graph, opts...)
-	if err := r.vm.Err(); err != nil {
-		return nil, errors.Join(err, r.vm.Close())
+	vm := fusec.NewMachine(t.Model.Graph, opts...)
+	if err := vm.Err(); err != nil {
+		return nil, errors.Join(err, vm.Close())
 	}
+	r.vm = vm
 	return r, nil
 }
 
-// Machine is the compiled program, for drawings and reports.
-func (r *Run) Machine() *fusec.Machine { return r.vm }
+// Machine does the steps; it is for drawings and reports.
+func (r *Run) Machine() Machine { return r.vm }
 
 // Step is the number of steps done.
 func (r *Run) Step() int { return r.step }
@@ -93,7 +121,7 @@ func (r *Run) Next() (Record, error) {
 	}
 	r.vm.Reset()
 	r.step++
-	loss, err := scalar(r.cost)
+	loss, err := r.loss()
 	now := time.Now()
 	return Record{
 		Step: r.step, Loss: loss, Rate: r.vm.StepStats().Rate,
@@ -116,6 +144,9 @@ func scalar(v gorgonia.Value) (float64, error) {
 // loads counts the tokens of each expert in the values of the gates.
 func (r *Run) loads() ([]Load, error) {
 	var list []Load
+	if r.task.Model == nil {
+		return nil, nil
+	}
 	for _, g := range r.task.Model.Gates {
 		t, err := fgorgonia.ToTensor(g.Node.Value())
 		if err != nil {

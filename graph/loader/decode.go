@@ -24,7 +24,8 @@ var kinds = map[string]struct {
 	"f16": {2, graph.F32}, "bf16": {2, graph.F32}, "f32": {4, graph.F32}, "f64": {8, graph.F64},
 }
 
-func kindNames() []string { return slices.Sorted(maps.Keys(kinds)) }
+// Kinds are the names of the types that the elements of a bare file can have; see [Source].
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // npyKinds and safetensorsKinds map the formats' names to them.
 var (

@@ -161,3 +161,29 @@ func TestBadElements(t *testing.T) {
 		}
 	}
 }
+
+// TestIsBare tells files with a header from those without.
+func TestIsBare(t *testing.T) {
+	for text, want := range map[string]bool{
+		"\x93NUMPY\x01\x00":                  false,
+		"\x02\x00\x00\x00\x00\x00\x00\x00{}": false,
+		"\x02\x00\x00\x00\x00\x00\x00\x00":   true,
+		"\xff\x00\x00\x00\x00\x00\x00\x00{}": true, // a header longer than the file
+		"":                                   true,
+		"plain numbers":                      true,
+	} {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := IsBare(path); err != nil || got != want {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	if _, err := IsBare(t.TempDir()); err == nil {
+		t.Error("a folder has no error")
+	}
+	if _, err := IsBare(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("a missing file has no error")
+	}
+}

@@ -2,9 +2,11 @@ package loader
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 
 	"fusec/graph"
@@ -163,7 +165,6 @@ func findArray(src *Source, f *file) (array, error) {
 	if len(src.Row) > 0 {
 		return array{}, errors.New("the shape in Row is for a bare file: give the type of its elements in Raw")
 	}
-	const magic = "\x93NUMPY"
 	start := make([]byte, len(magic))
 	if _, err := f.f.ReadAt(start, 0); err != nil && err != io.EOF {
 		return array{}, err
@@ -177,11 +178,34 @@ func findArray(src *Source, f *file) (array, error) {
 	return inNPY(f)
 }
 
+// IsBare reports whether a file holds bare values: it begins neither as an .npy file nor as a safetensors file does.
+func IsBare(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	start := make([]byte, 9)
+	n, err := io.ReadFull(f, start)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return false, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	header := n == len(start) && start[8] == '{' && binary.LittleEndian.Uint64(start) <= uint64(info.Size())
+	return !header && !bytes.HasPrefix(start, []byte(magic)), nil
+}
+
+// magic begins every .npy file.
+const magic = "\x93NUMPY"
+
 // bare counts the rows of a file without a header.
 func bare(src *Source, size int64) (array, error) {
 	k, ok := kinds[src.Raw]
 	if !ok {
-		return array{}, fmt.Errorf("unknown element type %q: want one of %v", src.Raw, kindNames())
+		return array{}, fmt.Errorf("unknown element type %q: want one of %v", src.Raw, Kinds())
 	}
 	if len(src.Row) >= graph.MaxRank {
 		return array{}, fmt.Errorf("rows of %d axes: want less than %d", len(src.Row), graph.MaxRank)

@@ -10,6 +10,7 @@ import (
 	"fusec"
 	"fusec/cmd/internal/cli"
 	"fusec/graph"
+	"fusec/graph/optim"
 	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/driver"
 )
@@ -128,7 +129,7 @@ func (s *settings) apply(g *graph.Graph) error {
 		if len(names) != 3 {
 			return fmt.Errorf("option gradient=%s: want OUTPUT:COST:OF", asked)
 		}
-		cost, err := scalarOutput(g, names[1])
+		cost, err := optim.Cost(g, names[1])
 		if err != nil {
 			return fmt.Errorf("option gradient=%s: %w", asked, err)
 		}
@@ -141,44 +142,10 @@ func (s *settings) apply(g *graph.Graph) error {
 	if s.rule == "" {
 		return nil
 	}
-	cost, err := scalarOutput(g, "")
+	t, err := optim.Steps(g, s.rule, s.rates)
 	if err != nil {
 		return fmt.Errorf("option optimizer=%s: %w", s.rule, err)
 	}
-	t := &graph.Training{Rule: s.rule, Settings: s.rates}
-	needs := graph.Ancestors(cost)
-	for _, n := range g.Sources() {
-		if _, ok := n.Op.(graph.Param); ok && needs[n] && n.Type.DType.IsFloat() {
-			t.Steps = append(t.Steps, graph.Step{Param: n, Cost: cost})
-		}
-	}
-	if len(t.Steps) == 0 {
-		return fmt.Errorf("option optimizer=%s: the cost depends on no parameter", s.rule)
-	}
 	g.Training = t
 	return nil
-}
-
-// scalarOutput is the output of one floating-point number with the given name, or the only one if the name is empty.
-func scalarOutput(g *graph.Graph, name string) (*graph.Node, error) {
-	var found *graph.Node
-	for _, o := range g.Outputs {
-		scalar := o.Node.Type.DType.IsFloat() && o.Node.Type.Shape.Elems() == 1
-		switch {
-		case name != "" && o.Name == name && !scalar:
-			return nil, fmt.Errorf("the output %q is %v, not a scalar", name, o.Node.Type)
-		case !scalar || name != "" && o.Name != name || found == o.Node:
-		case found != nil:
-			return nil, errors.New("the model has several scalar outputs; the cost must be the only one")
-		default:
-			found = o.Node
-		}
-	}
-	switch {
-	case found == nil && name != "":
-		return nil, fmt.Errorf("the model has no output %q", name)
-	case found == nil:
-		return nil, errors.New("the model has no scalar output, which would be the cost")
-	}
-	return found, nil
 }

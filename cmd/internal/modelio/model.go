@@ -67,6 +67,11 @@ func ModelName(path string) string {
 	return strings.TrimSuffix(base, filepath.Ext(base))
 }
 
+// IsModel reports whether a path is named as models are.
+func IsModel(path string) bool {
+	return strings.EqualFold(filepath.Ext(path), ".graph") || isONNX(path)
+}
+
 // LoadGraph reads a graph without weights.
 func LoadGraph(e *cli.Env, path string, shapes *Shapes) (*graph.Graph, error) {
 	if err := shapes.check(path); err != nil {

@@ -56,13 +56,22 @@ func RandomTensor(n *graph.Node, seed uint64, limit int) *graph.Tensor {
 // DefaultLimit bounds random integers of which nothing is known.
 const DefaultLimit = 8
 
-// IndexLimits finds, for each integer source that is used as an index, the number that it must stay below: the size of
-// the axis that it picks from.
+// IndexLimits bounds random integers: each source that is used as an index stays below the size of the axis that it picks from.
 func IndexLimits(g *graph.Graph) map[*graph.Node]int {
+	sizes := IndexSizes(g)
 	limit := make(map[*graph.Node]int)
 	for _, n := range g.Sources() {
 		limit[n] = DefaultLimit
+		if below, ok := sizes[n]; ok {
+			limit[n] = max(1, min(DefaultLimit, below))
+		}
 	}
+	return limit
+}
+
+// IndexSizes finds, for each source that is used as an index, the least size of the axes that it picks from.
+func IndexSizes(g *graph.Graph) map[*graph.Node]int {
+	sizes := make(map[*graph.Node]int)
 	for _, n := range g.Nodes {
 		index, below := graph.Index(n)
 		if index == nil {
@@ -71,11 +80,11 @@ func IndexLimits(g *graph.Graph) map[*graph.Node]int {
 		for len(index.Args) > 0 && (graph.IsView(index.Op) || index.Op.OpName() == "cast") {
 			index = index.Args[0]
 		}
-		if old, ok := limit[index]; ok {
-			limit[index] = max(1, min(old, below))
+		if old, ok := sizes[index]; !ok || below < old {
+			sizes[index] = below
 		}
 	}
-	return limit
+	return sizes
 }
 
 // checkNaN reports a weight that holds NaN.

@@ -25,9 +25,10 @@ func TestMain(m *testing.M) {
 // TestDevices trains on two participants: the losses are those of one, the files are written once, and a run goes on from them.
 func TestDevices(t *testing.T) {
 	dir := t.TempDir()
+	name := "digits-mlp"
 	train := func(args ...string) string {
 		t.Helper()
-		cmd := exec.Command(os.Args[0], append([]string{"train", "digits-mlp", "--threads", "1"}, args...)...)
+		cmd := exec.Command(os.Args[0], append([]string{"train", name, "--threads", "1"}, args...)...)
 		cmd.Env = append(os.Environ(), "FUSEC_TEST_TRAIN=1")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -58,15 +59,25 @@ func TestDevices(t *testing.T) {
 	if n := strings.Count(out, "test accuracy"); n == 0 || strings.Count(out, "step 10 of 10") != 1 {
 		t.Errorf("two participants say\n%s", out)
 	}
-	one, two := losses("one.jsonl"), losses("two.jsonl")
-	if len(one) != 10 || len(two) != 10 {
-		t.Fatalf("%d and %d losses", len(one), len(two))
-	}
-	for i := range one {
-		if math.Abs(one[i]-two[i]) > 1e-5*one[i] {
-			t.Errorf("loss %d is %v, of two participants %v", i, one[i], two[i])
+	compare := func() {
+		t.Helper()
+		one, two := losses("one.jsonl"), losses("two.jsonl")
+		if len(one) != 10 || len(two) != 10 {
+			t.Fatalf("%d and %d losses", len(one), len(two))
+		}
+		for i := range one {
+			if math.Abs(one[i]-two[i]) > 1e-5*one[i] {
+				t.Errorf("loss %d is %v, of two participants %v", i, one[i], two[i])
+			}
 		}
 	}
+	compare()
 	train("--metrics", filepath.Join(dir, "again.jsonl"), "--devices", "2", "--checkpoint", run, "--resume")
+	var corpus string
+	name, corpus = bigrams(t, dir)
+	own := []string{"--data", "tokens,labels=" + corpus, "--steps", "10", "--metrics"}
+	train(append(own, filepath.Join(dir, "one.jsonl"))...)
+	train(append(own, filepath.Join(dir, "two.jsonl"), "--devices", "2")...)
+	compare()
 	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--devices", "0"), cli.ExitUsage, "--devices")
 }

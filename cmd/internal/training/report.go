@@ -33,6 +33,8 @@ type trainReport struct {
 	Scores      []train.Score `json:"eval"`
 	Seconds     float64       `json:"time_s"`
 	Speed       float64       `json:"samples_per_s"`
+	Waited      *float64      `json:"data_wait_s,omitempty"` // how long steps waited for data; absent for the examples
+	DataBytes   int64         `json:"data_bytes,omitempty"`  // read
 	Saved       string        `json:"saved,omitempty"`
 }
 
@@ -45,10 +47,8 @@ func (t *trainer) finish(e *cli.Env, r *train.Run, took time.Duration) error {
 		}
 		t.last.Scores = scores
 	}
-	if t.save != "" {
-		if err := fusec.Save(t.save, t.task.Forward.Graph, t.task.Forward.Inputs...); err != nil {
-			return err
-		}
+	if err := t.keep(r.Machine()); err != nil {
+		return err
 	}
 	if t.curve != "" {
 		var b bytes.Buffer
@@ -64,12 +64,17 @@ func (t *trainer) finish(e *cli.Env, r *train.Run, took time.Duration) error {
 		return err
 	}
 	rep := &trainReport{Schema: "fusec.train/1", Example: t.example.Name, Steps: t.set.Steps, Batch: t.set.Batch,
-		Rate: t.set.Rate, Seed: t.set.Seed, Resumed: t.resumed, Parameters: t.task.Model.Parameters(), Launches: len(vm.Fusions()),
+		Rate: t.set.Rate, Seed: t.set.Seed, Resumed: t.resumed, Parameters: t.parameters(), Launches: len(vm.Fusions()),
 		MemoryBytes: vm.Program().Bytes(), Skipped: vm.StepStats().Skipped, Scores: t.last.Scores,
 		Seconds: took.Seconds(), Speed: float64((r.Step()-t.resumed)*t.set.Batch) / took.Seconds(), Saved: t.save}
 	if t.last.Step > 0 {
 		loss := cli.Number(t.last.Loss)
 		rep.Loss = &loss
+	}
+	if t.model != nil {
+		stats := t.model.data.Stats()
+		waited := stats.Waited.Seconds()
+		rep.Waited, rep.DataBytes = &waited, stats.Bytes
 	}
 	if t.json {
 		return cli.WriteJSON(e.Out, rep)
@@ -79,6 +84,25 @@ func (t *trainer) finish(e *cli.Env, r *train.Run, took time.Duration) error {
 
 // measuredSteps is of how many steps a launch's time in the page is the median: the last ones.
 const measuredSteps = 50
+
+// keep writes the trained model if asked to.
+func (t *trainer) keep(vm train.Machine) error {
+	switch {
+	case t.save == "":
+		return nil
+	case t.model != nil:
+		return t.model.save(t.save, vm)
+	}
+	return fusec.Save(t.save, t.task.Forward.Graph, t.task.Forward.Inputs...)
+}
+
+// parameters is how many numbers are learnt.
+func (t *trainer) parameters() int {
+	if t.model != nil {
+		return t.model.parameters()
+	}
+	return t.task.Model.Parameters()
+}
 
 // keepTimes keeps the times of the step that was done last, if there will be a page.
 func (t *trainer) keepTimes(p *fusec.Program) {
@@ -92,7 +116,7 @@ func (t *trainer) keepTimes(p *fusec.Program) {
 }
 
 // writePage writes the page on the training step if asked to.
-func (t *trainer) writePage(vm *fusec.Machine) error {
+func (t *trainer) writePage(vm train.Machine) error {
 	if t.report == "" {
 		return nil
 	}
@@ -115,7 +139,15 @@ func (t *trainer) writePage(vm *fusec.Machine) error {
 // text prints the report for people.
 func (rep *trainReport) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s: %s", rep.Example, scoresText(rep.Scores))
+	fmt.Fprintf(&b, "\n%s: ", rep.Example)
+	switch {
+	case len(rep.Scores) > 0:
+		b.WriteString(scoresText(rep.Scores))
+	case rep.Loss != nil:
+		fmt.Fprintf(&b, "loss %.4f", *rep.Loss)
+	default:
+		b.WriteString("trained")
+	}
 	if rep.Loss != nil {
 		fmt.Fprintf(&b, " in %s, %s samples/s", cli.HumanTime(time.Duration(rep.Seconds*1e9)), cli.Digits(rep.Speed))
 	}
@@ -129,6 +161,10 @@ func (rep *trainReport) text() string {
 		cli.Plural(rep.Launches, "launch", "launches"), cli.HumanBytes(rep.MemoryBytes), rep.Seed)
 	if rep.Skipped > 0 {
 		fmt.Fprintf(&b, "%s with gradients that were not finite changed nothing\n", cli.Plural(int(rep.Skipped), "step", "steps"))
+	}
+	if rep.Waited != nil && rep.Loss != nil {
+		fmt.Fprintf(&b, "data: %s read, %s of the time waited for it\n", cli.HumanBytes(rep.DataBytes),
+			cli.Percent(*rep.Waited/rep.Seconds))
 	}
 	if rep.Saved != "" {
 		fmt.Fprintf(&b, "saved as %s\n", rep.Saved)

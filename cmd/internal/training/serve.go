@@ -6,14 +6,13 @@ import (
 	"net/http"
 	"net/http/pprof"
 
-	"fusec"
 	"fusec/cmd/internal/cli"
 	"fusec/examples/train"
 	"fusec/graph/report/live"
 )
 
 // serve serves the page of the run, its metrics and profiles of this process, if asked to, until stop is called.
-func (t *trainer) serve(e *cli.Env, vm *fusec.Machine) (stop func(), err error) {
+func (t *trainer) serve(e *cli.Env, vm train.Machine) (stop func(), err error) {
 	if t.listen == "" {
 		return func() {}, nil
 	}
@@ -35,7 +34,7 @@ func (t *trainer) serve(e *cli.Env, vm *fusec.Machine) (stop func(), err error) 
 }
 
 // tell records a step for the page.
-func (t *trainer) tell(x train.Record, vm *fusec.Machine) {
+func (t *trainer) tell(x train.Record, vm train.Machine) {
 	if t.live == nil {
 		return
 	}

@@ -18,6 +18,7 @@ import (
 	"fusec"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/launching"
+	"fusec/cmd/internal/modelio"
 	"fusec/examples"
 	"fusec/examples/train"
 	"fusec/graph"
@@ -30,13 +31,20 @@ import (
 // Command is fusec train.
 var Command = &cli.Command{
 	Name:    "train",
-	Args:    "[flags] EXAMPLE",
-	Summary: "train one of the examples",
+	Args:    "[flags] EXAMPLE|MODEL",
+	Summary: "train one of the examples, or a model",
 	Doc: `
 Trains one of the networks of the package examples on data that comes with fusec, as one compiled program for the cost,
 its gradients and the optimiser's step. Without a name it lists the examples and their scores. On a terminal a bar
 shows the loss, the speed and the time left; the lines that are printed now and then have the mean loss since the line
 before, and the scores on data that is not trained on.
+
+A model of your own is a .graph or .onnx file with one output of a single number, the cost. --data NAME=FILE says where each
+of its inputs comes from; the first axis of an input counts the samples of a step. FILE is an .npy file, a safetensors file
+(FILE#TENSOR if it has several), or bare little-endian numbers: of the input's own type, u16 for an input of integers, or of
+another, as in tokens=corpus.bin:i32. With --data NAME,NEXT=FILE the input NEXT gets what is one element further, as a language
+model's targets are. Samples are read ahead while steps run, and each epoch has them in another order. Weights come from the
+file beside the model, and without one are drawn at random.
 
 What a run computes is decided by --seed, --steps, --batch and --lr, to the bit and for any number of --threads.
 
@@ -58,6 +66,8 @@ model, prints, and writes files. The result differs from that of one process by 
 		{"fusec train language --save novel.graph && fusec generate novel.graph", "a language model, and text that it generates"},
 		{"fusec train language --checkpoint run --resume", "with checkpoints; the same command resumes the run after an interruption"},
 		{"fusec train digits-vit --target cuda --devices 2", "on two GPUs"},
+		{"fusec train model.graph --data tokens,labels=corpus.bin --epochs 2 --save trained.graph",
+			"a language model of your own, on a file of tokens"},
 		{"fusec train karate --metrics karate.jsonl --curve karate.svg --draw step.svg --report step.html",
 			"all that can be seen of it"},
 	},
@@ -75,6 +85,9 @@ model, prints, and writes files. The result differs from that of one process by 
 			t.set.Rate = v
 			return nil
 		})
+		f.Func("data", "the model's input NAME comes from a file: `NAME=FILE`", t.own.addData)
+		f.StringVar(&t.own.optimizer, "optimizer", "", "train the model by `RULE`, such as adamw or sgd,clip=1 (default adamw)")
+		t.own.shapes.Declare(f, "")
 		t.seeded = f.Seed(&t.set.Seed, "`N` decides the first weights and the batches (default 1)")
 		f.Count(&t.devices, "devices", 1, "train on `N` devices of this host")
 		f.Threads(&t.set.Workers, "all")
@@ -104,6 +117,9 @@ type trainer struct {
 
 	devices int // to start a process for each
 
+	own   ownFlags
+	model *model // of the user's own, or nil
+
 	metrics, curve   string
 	tensorboard      string
 	checkpoint       string
@@ -128,8 +144,11 @@ func (t *trainer) run(e *cli.Env, args []string) (err error) {
 	if len(args) == 0 {
 		return t.list(e)
 	}
-	if err := t.check(args); err != nil {
+	if err := t.check(e, args); err != nil {
 		return err
+	}
+	if t.model != nil {
+		defer t.model.close()
 	}
 	place, launched, err := group.Launched(os.Getenv)
 	if err != nil {
@@ -166,18 +185,11 @@ func (t *trainer) run(e *cli.Env, args []string) (err error) {
 	if err := t.places(); err != nil {
 		return err
 	}
-	if t.task, err = t.example.Open(t.set); err != nil {
-		return fmt.Errorf("%s: %w", t.example.Name, err)
-	}
-	defer func() { err = errors.Join(err, t.task.Close()) }()
-	if g := t.set.Group; g != nil && g.Rank() > 0 {
-		t.task.Evaluate = func() ([]train.Score, error) { return nil, nil }
-	}
-	r, err := train.Start(t.task, t.set)
+	r, err := t.start()
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.example.Name, err)
 	}
-	defer func() { err = errors.Join(err, r.Close()) }()
+	defer func() { err = errors.Join(err, r.Close(), t.task.Close()) }()
 	if from != nil {
 		if err := r.Restore(from.State); err != nil {
 			return fmt.Errorf("%s: %w", from.Path, err)
@@ -193,6 +205,29 @@ func (t *trainer) run(e *cli.Env, args []string) (err error) {
 	}
 	defer stop()
 	return t.train(e, r)
+}
+
+// start compiles the step.
+func (t *trainer) start() (*train.Run, error) {
+	if t.model != nil {
+		r, err := t.model.start(t.set)
+		if err == nil {
+			t.task = t.model.task()
+		}
+		return r, err
+	}
+	var err error
+	if t.task, err = t.example.Open(t.set); err != nil {
+		return nil, err
+	}
+	if g := t.set.Group; g != nil && g.Rank() > 0 {
+		t.task.Evaluate = func() ([]train.Score, error) { return nil, nil }
+	}
+	r, err := train.Start(t.task, t.set)
+	if err != nil {
+		return nil, errors.Join(err, t.task.Close())
+	}
+	return r, nil
 }
 
 // follow makes a participant that is not the first silent: it writes nothing, and is interrupted when the first one leaves.
@@ -226,7 +261,7 @@ func exampleNames() (names []string) {
 }
 
 // check reads the example's name and compares the flags with each other.
-func (t *trainer) check(args []string) error {
+func (t *trainer) check(e *cli.Env, args []string) error {
 	if len(args) > 1 {
 		return cli.Usage("one example at a time, not %d: %s", len(args), strings.Join(args, ", "))
 	}
@@ -242,9 +277,14 @@ func (t *trainer) check(args []string) error {
 	if t.draw != "" {
 		t.drawTo, err2 = pictureFormat("--draw", t.draw, dot.FormatSVG, dot.FormatPNG, dot.FormatDOT)
 	}
+	own := t.example == nil && modelio.IsModel(args[0])
 	switch {
-	case t.example == nil:
-		return cli.Usage("%s", cli.Unknown("example", args[0], exampleNames()))
+	case t.example == nil && !own:
+		return cli.Usage("%s; a model of your own is a .graph or .onnx file", cli.Unknown("example", args[0], exampleNames()))
+	case !own && (len(t.own.data) > 0 || t.own.optimizer != ""):
+		return cli.Usage("--data and --optimizer are for models of your own; %s has its own", args[0])
+	case own && t.set.Batch > 0:
+		return cli.Usage("--batch: the model's inputs say how many samples a step has")
 	case t.epochs > 0 && t.set.Steps > 0:
 		return cli.Usage("--steps and --epochs contradict each other")
 	case t.resume && t.checkpoint == "":
@@ -257,7 +297,15 @@ func (t *trainer) check(args []string) error {
 	if ext := filepath.Ext(t.report); t.report != "" && ext != ".html" && ext != ".htm" {
 		return cli.Usage("--report %s: want a file that ends in .html", t.report)
 	}
-	return err2
+	if err2 != nil || !own {
+		return err2
+	}
+	var err error
+	if t.model, err = t.own.open(e, args[0]); err != nil {
+		return err
+	}
+	t.example = t.model.example()
+	return nil
 }
 
 // pictureFormat is the format of a file by its extension, if it is one of those.
@@ -382,7 +430,7 @@ func (t *trainer) places() error {
 }
 
 // drawing draws the compiled step if asked to.
-func (t *trainer) drawing(vm *fusec.Machine) error {
+func (t *trainer) drawing(vm train.Machine) error {
 	if t.draw == "" {
 		return nil
 	}
@@ -485,8 +533,12 @@ func (t *trainer) bar(x train.Record, left time.Duration, columns int) string {
 
 // line is printed when the model has been evaluated.
 func (t *trainer) line(x train.Record, left time.Duration) string {
-	return fmt.Sprintf("step %*d of %d: loss %.4f, %s, %s left", len(strconv.Itoa(t.set.Steps)), x.Step, t.set.Steps,
-		t.sum/float64(t.counted), scoresText(x.Scores), seconds(left))
+	scores := scoresText(x.Scores)
+	if scores != "" {
+		scores += ", "
+	}
+	return fmt.Sprintf("step %*d of %d: loss %.4f, %s%s left", len(strconv.Itoa(t.set.Steps)), x.Step, t.set.Steps,
+		t.sum/float64(t.counted), scores, seconds(left))
 }
 
 // seconds is a duration to be read at a glance.

@@ -1,0 +1,230 @@
+package training
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/clitest"
+	"fusec/graph"
+	"fusec/graph/npy"
+)
+
+// words is the size of the vocabulary of bigrams.
+const words = 11
+
+// bigrams writes a model that predicts the next token from the last one, and a corpus in which it follows by a rule.
+func bigrams(t *testing.T, dir string) (model, corpus string) {
+	t.Helper()
+	b := graph.NewBuilder("bigrams")
+	tokens, labels := b.Input("tokens", graph.TypeOf(graph.I64, 4, 6)), b.Input("labels", graph.TypeOf(graph.I64, 4, 6))
+	of, next := b.Param("of", graph.TypeOf(graph.F32, words, 8)), b.Param("next", graph.TypeOf(graph.F32, words, 8))
+	gain, bias := b.Param("gain", graph.TypeOf(graph.F32, 8)), b.Param("bias", graph.TypeOf(graph.F32, 1, 8))
+	x := b.Add(graph.Gather{}, of, tokens)
+	x = b.Binary(graph.Mul, x, b.Broadcast(gain, x.Type.Shape))
+	x = b.Binary(graph.Add, x, b.Broadcast(b.Reshape(bias, 8), x.Type.Shape))
+	logits := b.Reshape(b.MatMul(b.Reshape(x, 24, 8), next, false, true), 4, 6, words)
+	picked := b.Reduce(graph.Sum, b.Binary(graph.Mul, x, b.Add(graph.Gather{}, next, labels)), false, 2)
+	all := b.Unary(graph.Log, b.Reduce(graph.Sum, b.Unary(graph.Exp, logits), false, 2))
+	b.Output("cost", b.Reduce(graph.Mean, b.Binary(graph.Sub, all, picked), false, 0, 1))
+	b.Output("logits", logits)
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, corpus = filepath.Join(dir, "bigrams.graph"), filepath.Join(dir, "corpus.bin")
+	if err := os.WriteFile(model, []byte(graph.Print(g)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var file []byte
+	token := 1
+	for range 2001 {
+		file = binary.LittleEndian.AppendUint16(file, uint16(token))
+		token = (token*2 + 1) % words
+	}
+	if err := os.WriteFile(corpus, file, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return model, corpus
+}
+
+// result is what fusec train --json prints.
+func result(t *testing.T, args ...string) (r trainReport) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(clitest.Good(t, append([]string{"train"}, append(args, "--json")...)...)), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestTrainModel trains a model of the user's own on tokens, and goes on from a checkpoint to the same bits.
+func TestTrainModel(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	model, corpus := bigrams(t, dir)
+	data := "tokens,labels=" + corpus
+	run := func(args ...string) trainReport {
+		return result(t, append([]string{model, "--data", data, "--lr", "0.1", "--epochs", "2"}, args...)...)
+	}
+	resume := func() trainReport {
+		return result(t, model, "--data", data, "--checkpoint", file("run"), "--resume", "--save", file("again.graph"))
+	}
+	r := run("--save", file("whole.graph"), "--metrics", file("m.jsonl"), "--curve", file("c.svg"), "--draw", file("d.svg"),
+		"--report", file("r.html"))
+	if r.Steps != 2*83 || r.Batch != 4 || r.Parameters != 2*8*words+2*8 || r.Waited == nil || r.DataBytes == 0 {
+		t.Errorf("%+v", r)
+	}
+	if float64(*r.Loss) > 0.1 {
+		t.Errorf("a loss of %v after learning, and ln %d = %.2f before", *r.Loss, words, math.Log(words))
+	}
+	// A run that is done has nothing left to do.
+	run("--checkpoint", file("run"), "--every", "50")
+	resumed := resume()
+	if resumed.Resumed != r.Steps {
+		t.Errorf("resumed after step %d", resumed.Resumed)
+	}
+	for i := range 2 { // without its last two checkpoints, the rest of the run is done again
+		names := clitest.FileNames(t, file("run"))
+		if err := os.RemoveAll(filepath.Join(file("run"), names[len(names)-1])); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	resumed = resume()
+	if resumed.Resumed == 0 || resumed.Resumed >= r.Steps {
+		t.Errorf("resumed after step %d", resumed.Resumed)
+	}
+	whole, err := os.ReadFile(file("whole.safetensors"))
+	again, err2 := os.ReadFile(file("again.safetensors"))
+	if err != nil || err2 != nil || !bytes.Equal(whole, again) {
+		t.Errorf("the weights differ after a resumed run (%v, %v)", err, err2)
+	}
+	// The saved model is one, with its weights.
+	if got := clitest.Good(t, "run", file("whole.graph"), "--json"); !strings.Contains(got, `"f32[4,6,11]"`) {
+		t.Errorf("the saved model gives %s", got)
+	}
+	for _, name := range []string{"m.jsonl", "c.svg", "d.svg", "r.html"} {
+		if i, err := os.Stat(file(name)); err != nil || i.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// It goes on from weights of a file, on the text form.
+	text := clitest.Good(t, "train", file("whole.graph"), "--data", data+":u16", "--steps", "10", "--optimizer", "sgd,clip=1")
+	for _, want := range []string{"step 10 of 10: loss 0.", "whole: loss 0.", "data: ", "192 parameters"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// TestTrainModelArrays trains on .npy files, and by the graph's own optimiser.
+func TestTrainModelArrays(t *testing.T) {
+	dir := t.TempDir()
+	b := graph.NewBuilder("line")
+	x, y := b.Input("x", graph.TypeOf(graph.F32, 8, 3)), b.Input("y", graph.TypeOf(graph.F32, 8, 1))
+	w := b.Param("w", graph.TypeOf(graph.F32, 3, 1))
+	d := b.Binary(graph.Sub, b.MatMul(x, w, false, false), y)
+	cost := b.Reduce(graph.Mean, b.Binary(graph.Mul, d, d), false, 0, 1)
+	b.Output("cost", cost)
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Training = &graph.Training{Rule: "sgd", Settings: []graph.Attr{{Name: "rate", Value: "0.1"}},
+		Steps: []graph.Step{{Param: w, Cost: cost}}}
+	model := filepath.Join(dir, "line.graph")
+	if err := graph.Save(model, g, map[string]*graph.Tensor{"w": graph.NewTensor(w.Type)}); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	xs, ys := graph.NewTensor(graph.TypeOf(graph.F64, 160, 3)), graph.NewTensor(graph.TypeOf(graph.F32, 160, 1))
+	for i := range 160 {
+		sum := 0.0
+		for j := range 3 {
+			v := r.NormFloat64()
+			xs.SetFloat(3*i+j, v)
+			sum += v * float64(j+1)
+		}
+		ys.SetFloat(i, sum)
+	}
+	data := []string{"--data", "x=" + filepath.Join(dir, "x.npy"), "--data", "y=" + filepath.Join(dir, "y.f32")}
+	if err := npy.WriteFile(filepath.Join(dir, "x.npy"), xs); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "y.f32"), ys.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range [][]string{{"--epochs", "5"}, {"--epochs", "5", "--lr", "0.05"}, {"--epochs", "5", "--devices", "1"}} {
+		got := result(t, append(append([]string{model}, data...), more...)...)
+		if float64(*got.Loss) > 1e-2 || got.Steps != 100 {
+			t.Errorf("%v: a loss of %v after %d steps", more, *got.Loss, got.Steps)
+		}
+	}
+	bad := func(code int, words string, args ...string) {
+		t.Helper()
+		clitest.Bad(t, clitest.FusecRun(t, append([]string{"train"}, args...)...), code, words)
+	}
+	bad(cli.ExitUsage, "trains by sgd already", append(data, model, "--optimizer", "adamw")...)
+	bad(cli.ExitUsage, "the model's inputs say how many", append(data, model, "--batch", "4")...)
+	bad(cli.ExitUsage, `want --data y=FILE for "y"`, append(data[:2:2], model)...)
+	bad(cli.ExitUsage, "is given twice", append(data, "--data", "x=a.npy", model)...)
+	bad(cli.ExitUsage, `input "z"`, "--data", "z=a.npy", model)
+	bad(cli.ExitUsage, "want NAME=FILE", "--data", "x", model)
+	bad(cli.ExitUsage, "want two of [samples, length]", "--data", "x,y="+data[1][2:], model)
+	bad(cli.ExitUsage, "are for models of your own", "karate", "--data", "x=a.npy")
+	bad(cli.ExitUsage, "a model of your own is a .graph", "nothing")
+	bad(cli.ExitFailure, "no such file", "--data", "x=no.npy", "--data", data[3], model)
+	bad(cli.ExitFailure, "the model takes f32[8,1]", "--data", data[1], "--data", "y="+data[1][2:], model)
+	bad(cli.ExitFailure, "not a whole number of rows", "--data", data[3], "--data", "x="+data[3][2:]+":f64", model)
+}
+
+// TestTrainModelRefused names what is wrong with a model.
+func TestTrainModelRefused(t *testing.T) {
+	dir := t.TempDir()
+	model, corpus := bigrams(t, dir)
+	data := "tokens,labels=" + corpus
+	train := func(code int, words string, args ...string) {
+		t.Helper()
+		clitest.Bad(t, clitest.FusecRun(t, append([]string{"train"}, args...)...), code, words)
+	}
+	train(cli.ExitUsage, "the rule is not known", model, "--data", data, "--optimizer", "magic")
+	train(cli.ExitUsage, "--lr is the learning rate", model, "--data", data, "--optimizer", "sgd,rate=1")
+	text, err := os.ReadFile(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) string {
+		path := filepath.Join(dir, "other.graph")
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	lines := strings.Split(string(text), "\n")
+	var without, twice []string
+	for _, l := range lines {
+		if !strings.HasPrefix(strings.TrimSpace(l), "output cost") {
+			without = append(without, l)
+		} else {
+			_, cost, _ := strings.Cut(l, " = ")
+			twice = append(twice, "  other = unary[fn=neg] "+cost+" : f32[]", "  output other = other")
+		}
+		twice = append(twice, l)
+	}
+	train(cli.ExitFailure, "the model has no scalar output", write(strings.Join(without, "\n")), "--data", data)
+	train(cli.ExitFailure, "the cost must be the only one", write(strings.Join(twice, "\n")), "--data", data)
+	// Tokens that the table does not have, and a file that is too short.
+	for name, tokens := range map[string][]byte{"outside": bytes.Repeat([]byte{99, 0}, 200), "too few": {1, 0, 2, 0}} {
+		path := filepath.Join(dir, name+".bin")
+		if err := os.WriteFile(path, tokens, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		train(cli.ExitFailure, name+".bin", model, "--data", "tokens,labels="+path)
+	}
+}
