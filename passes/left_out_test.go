@@ -67,6 +67,12 @@ var leftOut = map[string]func(b *graph.Builder) (cost *graph.Node, weights []*gr
 		b.Output("y", y)
 		return b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1), []*graph.Node{x}
 	},
+	"values of 16 bits": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
+		x, w := b.Input("x", graph.TypeOf(graph.BF16, 4, 5)), b.Param("w", f32(5, 3))
+		y := b.MatMul(x, b.CastTo(graph.BF16, w), false, false)
+		b.Output("y", y)
+		return b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1), []*graph.Node{w}
+	},
 	"weights of few bits": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
 		x, q := b.Input("x", f32(4, 64)), b.Param("q", graph.TypeOf(graph.I8, 64, 40))
 		y := b.MatMul(x, b.Add(graph.Dequantize{Axis: 1}, q, b.Param("scale", f32(40))), false, false)

@@ -96,8 +96,14 @@ var table = []Pass{
 			{"fuse-recurrence", "the gradient of a layer is one operation, too"},
 			{"join-rows", "the gradient of products that were joined is one product"},
 		}},
+	{Name: "widen", Run: widen, Needed: always("it casts what the target computes in f32 only"),
+		Doc: "operands of 16 bits cast to f32 for what the target computes in it", After: []After{
+			{"fuse-attention", "it casts what an attention reads, and not its parts"},
+			{"differentiate", "gradients are taken of the graph as it was written, and their contractions are cast as well"},
+		}},
 	{Name: "pack-quantised", Run: on(panels.Run),
 		Doc: "products with frozen weights of few bits read them as they are stored", After: []After{
+			{"widen", "it looks for weights of 16 bits that are cast for a product"},
 			{"simplify", "it looks for products with weights whose transposes are merged"},
 			{"differentiate", "gradients are taken of the graph as it was written"},
 			{"join-rows", "products with one matrix of weights are one product"},

@@ -63,7 +63,8 @@ func (d *Device) Name() string { return "cpu" }
 func (d *Device) Workers() int { return d.workers }
 
 // Accepts implements lowering.Device: the CPU has a kernel for every operation but those that consist of simpler ones. With
-// 16-bit operands it has moves, conversions and computations in f32, but no contractions, and no fusions with one.
+// 16-bit operands it has moves, conversions and computations in f32, but no contractions, and no fusions with one: the pass widen
+// casts what they read.
 func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	if graph.InfoOf(op) == nil {
 		return fmt.Errorf("the CPU does not know %s", op.OpName())
@@ -98,6 +99,8 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 			note(n.Type)
 		}
 	case isPanels(op): // alone, too
+	case isPool(op) && args[0].DType.Is16():
+		return fmt.Errorf("the CPU has no pools of %v: it computes in f32 and f64", args[0].DType)
 	case graph.Contracts(op, 0):
 		for _, t := range args {
 			note(t)
@@ -112,6 +115,9 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	return nil
 }
 
+// Widens implements passes.Widener.
+func (d *Device) Widens(of graph.DType) bool { return of.Is16() }
+
 // multipliesPanels reports whether a fusion is anchored on a product with weights in panels.
 func multipliesPanels(f graph.Fusion) bool {
 	if f.Anchor != graph.AnchorMatMul || f.Body == nil || f.Anchored() == nil {
@@ -123,6 +129,14 @@ func multipliesPanels(f graph.Fusion) bool {
 func isPanels(op graph.Op) bool {
 	_, ok := op.(graph.PanelMatMul)
 	return ok
+}
+
+func isPool(op graph.Op) bool {
+	switch op.(type) {
+	case graph.Pool, graph.PoolGrad:
+		return true
+	}
+	return false
 }
 
 // PacksWeights implements panels.Packer: products with weights of a type are read in panels of elements of type d.

@@ -155,6 +155,7 @@ func TestAccepts(t *testing.T) {
 	}
 	for want, err := range map[string]error{
 		"no contractions with bf16": d.Accepts(graph.MatMul{}, half, []graph.Type{graph.TypeOf(graph.F32, 2, 2)}),
+		"no pools of bf16":          d.Accepts(graph.Pool{}, half, half),
 		"no contractions with f16": d.Accepts(graph.Fusion{Anchor: graph.AnchorMatMul, Body: body}, []graph.Type{x.Type},
 			[]graph.Type{x.Type}),
 	} {

@@ -14,7 +14,8 @@
 // product itself rounds and sums integers. Where x is integers of 8 bits less a zero point, it multiplies the integers; see
 // [packer.multiplied]. Scales that were widened from f16 stay as they are, in panels of their own.
 //
-// Weights of 16 bits that are converted to f32 for a product stay as they are, too.
+// Weights of 16 bits that are converted to f32 for a product stay as they are, too, and so do two values of 16 bits that change
+// where the target multiplies those.
 //
 // Where the caller lets contractions round to 16 bits, [Halve] does the same with weights of f32.
 package panels
@@ -63,12 +64,15 @@ type Streamer interface {
 // pattern is the name of the rewrite.
 const pattern = "panels"
 
-// Run is the pass pack-quantised. Without frozen parameters it changes nothing.
+// Run is the pass pack-quantised. Without frozen parameters it changes products of two values of 16 bits alone.
 func Run(c *rewrite.Context) error {
 	target, ok := c.Target.(Packer)
 	streamer, streams := c.Target.(Streamer)
 	_, convolves := c.Target.(Convolver)
-	if !ok && !streams && !convolves && c.Target != nil || !c.Frozen {
+	if !c.Frozen {
+		return pair(c)
+	}
+	if !ok && !streams && !convolves && c.Target != nil {
 		return nil
 	}
 	g := c.Graph
@@ -83,6 +87,7 @@ func Run(c *rewrite.Context) error {
 	for _, n := range append([]*graph.Node(nil), g.Nodes...) {
 		w, trans, ok := p.weights(n)
 		if !ok {
+			p.pair(n, with)
 			continue
 		}
 		if from := widened(w, graph.Invalid); from != nil && target != nil && streamer == nil {
@@ -129,6 +134,43 @@ func Run(c *rewrite.Context) error {
 	}
 	p.convolutions(with)
 	return p.finish(with)
+}
+
+// pair is [packer.pair] of all products of a graph whose weights are not frozen.
+func pair(c *rewrite.Context) error {
+	if _, ok := c.Target.(Pairer); !ok {
+		return nil
+	}
+	p := packer{c: c, b: graph.Extend(c.Graph), packed: map[packing]*graph.Node{}}
+	with := map[*graph.Node]*graph.Node{}
+	for _, n := range append([]*graph.Node(nil), c.Graph.Nodes...) {
+		p.pair(n, with)
+	}
+	return p.finish(with)
+}
+
+// pair has n, if it is a product of two values of 16 bits that change, multiply them as they are where the target does so faster.
+func (p *packer) pair(n *graph.Node, with map[*graph.Node]*graph.Node) {
+	pairer, ok := p.c.Target.(Pairer)
+	m, isProduct := productOf(n)
+	if !ok || !isProduct {
+		return
+	}
+	w := widened(m.w, graph.Invalid)
+	if w == nil || pairer.MultipliesChanging(n.Type.Shape.Elems()/columns(n), w.Type.DType) != nil {
+		return
+	}
+	x := widened(m.x, w.Type.DType)
+	if x == nil {
+		return
+	}
+	p.b.From(n)
+	if m.transX {
+		x = p.b.Transpose(x, 1, 0)
+	}
+	with[n] = p.b.Add(graph.PanelMatMul{Columns: columns(n)}, x, p.pack(w, m.transW, graph.Invalid, false))
+	with[n].Name = n.Name
+	p.c.Match(pattern, trace.Reassociated, "", with[n], n)
 }
 
 // widened is the value of 16 bits that v is in f32, of type d unless that is Invalid; or nil.
@@ -220,7 +262,7 @@ func (p *packer) half(n *graph.Node, target Packer, least int) (*graph.Node, err
 		x = b.Transpose(x, 1, 0)
 	}
 	w, as := m.w, p.operand
-	if !p.frozen.Get(w) && !given(w) {
+	if widened(w, as) != nil || !p.frozen.Get(w) && !given(w) {
 		w, as = p.rounded(w), graph.Invalid // where it is made
 	}
 	return b.Add(graph.PanelMatMul{Columns: columns(n)}, x, p.pack(w, m.transW, as, false)), b.Err()
@@ -302,7 +344,9 @@ func (p *packer) rounded(x *graph.Node) *graph.Node {
 		case graph.Reshape, graph.Transpose:
 			p.casts[x] = p.b.Add(x.Op, p.rounded(x.Args[0]))
 		default:
-			p.casts[x] = p.b.CastTo(p.operand, x)
+			if p.casts[x] = widened(x, p.operand); p.casts[x] == nil {
+				p.casts[x] = p.b.CastTo(p.operand, x)
+			}
 		}
 	}
 	return p.casts[x]

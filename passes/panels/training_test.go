@@ -107,3 +107,35 @@ func TestFewChanging(t *testing.T) {
 		}
 	}
 }
+
+// TestStoredPairs multiplies two values of bf16 that change as they are where the processor does, whichever way they lie.
+func TestStoredPairs(t *testing.T) {
+	for _, of := range []graph.DType{graph.BF16, graph.F16} {
+		for _, frozen := range []bool{false, true} {
+			for form := range 4 {
+				transA, transB := form&1 == 1, form&2 == 2
+				shape := func(m, n int, trans bool) graph.Type {
+					if trans {
+						m, n = n, m
+					}
+					return graph.TypeOf(of, m, n)
+				}
+				g := graphtest.Built(t, func(b *graph.Builder) {
+					x, w := b.Input("x", shape(40, 80, transA)), b.Input("w", shape(80, 70, transB))
+					b.Output("y", b.Unary(graph.Relu, b.MatMul(x, w, transA, transB)))
+					b.Output("few", b.MatMul(b.Input("z", graph.TypeOf(of, 3, 80)), w, false, transB))
+					b.Output("mixed", b.MatMul(b.Param("u", graph.TypeOf(graph.F32, 40, 80)), b.CastTo(graph.F32, w), false, transB))
+				})
+				out, tr := passtest.Run(t, g, passes.Config{Frozen: frozen, Target: cpu.New(cpu.Workers(2))})
+				passtest.SameOnCPU(t, g, out, graphtest.Values(rand.New(rand.NewPCG(1, 2)), g))
+				want := 0
+				if of == graph.BF16 && panel.Pairs() == nil {
+					want = 1
+				}
+				if n := len(passtest.Stage(t, tr, "pack-quantised").Matches); n != want {
+					t.Errorf("%v, frozen %v, %v, %v: %d products in pairs", of, frozen, transA, transB, n)
+				}
+			}
+		}
+	}
+}
