@@ -4,13 +4,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"fusec/cmd/internal/clitest"
 )
 
-// TestPython runs the Python package's tests on the library. NumPy is taken from where `make tensorboard` puts it, too.
+// TestPython runs the Python package's tests on the library, in which target cuda is the emulator where there is one. NumPy is taken
+// from where `make tensorboard` puts it, too.
 func TestPython(t *testing.T) {
 	python := clitest.Tool(t, "python3")
 	cache, err := os.UserCacheDir()
@@ -37,12 +39,19 @@ func TestPython(t *testing.T) {
 		t.Skip("NumPy is not installed: make tensorboard does that")
 	}
 	clitest.Tool(t, "gcc")
-	if out, err := run("go", "build", "-buildmode=c-shared", "-o", library, "."); err != nil {
+	build, tests := []string{"build", "-buildmode=c-shared", "-o", library}, []string{"test_fusec.py"}
+	if runtime.GOOS == "linux" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") {
+		clitest.Tool(t, "g++")
+		build, tests = append(build, "-tags", "emulator"), append(tests, "test_gpu.py")
+	}
+	if out, err := run("go", append(build, ".")...); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if out, err := run(python, filepath.Join("python", "tests", "test_fusec.py")); err != nil || !strings.Contains(out, "\nOK") {
-		t.Fatalf("%v\n%s", err, out)
-	} else {
+	for _, name := range tests {
+		out, err := run(python, filepath.Join("python", "tests", name))
+		if err != nil || !strings.Contains(out, "\nOK") {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
 		t.Log(out)
 	}
 }

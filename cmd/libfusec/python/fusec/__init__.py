@@ -6,6 +6,7 @@
 Options of load and parse, all of which include/fusec.h explains:
 
     target="cpu"            cpu, cuda, cuda:1, fpga or ref
+    memory="caller"         of target cuda: arrays on the GPU
     threads=2               cores; all if it is not given
     precision="f32"         f32, tf32, bf16 or f16
     memory_budget=2**20     bytes for temporary values
@@ -16,6 +17,12 @@ Options of load and parse, all of which include/fusec.h explains:
 
 Arrays are those of NumPy, or any objects with __dlpack__ whose memory is on the host, such as tensors of PyTorch. They are
 read in place if their elements are contiguous. Results are arrays of NumPy.
+
+A model that was opened with target="cuda" and memory="caller" takes its inputs from the GPU: tensors of PyTorch, arrays of CuPy,
+or those of another library with __dlpack__ and __array_namespace__. Results are of the same library. Inputs are read in place if
+their elements are contiguous and begin at a multiple of 64 bytes. A run is queued in the current stream of PyTorch or CuPy, or
+else in the default stream, and the call returns before it has ended. What goes wrong in it, such as an index that is out of
+range, is raised by a later call or by model.wait(). Parameters are set from the host.
 
 linear, attention, moe, layer_norm and rms_norm are functions on arrays, and the functions named ..._backward are their
 gradients. The module fusec.torch is for PyTorch: a backend of torch.compile, and these functions as operations with gradients.

@@ -112,6 +112,27 @@ ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
 ctypes.pythonapi.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
+_CUDA = 2  # DLPack's number of the device type
+_DEFAULT_STREAM = 1  # DLPack's number of it, where CUDA has 0
+
+
+def on_gpu(array):
+    """The number of the GPU that an array's memory is on; None for arrays of the host."""
+    device = getattr(array, "__dlpack_device__", None)
+    if device is None:
+        return None
+    kind, number = device()
+    return int(number) if int(kind) == _CUDA else None
+
+
+def tensor_of(array, stream=None):
+    """The capsule of an object with __dlpack__, which releases the memory when it is collected, and the tensor in it. An array on a
+    GPU is ready for what comes later in the stream of an address."""
+    capsule = array.__dlpack__() if stream is None else array.__dlpack__(stream=stream or _DEFAULT_STREAM)
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer(capsule, b"dltensor")
+    return capsule, Tensor.from_address(pointer)  # the first field of DLManagedTensor
+
+
 class Operand:
     """An array as the library reads it. The array's memory stays as long as the operand does."""
 
@@ -120,6 +141,8 @@ class Operand:
         if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
             self._of_numpy(np.asarray(array))
         else:
+            if on_gpu(array) is not None:
+                raise FusecError("an array is on a GPU, where one on the host is taken: copy it there")
             self._of_dlpack(array)
 
     def _of_numpy(self, a):
@@ -137,9 +160,7 @@ class Operand:
     def _of_dlpack(self, array):
         if hasattr(array, "detach"):  # PyTorch's tensors that need gradients are not handed out otherwise
             array = array.detach()
-        self._capsule = array.__dlpack__()  # releases the memory when it is collected
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer(self._capsule, b"dltensor")
-        self.tensor = Tensor.from_address(pointer)  # the first field of DLManagedTensor
+        self._capsule, self.tensor = tensor_of(array)
 
 
 def reference(operand):

@@ -4,7 +4,23 @@ import ctypes
 import json
 import os
 
-from ._library import INPUT, OUTPUT, PARAMETER, STATE, Operand, Tensor, Value, check, fail, library, reference, view
+from ._gpu import Queue
+from ._library import (
+    INPUT,
+    OUTPUT,
+    PARAMETER,
+    STATE,
+    FusecError,
+    Operand,
+    Tensor,
+    Value,
+    check,
+    fail,
+    library,
+    on_gpu,
+    reference,
+    view,
+)
 
 
 def _options(options):
@@ -26,13 +42,13 @@ def _options(options):
 
 def load(path, **options):
     """Opens a model (.graph with its weights beside it, .onnx or .fuse) and compiles it. See help(fusec) for the options."""
-    return Model(library.fusec_open(os.fspath(path).encode(), _options(options)))
+    return Model(library.fusec_open(os.fspath(path).encode(), _options(options)), options)
 
 
 def parse(text, **options):
     """Compiles text in the form of a .graph file. Its parameters have to be set."""
     source = text.encode()
-    return Model(library.fusec_parse(source, len(source), _options(options)))
+    return Model(library.fusec_parse(source, len(source), _options(options)), options)
 
 
 class Model:
@@ -41,24 +57,34 @@ class Model:
     inputs, parameters, states and outputs map names to shapes.
     """
 
-    def __init__(self, handle):
+    def __init__(self, handle, options):
         self._handle = handle
         if not handle:
             fail()
         self._held = {}  # operands that the library reads in place, by name
+        self._types = {}  # shape and type by name
         self.inputs, self.parameters, self.states, self.outputs = (
             self._values(kind) for kind in (INPUT, PARAMETER, STATE, OUTPUT))
+        self._queue = None
+        if options.get("memory") == "caller":
+            self._queue = Queue(self, int(str(options["target"]).partition(":")[2] or 0))
 
     def _values(self, kind):
         values = {}
         for i in range(library.fusec_count(self._handle, kind)):
             v = Value()
             check(library.fusec_describe(self._handle, kind, i, ctypes.byref(v)))
-            values[v.name.decode()] = tuple(v.shape[axis] for axis in range(v.ndim))
+            shape = tuple(v.shape[axis] for axis in range(v.ndim))
+            values[v.name.decode()] = shape
+            self._types[v.name.decode()] = shape, (v.dtype.code, v.dtype.bits)
         return values
 
     def set(self, name, array):
         """Gives an input, parameter or state its value. A parameter that changes in place has to be set again."""
+        if on_gpu(array) is not None:
+            raise FusecError(f'"{name}" is on a GPU: ' + (
+                "copy it to the host" if self._queue or name not in self.inputs else
+                'open the model with target="cuda" and memory="caller", or copy it to the host'))
         operand = Operand(array)
         check(library.fusec_set(self._handle, name.encode(), reference(operand)))
         self._held[name] = operand
@@ -75,11 +101,18 @@ class Model:
 
     def __call__(self, **values):
         """Sets the values, runs, and returns the output, or a dict of all if there are several."""
-        for name, array in values.items():
-            self.set(name, array)
-        self.run()
-        results = {name: self.get(name) for name in self.outputs}
+        if self._queue:
+            results = self._queue.call(values)
+        else:
+            for name, array in values.items():
+                self.set(name, array)
+            self.run()
+            results = {name: self.get(name) for name in self.outputs}
         return next(iter(results.values())) if len(results) == 1 else results
+
+    def wait(self):
+        """Waits for the runs of a model that was opened with memory="caller", and raises their errors."""
+        check(library.fusec_wait(self._handle))
 
     def save(self, path):
         """Writes the model as path, a .graph file, and its present weights beside it."""
