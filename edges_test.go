@@ -285,6 +285,48 @@ func (e edge) compare(t *testing.T, dtype tensor.Dtype, tol float64, seen []bool
 	}
 }
 
+// TestScalarEdges compares functions of scalars with Gorgonia's machine, which computes them by other code than those of tensors.
+func TestScalarEdges(t *testing.T) {
+	type node = *gorgonia.Node
+	functions := map[string]func(node) (node, error){
+		"abs": gorgonia.Abs, "sign": gorgonia.Sign, "ceil": gorgonia.Ceil, "floor": gorgonia.Floor, "sin": gorgonia.Sin, "cos": gorgonia.Cos,
+		"exp": gorgonia.Exp, "log": gorgonia.Log, "log2": gorgonia.Log2, "neg": gorgonia.Neg, "square": gorgonia.Square,
+		"sqrt": gorgonia.Sqrt, "inverse": gorgonia.Inverse, "inverse sqrt": gorgonia.InverseSqrt, "cube": gorgonia.Cube,
+		"tanh": gorgonia.Tanh, "sigmoid": gorgonia.Sigmoid, "log1p": gorgonia.Log1p, "expm1": gorgonia.Expm1, "softplus": gorgonia.Softplus,
+	}
+	run := func(machine func(*gorgonia.ExprGraph) gorgonia.VM) map[string]float64 {
+		g, read := gorgonia.NewGraph(), map[string]*gorgonia.Value{}
+		for i, v := range numbers {
+			x := gorgonia.NewScalar(g, tensor.Float64, gorgonia.WithName(fmt.Sprint("x", i)), gorgonia.WithValue(v))
+			for name, f := range functions {
+				to := new(gorgonia.Value)
+				gorgonia.Read(must(f(x)), to)
+				read[fmt.Sprint(name, " of ", v)] = to
+			}
+		}
+		vm := machine(g)
+		defer vm.Close()
+		if err := vm.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for name, to := range read {
+			got[name] = floats(t, *to)[0]
+		}
+		return got
+	}
+	got := run(func(g *gorgonia.ExprGraph) gorgonia.VM { return fusec.NewMachine(g) })
+	want := run(func(g *gorgonia.ExprGraph) gorgonia.VM { return gorgonia.NewTapeMachine(g) })
+	for name, w := range want {
+		v := got[name]
+		same := v == w || math.IsNaN(v) && math.IsNaN(w) || math.Abs(v-w) <= 1e-12*max(1, math.Abs(w))
+		departs := slices.Contains([]string{"sign of 0", "sign of -0", "sign of NaN"}, name) // of docs/divergences.md
+		if same == departs {
+			t.Errorf("%s is %v, Gorgonia computes %v", name, v, w)
+		}
+	}
+}
+
 // integers declares an input of an integer type.
 func integers[T int | int64 | int32 | byte](g *gorgonia.ExprGraph, name string, v ...T) *gorgonia.Node {
 	t := tensor.New(tensor.WithShape(len(v)), tensor.WithBacking(v))
