@@ -94,6 +94,9 @@ type generator struct {
 const maxWritten = 1 << 30
 
 func (g *generator) run(e *cli.Env, args []string) error {
+	if len(args) == 0 {
+		return cli.Usage("which model? Give its folder, a .gguf file, or a .graph that fusec train has made")
+	}
 	path, err := modelio.ModelArgument(args)
 	if err != nil {
 		return err

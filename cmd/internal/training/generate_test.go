@@ -35,6 +35,7 @@ func TestGenerate(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "generate", "../../../testdata/models/moe-block.graph"), cli.ExitFailure, "moe-block.graph",
 		"is it a model of fusec train language?")
 	clitest.Bad(t, clitest.FusecRun(t, "generate", "none.graph"), cli.ExitFailure, "none.graph")
+	clitest.Bad(t, clitest.FusecRun(t, "generate"), cli.ExitUsage, "which model? Give its folder")
 }
 
 // TestGenerateCheckpoint has a checkpoint of another program write: its text, JSON, a report, and what is refused.

@@ -35,7 +35,7 @@ func TestTrainLists(t *testing.T) {
 }
 
 // varying is what may differ from machine to machine in what fusec train prints.
-var varying = regexp.MustCompile(`\d+(\.\d+)? (ns|µs|ms|s), \S+ samples/s|loss \S+,|\S+ %|` +
+var varying = regexp.MustCompile(`\d+(\.\d+)? (ns|µs|ms|s), \S+ samples/s|loss \S+,|\S+ %|\S+ left|` +
 	`\d+ launches a step, memory \S+ \S+,`)
 
 func TestTrain(t *testing.T) {
