@@ -22,6 +22,7 @@ type Serial struct {
 	wordBytes int
 	memory    []byte
 	interrupt bool // the board has said that it is done or stopped
+	late      int  // greetings that the board was asked for and that have not come
 
 	in       [4096]byte // received and not yet taken: in[from:to]
 	from, to int
@@ -108,6 +109,7 @@ func (s *Serial) begin() error {
 		if err := s.write('Z'); err != nil {
 			return s.fail("begin", err)
 		}
+		s.late++
 		f, err := s.greeting(time.Now().Add(s.timeout / tries))
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue
@@ -132,6 +134,7 @@ func (s *Serial) greeting(deadline time.Time) ([]byte, error) {
 		f, err := s.receive(deadline)
 		switch {
 		case err == nil && f[0] == 'z':
+			s.late--
 			return f, nil
 		case errors.Is(err, errSum) || errors.As(err, new(unknownFrame)):
 			s.from++ // the frame began elsewhere
@@ -207,19 +210,19 @@ func (s *Serial) next(letter byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch f[0] {
-		case 'I':
+		switch {
+		case f[0] == 'I':
 			s.interrupt = true
-		case 'M', 'S':
+		case f[0] == 'M' || f[0] == 'S':
 			if err := s.serve(f); err != nil {
 				return nil, err
 			}
-		case 'E':
+		case f[0] == 'E':
 			return nil, lineError(f[1])
-		default:
-			if f[0] != letter {
-				return nil, fmt.Errorf("a frame %q where %q was due", f[0], letter)
-			}
+		case f[0] == 'z' && s.late > 0: // the board was slow, and was asked again
+			s.late--
+		case f[0] != letter:
+			return nil, fmt.Errorf("a frame %q where %q was due", f[0], letter)
 		}
 		if f[0] == letter {
 			return f, nil

@@ -52,7 +52,9 @@ type board struct {
 	line io.ReadWriter
 	m    *model.Machine
 	// odd changes a frame that is about to be sent, its CRC behind it.
-	odd func([]byte) []byte
+	odd     func([]byte) []byte
+	running bool
+	asked   uint32 // how often the host has read a register while the program ran
 }
 
 // sum is the line's CRC-8, bit by bit.
@@ -123,6 +125,15 @@ func (b *board) answer(f []byte) (start bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		if b.running {
+			b.asked++
+			switch f[1] {
+			case isa.RegStatus:
+				v = isa.StatusBusy
+			case isa.RegCounters:
+				v = b.asked // cycles pass
+			}
+		}
 		return false, b.send(binary.LittleEndian.AppendUint32([]byte{'r'}, v)...)
 	}
 	v := binary.LittleEndian.Uint32(f[2:])
@@ -137,6 +148,7 @@ func (b *board) answer(f []byte) (start bool, err error) {
 
 // run fetches all memory from the host, does the program and writes back what changed.
 func (b *board) run() error {
+	b.running = true
 	const beats = 256
 	n := beats * overlay.WordBytes
 	before := make([]byte, b.m.MemoryBytes())
@@ -170,6 +182,7 @@ func (b *board) run() error {
 			}
 		}
 	}
+	b.running = false
 	return b.send('I')
 }
 
@@ -259,6 +272,24 @@ func TestSerialFails(t *testing.T) {
 		"12345 bit/s: want one of [9600") {
 		t.Error(err)
 	}
+}
+
+// TestSerialSlow opens a board whose first greeting comes when the host has asked for another one.
+func TestSerialSlow(t *testing.T) {
+	greetings := 0
+	s, err := link.OpenSerial(play(t, func(f []byte) []byte {
+		if f[0] != 'z' {
+			return f
+		}
+		if greetings++; greetings == 1 {
+			return nil
+		}
+		return append(bytes.Clone(f), f...)
+	}), 115200, link.Options{Timeout: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
 }
 
 // TestSerialNoise opens a board that is in the middle of something, and one whose cable is pulled.
