@@ -289,10 +289,11 @@ func (e edge) compare(t *testing.T, dtype tensor.Dtype, tol float64, seen []bool
 func TestScalarEdges(t *testing.T) {
 	type node = *gorgonia.Node
 	functions := map[string]func(node) (node, error){
-		"abs": gorgonia.Abs, "sign": gorgonia.Sign, "ceil": gorgonia.Ceil, "floor": gorgonia.Floor, "sin": gorgonia.Sin, "cos": gorgonia.Cos,
-		"exp": gorgonia.Exp, "log": gorgonia.Log, "log2": gorgonia.Log2, "neg": gorgonia.Neg, "square": gorgonia.Square,
-		"sqrt": gorgonia.Sqrt, "inverse": gorgonia.Inverse, "inverse sqrt": gorgonia.InverseSqrt, "cube": gorgonia.Cube,
-		"tanh": gorgonia.Tanh, "sigmoid": gorgonia.Sigmoid, "log1p": gorgonia.Log1p, "expm1": gorgonia.Expm1, "softplus": gorgonia.Softplus,
+		"abs": gorgonia.Abs, "sign": gorgonia.Sign, "ceil": gorgonia.Ceil, "floor": gorgonia.Floor, "sin": gorgonia.Sin,
+		"cos": gorgonia.Cos, "exp": gorgonia.Exp, "log": gorgonia.Log, "log2": gorgonia.Log2, "neg": gorgonia.Neg,
+		"square": gorgonia.Square, "sqrt": gorgonia.Sqrt, "inverse": gorgonia.Inverse, "inverse sqrt": gorgonia.InverseSqrt,
+		"cube": gorgonia.Cube, "tanh": gorgonia.Tanh, "sigmoid": gorgonia.Sigmoid, "log1p": gorgonia.Log1p,
+		"expm1": gorgonia.Expm1, "softplus": gorgonia.Softplus,
 	}
 	run := func(machine func(*gorgonia.ExprGraph) gorgonia.VM) map[string]float64 {
 		g, read := gorgonia.NewGraph(), map[string]*gorgonia.Value{}

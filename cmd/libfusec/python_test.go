@@ -11,8 +11,8 @@ import (
 	"fusec/cmd/internal/clitest"
 )
 
-// TestPython runs the Python package's tests on the library, in which target cuda is the emulator where there is one. NumPy is taken
-// from where `make tensorboard` puts it, too.
+// TestPython runs the Python package's tests on the library, in which target cuda is the emulator where there is one. NumPy is
+// taken from where `make tensorboard` puts it, too.
 func TestPython(t *testing.T) {
 	python := clitest.Tool(t, "python3")
 	cache, err := os.UserCacheDir()
