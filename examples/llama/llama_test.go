@@ -133,9 +133,6 @@ func compareTexts(t *testing.T, c *Checkpoint, want *expectation) {
 func compareLogits(t *testing.T, c *Checkpoint, want *expectation, o Options, bound float64) {
 	t.Helper()
 	o.Capacity, o.Compile = len(want.Prompt)+len(want.Greedy), []fusec.CompileOption{fusec.WithWorkers(2)}
-	if o.Cache.Is16() { // which the CPU does not attend to
-		o.Compile = append(o.Compile, fusec.WithTarget("ref"))
-	}
 	block := o.Block
 	m := modelOf(t, c, o)
 	near := func(what string, logits, want []float32) {

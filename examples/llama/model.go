@@ -12,7 +12,8 @@ import (
 type Options struct {
 	Capacity int // tokens that a sequence may have, its prompt included; 0 for the context that the model is made for
 	Block    int // tokens of a prompt that one run takes; 0 for 64
-	// Cache is the type of the keys and values that are kept: F32, the default, or, on CUDA, BF16 or F16.
+	// Cache is the type of the keys and values that are kept: F32, the default, or BF16 or F16. Those of 16 bits take half the memory,
+	// and attention over a long context half the time. What CUDA rounds besides, the CPU computes in f32.
 	Cache graph.DType
 	// Activations is the type of what is multiplied by weights in blocks of few bits: F32, the default, or I8, which rounds each
 	// block of 32 numbers to multiples of the largest divided by 127, as llama.cpp does; sums are then of integers.

@@ -7,6 +7,8 @@ import (
 	"fusec/graph"
 	"fusec/graph/body"
 	"fusec/kernels/cpu/attention"
+	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/vec"
 )
 
 // An attend kernel computes an Attention whose operands and results are seen through views. Package attention says how.
@@ -18,7 +20,8 @@ type attend[T float] struct {
 
 // attendInputs are the operands of an attention, which its gradient reads as well.
 type attendInputs[T float] struct {
-	env *Env
+	env   *Env
+	halfQ *halfQueries[T] // nil unless queries, keys and values have 16 bits
 
 	q, k, v, mask, lengths, table, seed body.Operand // Arg is −1 where there is no argument
 
@@ -87,6 +90,11 @@ func (k *attendInputs[T]) config(op graph.Attention, b *body.Program, args []Ope
 	q, d := types[0].Shape, op.DimsOf(types)
 	cfg := attention.Config{Op: op, Dims: d, Blocking: k.env.Attention}
 	cfg.Q = matrices(k.q.Layout, 1)
+	if t := types[0].DType; t.Is16() {
+		cfg.Half = t
+		k.halfQ = newHalfQueries[T](k.env, t, cfg.Q, d)
+		cfg.Q = k.halfQ.to
+	}
 	if op.Page > 0 {
 		cfg.K, cfg.KPages = pooled(k.k.Layout, d)
 		cfg.V, cfg.VPages = pooled(k.v.Layout, d)
@@ -133,8 +141,12 @@ func (k *attendInputs[T]) share(room int) {
 
 // inputs are the operands of the attention for a run.
 func (k *attendInputs[T]) inputs(args []Memory) attention.Args[T] {
-	run := attention.Args[T]{
-		Q: elems[T](args[k.q.Arg]), K: elems[T](args[k.k.Arg]), V: elems[T](args[k.v.Arg]),
+	var run attention.Args[T]
+	if k.halfQ != nil {
+		run.Q = k.halfQ.convert(elems[uint16](args[k.q.Arg]))
+		run.K16, run.V16 = elems[uint16](args[k.k.Arg]), elems[uint16](args[k.v.Arg])
+	} else {
+		run.Q, run.K, run.V = elems[T](args[k.q.Arg]), elems[T](args[k.k.Arg]), elems[T](args[k.v.Arg])
 	}
 	if k.seed.Number != nil {
 		run.Seed = uint64(k.seed.Number.Int(0))
@@ -176,4 +188,51 @@ func (k *attend[T]) readTable(table []int64) error {
 	return nil
 }
 
-func (k *attend[T]) bytes() int64 { return k.plan.Bytes() }
+func (k *attend[T]) bytes() int64 {
+	n := k.plan.Bytes()
+	if k.halfQ != nil {
+		n += int64(len(k.halfQ.q)) * int64(dtypeOf[T]().Size())
+	}
+	return n
+}
+
+// halfQueries converts queries of 16 bits, which an attention reads once for each block of keys.
+type halfQueries[T float] struct {
+	env      *Env
+	of       graph.DType
+	from, to gemm.Layout // of the heads
+	d        graph.AttentionDims
+	src      []uint16
+	q        []T
+}
+
+func newHalfQueries[T float](env *Env, of graph.DType, from gemm.Layout, d graph.AttentionDims) *halfQueries[T] {
+	h := &halfQueries[T]{env: env, of: of, from: from, to: gemm.RowMajor(d.Depth), d: d}
+	h.to.Offsets = make([]int, len(from.Offsets))
+	for i := range h.to.Offsets {
+		h.to.Offsets[i] = i * d.Queries * d.Depth
+	}
+	h.q = make([]T, len(from.Offsets)*d.Queries*d.Depth)
+	return h
+}
+
+func (h *halfQueries[T]) convert(src []uint16) []T {
+	h.src = src
+	h.env.Pool.Run(len(h.from.Offsets), h)
+	h.src = nil
+	return h.q
+}
+
+// Do converts the queries of a head; see pool.Task.
+func (h *halfQueries[T]) Do(_, head int) {
+	for i := range h.d.Queries {
+		to, at := h.q[h.to.Offsets[head]+i*h.d.Depth:][:h.d.Depth], h.from.Offsets[head]+i*h.from.RowStride
+		if h.from.ColStride == 1 && len(to) > 0 {
+			vec.FromHalf(to, h.src[at:], h.of)
+			continue
+		}
+		for j := range to {
+			to[j] = T(h.of.From16(h.src[at+j*h.from.ColStride]))
+		}
+	}
+}

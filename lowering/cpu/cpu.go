@@ -63,8 +63,8 @@ func (d *Device) Name() string { return "cpu" }
 func (d *Device) Workers() int { return d.workers }
 
 // Accepts implements lowering.Device: the CPU has a kernel for every operation but those that consist of simpler ones. With
-// 16-bit operands it has moves, conversions and computations in f32, but no contractions, and no fusions with one: the pass widen
-// casts what they read.
+// 16-bit operands it has moves, conversions and computations in f32, attentions, and products with weights in panels, but no other
+// contractions, and no fusions with one: the pass widen casts what they read.
 func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	if graph.InfoOf(op) == nil {
 		return fmt.Errorf("the CPU does not know %s", op.OpName())
@@ -94,11 +94,12 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	}
 	switch f, fused := op.(graph.Fusion); {
 	case fused && multipliesPanels(f): // its weights may have 16 bits
+	case fused && attends(f): // its queries, keys and values may
 	case fused && f.Anchor.Contracts():
 		for _, n := range f.Body.Nodes {
 			note(n.Type)
 		}
-	case isPanels(op): // alone, too
+	case isPanels(op), isAttention(op): // alone, too
 	case isPool(op) && args[0].DType.Is16():
 		return fmt.Errorf("the CPU has no pools of %v: it computes in f32 and f64", args[0].DType)
 	case graph.Contracts(op, 0):
@@ -124,6 +125,19 @@ func multipliesPanels(f graph.Fusion) bool {
 		return false
 	}
 	return isPanels(f.Anchored().Op)
+}
+
+// attends reports whether a fusion is anchored on an attention whose operands are read, and results handed out, as they are.
+func attends(f graph.Fusion) bool {
+	if f.Anchor != graph.AnchorAttention || f.Body == nil || f.Anchored() == nil || !isAttention(f.Anchored().Op) {
+		return false
+	}
+	return !slices.ContainsFunc(f.Body.Nodes, func(n *graph.Node) bool { _, ok := n.Op.(graph.Cast); return ok })
+}
+
+func isAttention(op graph.Op) bool {
+	_, ok := op.(graph.Attention)
+	return ok
 }
 
 func isPanels(op graph.Op) bool {

@@ -13,20 +13,21 @@ import (
 
 const decodeHeads, decodeDepth, decodePage, decodePages = 2, 4, 3, 4
 
-// cached appends a token to a cache of keys or values, as rows of one buffer.
-func cached(b *graph.Builder, name string) *graph.Node {
-	cache := b.State(name, graph.TypeOf(graph.F32, decodeHeads, decodePages*decodePage, decodeDepth))
+// cached appends a token to a cache of keys or values of type d, as rows of one buffer.
+func cached(b *graph.Builder, name string, d graph.DType) *graph.Node {
+	cache := b.State(name, graph.TypeOf(d, decodeHeads, decodePages*decodePage, decodeDepth))
 	x := b.Input("new_"+name, graph.TypeOf(graph.F32, 1, decodeHeads*decodeDepth))
 	x = b.Reshape(x, decodeHeads, 1, decodeDepth)
-	y := b.Add(graph.UpdateSlice{Axis: 1}, cache, x, b.Input("at_"+name, graph.TypeOf(graph.I64)))
+	y := b.Add(graph.UpdateSlice{Axis: 1}, cache, b.CastTo(d, x), b.Input("at_"+name, graph.TypeOf(graph.I64)))
 	b.Update(cache, y)
 	return y
 }
 
 // pooled appends a token to a page of a pool.
-func pooled(b *graph.Builder, name string, page, slot *graph.Node) *graph.Node {
-	pool := b.State(name, graph.TypeOf(graph.F32, decodePages+1, decodeHeads, decodePage, decodeDepth))
+func pooled(b *graph.Builder, name string, d graph.DType, page, slot *graph.Node) *graph.Node {
+	pool := b.State(name, graph.TypeOf(d, decodePages+1, decodeHeads, decodePage, decodeDepth))
 	x := b.Reshape(b.Input("new_"+name, graph.TypeOf(graph.F32, 1, decodeHeads*decodeDepth)), 1, decodeHeads, 1, decodeDepth)
+	x = b.CastTo(d, x)
 	old := b.Add(graph.Slice{Axis: 0, Size: 1, Step: 1}, pool, page)
 	y := b.Add(graph.UpdateSlice{Axis: 0}, pool, b.Add(graph.UpdateSlice{Axis: 2}, old, x, slot), page)
 	b.Update(pool, y)
@@ -34,21 +35,33 @@ func pooled(b *graph.Builder, name string, page, slot *graph.Node) *graph.Node {
 }
 
 // TestDecode feeds a sequence to a cache token by token, in one buffer and in pages, and compares each step with the
-// attention of the whole sequence so far.
+// attention of the whole sequence so far. Caches of 16 bits are read as they are stored.
 func TestDecode(t *testing.T) {
+	for _, d := range []graph.DType{graph.F32, graph.BF16, graph.F16} {
+		t.Run(d.String(), func(t *testing.T) { checkDecode(t, d) })
+	}
+}
+
+func checkDecode(t *testing.T, d graph.DType) {
 	const n = decodePages * decodePage
 	r := rand.New(rand.NewPCG(1, 2))
 	tokens := map[string]*graph.Tensor{}
 	for _, name := range []string{"q", "k", "v"} {
 		tokens[name] = graphtest.Tensor(r, graph.TypeOf(graph.F32, n, decodeHeads*decodeDepth))
+		for i := range tokens[name].Type.Shape.Elems() {
+			if d != graph.F32 {
+				tokens[name].SetFloat(i, d.Round(tokens[name].Float(i)))
+			}
+		}
 	}
 	order := r.Perm(decodePages + 1)
 	op := graph.Attention{Scale: 0.5, Causal: true, HasLengths: true, Tail: true}
 	query := func(b *graph.Builder) *graph.Node {
-		return b.Reshape(b.Input("q", graph.TypeOf(graph.F32, 1, decodeHeads*decodeDepth)), decodeHeads, 1, decodeDepth)
+		q := b.CastTo(d, b.Input("q", graph.TypeOf(graph.F32, 1, decodeHeads*decodeDepth)))
+		return b.Reshape(q, decodeHeads, 1, decodeDepth)
 	}
 	plain := built(t, func(b *graph.Builder) {
-		y := b.Add(op, query(b), cached(b, "k"), cached(b, "v"), b.Input("length", graph.TypeOf(graph.I64)))
+		y := b.Add(op, query(b), cached(b, "k", d), cached(b, "v", d), b.Input("length", graph.TypeOf(graph.I64)))
 		b.Output("y", b.Reshape(y, 1, decodeHeads*decodeDepth))
 	})
 	paged := built(t, func(b *graph.Builder) {
@@ -56,7 +69,7 @@ func TestDecode(t *testing.T) {
 		op.Page = decodePage
 		page, slot := b.Input("page", graph.TypeOf(graph.I64)), b.Input("slot", graph.TypeOf(graph.I64))
 		table := b.Input("table", graph.TypeOf(graph.I64, decodePages))
-		y := b.Add(op, query(b), pooled(b, "k", page, slot), pooled(b, "v", page, slot), b.Input("length", graph.TypeOf(graph.I64)),
+		y := b.Add(op, query(b), pooled(b, "k", d, page, slot), pooled(b, "v", d, page, slot), b.Input("length", graph.TypeOf(graph.I64)),
 			table)
 		b.Output("y", b.Reshape(y, 1, decodeHeads*decodeDepth))
 	})

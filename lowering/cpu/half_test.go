@@ -35,6 +35,13 @@ func TestHalf(t *testing.T) {
 					b.Scalar(graph.I64, 2)))
 				b.Output("y", b.Transpose(s, 1, 0))
 			},
+			"attention": func(b *graph.Builder) {
+				turned := func(name string, rows, width int) *graph.Node {
+					return b.Transpose(b.Input(name, half(width, rows)), 1, 0)
+				}
+				y := b.Add(graph.Attention{Scale: 0.5}, turned("q", 6, 4), turned("k", 9, 4), turned("v", 9, 3))
+				b.Output("y", b.CastTo(d, b.Unary(graph.Tanh, y)))
+			},
 			"moves": func(b *graph.Builder) {
 				x, y := b.Input("x", half(3, 5)), b.Input("y", half(5, 3))
 				b.Output("z", b.Add(graph.Concat{Axis: 1}, b.Transpose(y, 1, 0), x))

@@ -95,10 +95,9 @@ func (g *generator) runCheckpoint(e *cli.Env, path string) (err error) {
 	return nil
 }
 
-// cache is the type of the keys and values that are kept: on CUDA that of the precision.
+// cache is the type of the keys and values that are kept: that of the precision.
 func (g *generator) cache() graph.DType {
 	switch {
-	case !strings.HasPrefix(g.target, "cuda"):
 	case g.precision == fusec.BF16:
 		return graph.BF16
 	case g.precision == fusec.F16:

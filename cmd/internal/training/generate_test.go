@@ -66,6 +66,12 @@ func TestGenerateCheckpoint(t *testing.T) {
 	if ref := clitest.Good(t, append(args, "--temperature", "0", "--target", "ref")...); ref != greedy {
 		t.Errorf("the reference writes %q, the CPU %q", ref, greedy)
 	}
+	for _, precision := range []string{"bf16", "f16"} {
+		half := clitest.Good(t, append(args, "--temperature", "0", "--precision", precision, "--max-tokens", "2")...)
+		if !strings.HasPrefix(greedy, strings.TrimSuffix(half, "\n")) {
+			t.Errorf("in %s it writes %q, in f32 %q", precision, half, greedy)
+		}
+	}
 	clitest.Emulated(t)
 	cuda := clitest.Good(t, append(args, "--target", "cuda", "--max-tokens", "3")...)
 	if !strings.HasPrefix(text, strings.TrimSuffix(cuda, "\n")) {

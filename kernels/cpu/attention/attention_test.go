@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
 	"fusec/kernels/cpu/tiling"
+	"fusec/kernels/cpu/vec"
 	"fusec/kernels/ref"
 )
 
@@ -87,6 +90,64 @@ func TestInstructionSets(t *testing.T) {
 					check(fmt.Sprintf("pages of %d", page), micro, cfg, args)
 				}
 			}
+		}
+	}
+}
+
+// TestHalf has keys and values of 16 bits: rows side by side, spread ones, columns side by side, and pages.
+func TestHalf(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, s := range [][4]int{{2, 33, 48, 8}, {1, 70, 400, 64}, {2, 40, 60, 9}, {2, 1, 700, 16}, {1, 3, 1500, 9}, {2, 1, 5, 1}} {
+		heads, queries, keys, depth := s[0], s[1], s[2], s[3]
+		for _, d := range []graph.DType{graph.BF16, graph.F16} {
+			q, k, v := normal(r, heads*queries*depth), normal(r, heads*keys*depth), normal(r, heads*keys*depth)
+			vec.RoundHalf(k, k, d)
+			vec.RoundHalf(v, v, d)
+			op := graph.Attention{Scale: 1 / math.Sqrt(float64(depth))}
+			want := reference(t, op, heads, queries, keys, depth, q, k, v)
+			check := func(name string, cfg Config, args Args[float32], k, v []float32) {
+				t.Helper()
+				cfg.Half = d
+				plan, err := New[float32](cfg, pool.New(1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				args.Q, args.Out = q, make([]float32, len(want))
+				args.K16, args.V16 = make([]uint16, len(k)), make([]uint16, len(v))
+				vec.ToHalf(args.K16, k, d)
+				vec.ToHalf(args.V16, v, d)
+				plan.Run(args, Scratch(plan, 1))
+				for i, w := range want {
+					if off := math.Abs(float64(args.Out[i] - w)); !(off < 1e-5) {
+						t.Fatalf("%v, %s, %v: element %d is %v, want %v", d, name, s, i, args.Out[i], w)
+					}
+				}
+			}
+			const gap = 3
+			spread, columns := Rows(op, heads, queries, keys, depth), Rows(op, heads, queries, keys, depth)
+			for i, l := range []*gemm.Layout{&spread.K, &spread.V, &columns.K, &columns.V} {
+				if l.RowStride = gap * depth; i >= 2 {
+					l.RowStride, l.ColStride = 1, keys
+					continue
+				}
+				for h := range l.Offsets {
+					l.Offsets[h] *= gap
+				}
+			}
+			turned := func(x []float32) []float32 {
+				y := make([]float32, len(x))
+				for i := range x {
+					y[i/(keys*depth)*keys*depth+i%depth*keys+i/depth%keys] = x[i]
+				}
+				return y
+			}
+			check("side by side", Rows(op, heads, queries, keys, depth), Args[float32]{}, k, v)
+			check("spread", spread, Args[float32]{}, spreadRows(k, depth, gap), spreadRows(v, depth, gap))
+			check("columns", columns, Args[float32]{}, turned(k), turned(v))
+			paged := op
+			paged.Page, paged.HasLengths = 1, true
+			cfg, args := Pages(Rows(paged, heads, queries, keys, depth))
+			check("pages", cfg, args, k, v)
 		}
 	}
 }
@@ -267,6 +328,63 @@ func BenchmarkDecode(b *testing.B) {
 			b.Run(fmt.Sprintf("%d/workers=%d", s, workers), func(b *testing.B) {
 				bench(b, graph.Attention{}, 8, 1, s, 64, workers, Blocking{})
 				b.ReportMetric(float64(2*8*s*64*4)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
+			})
+		}
+	}
+}
+
+// BenchmarkCaches measures the queries of some heads against many keys that they share, in f32 and in 16 bits, all in turn. Its
+// metrics are the median of f32 in milliseconds, and how many times as fast the others are.
+func BenchmarkCaches(b *testing.B) {
+	types := []graph.DType{graph.F32, graph.BF16, graph.F16}
+	p := pool.New(2)
+	defer p.Close()
+	for _, s := range []int{1024, 16384} {
+		for _, group := range []int{1, 4} {
+			b.Run(fmt.Sprintf("%d/group=%d", s, group), func(b *testing.B) {
+				const shared, depth = 8, 128
+				heads := shared * group
+				cfg := Rows(graph.Attention{Scale: 0.1}, heads, 1, s, depth)
+				cfg.Dims.Group = group
+				for h := range cfg.K.Offsets {
+					cfg.K.Offsets[h] = h / group * s * depth
+				}
+				cfg.V = cfg.K
+				r := rand.New(rand.NewPCG(1, 2))
+				args := Args[float32]{Q: normal(r, heads*depth), Out: make([]float32, heads*depth)}
+				k, v := normal(r, shared*s*depth), normal(r, shared*s*depth)
+				runs, times := map[graph.DType]func(){}, map[graph.DType][]time.Duration{}
+				for _, d := range types {
+					args, cfg := args, cfg
+					if args.K, args.V = k, v; d != graph.F32 {
+						cfg.Half, args.K, args.V = d, nil, nil
+						args.K16, args.V16 = make([]uint16, len(k)), make([]uint16, len(v))
+						vec.ToHalf(args.K16, k, d)
+						vec.ToHalf(args.V16, v, d)
+					}
+					plan, err := New[float32](cfg, p)
+					if err != nil {
+						b.Fatal(err)
+					}
+					scratch := Scratch(plan, 2)
+					runs[d] = func() { plan.Run(args, scratch) }
+				}
+				for b.Loop() {
+					for _, d := range types {
+						start := time.Now()
+						runs[d]()
+						times[d] = append(times[d], time.Since(start))
+					}
+				}
+				median := func(d graph.DType) float64 {
+					slices.Sort(times[d])
+					return times[d][len(times[d])/2].Seconds() * 1e3
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(median(graph.F32), "f32-ms")
+				for _, d := range types[1:] {
+					b.ReportMetric(median(graph.F32)/median(d), d.String()+"-times")
+				}
 			})
 		}
 	}

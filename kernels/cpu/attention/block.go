@@ -155,7 +155,8 @@ func (b *block[T]) pack() {
 	d, mr := b.Dims, b.micro.MR
 	b.packed = true
 	if d.Depth > 0 {
-		src, there, row, col := b.source(b.args.K, &b.K, b.KPages, d.Depth, b.keysInPlace, b.room.keyRows)
+		keys := b.Plan.keyRows()
+		src, there, row, col := b.source(&keys, b.keysInPlace, b.room.keyRows)
 		b.inPlace, b.keyRows, b.ldk = 0, src, row
 		if b.keysInPlace {
 			b.inPlace = there / mr * mr // which may be more than the block's
@@ -165,7 +166,8 @@ func (b *block[T]) pack() {
 		}
 	}
 	if d.Width > 0 {
-		src, _, row, col := b.source(b.args.V, &b.V, b.VPages, d.Width, b.valuesInPlace, b.room.valueRows)
+		values := b.Plan.valueRows()
+		src, _, row, col := b.source(&values, b.valuesInPlace, b.room.valueRows)
 		b.valueRows, b.ldv = src, row
 		if !b.valuesInPlace {
 			gemm.Pack(b.v, b.wide.MR, b.keys, d.Width, src, row, col)
@@ -174,17 +176,18 @@ func (b *block[T]) pack() {
 }
 
 // source returns the rows of the block's keys or values, their strides, and their number, which is at least the
-// block's. The rows are in place, or copied to contiguous scratch if they are in several pages, or far apart and read
-// without packing.
-func (b *block[T]) source(x []T, l *gemm.Layout, pages, width int, inPlace bool, room int) (
-	src []T, there, row, col int) {
-	src, there = b.rowsAt(x, l, pages, b.head, b.key, b.Dims.Keys-b.key)
-	if there >= b.keys && (!inPlace || dense(l, width)) {
-		return src, there, l.RowStride, l.ColStride
+// block's. The rows are in place, or copied to contiguous scratch if they have 16 bits, are in several pages, or are far apart and
+// read without packing.
+func (b *block[T]) source(o *operand[T], inPlace bool, room int) (src []T, there, row, col int) {
+	if o.half == nil {
+		src, there = b.rowsAt(o, b.head, b.key, b.Dims.Keys-b.key)
+		if there >= b.keys && (!inPlace || dense(o.l, o.width)) {
+			return src, there, o.l.RowStride, o.l.ColStride
+		}
 	}
 	src = b.scratch[b.worker][room:]
-	b.copyRows(src, x, l, pages, b.head, b.key, b.keys, width)
-	return src, b.keys, width, 1
+	b.copyRows(src, o, b.head, b.key, b.keys)
+	return src, b.keys, o.width, 1
 }
 
 // cutOff sets the scores of keys out of each query's reach to −Inf; s has n keys from first on. Neither end of the

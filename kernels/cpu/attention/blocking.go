@@ -3,6 +3,7 @@ package attention
 import (
 	"unsafe"
 
+	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/tiling"
 )
@@ -23,6 +24,9 @@ const (
 	// fewQueries is the largest number of queries with shared keys for which the cost of an attention is that of
 	// reading keys and values.
 	fewQueries = 8
+	// convertedBytes bounds keys and values of 16 bits that few queries read, as they are converted: they stay in a first-level
+	// cache. There are at least convertedMin.
+	convertedBytes, convertedMin = 24 << 10, 16
 	// chunkKeys is the least number of keys in a chunk, chunksWanted the preferred number of chunks of all heads
 	// together.
 	chunkKeys    = 256
@@ -59,6 +63,15 @@ func (k *Plan[T]) cut() {
 	k.keys = min(blockKeys, max(keyBytes/each/blockKeysMin*blockKeysMin, blockKeysMin))
 	if k.Blocking.Keys > 0 {
 		k.keys = k.Blocking.Keys
+	}
+	if k.few && k.Half != graph.Invalid && k.K.ColStride == 1 && k.V.ColStride == 1 {
+		k.halves = alike(k, k.micro.Halves[k.Half])
+	}
+	if k.few && len(k.halves) == 0 {
+		k.together = alike(k, k.micro.Few)
+	}
+	if k.few && k.Half != graph.Invalid && len(k.halves) == 0 && k.Blocking.Keys == 0 {
+		k.keys = max(convertedBytes/each/convertedMin*convertedMin, convertedMin)
 	}
 	k.keys = min(k.keys, max(d.Keys, 1))
 	if k.few {
@@ -104,10 +117,12 @@ func (k *Plan[T]) cutKeys(rows int) {
 	k.chunk = max(tiling.CeilDiv(d.Keys, k.chunks), 1)
 	k.chunks = max(tiling.CeilDiv(d.Keys, k.chunk), 1)
 	k.partials = make([]T, groups*k.chunks*rows*(d.Width+partialHead))
-	k.together = k.alike()
 	scores := 1 // rows of
 	if len(k.together) > 0 {
 		scores = k.together[0].Vectors
+	}
+	if len(k.halves) > 0 {
+		scores = k.halves[0].Vectors
 	}
 
 	r := &k.room

@@ -52,12 +52,16 @@ func (t *chunkTask[T]) Do(worker, item int) {
 // stream adds n keys to the partial results of all rows of a group.
 func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
 	d, first := k.Dims, group*k.Dims.Group
-	keys := stretch[T]{x: k.args.K, l: &k.K, pages: k.KPages, head: first, key: key, width: d.Depth}
-	values := stretch[T]{x: k.args.V, l: &k.V, pages: k.VPages, head: first, key: key, width: d.Width}
+	keys := stretch[T]{operand: k.keyRows(), head: first, key: key}
+	values := stretch[T]{operand: k.valueRows(), head: first, key: key}
+	if len(k.halves) > 0 {
+		streamTogether(k, k.halves, keys.half, values.half, mem, group, chunk, &keys, &values, n)
+		return
+	}
 	k.open(&keys, n, mem[k.room.k:])
 	k.open(&values, n, mem[k.room.v:])
 	if len(k.together) > 0 {
-		k.streamTogether(mem, group, chunk, &keys, &values, key, n)
+		streamTogether(k, k.together, keys.elems(), values.elems(), mem, group, chunk, &keys, &values, n)
 		return
 	}
 	for r := range d.Group * d.Queries {
@@ -85,14 +89,14 @@ func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
 	}
 }
 
-// alike returns the routines for several rows of a group at once, where all of them attend to the same keys, with the same weights
-// but for their scores.
-func (k *Plan[T]) alike() (list []gemm.Few[T]) {
+// alike returns those of the routines for several rows of a group at once that fit, where all rows attend to the same keys, with
+// the same weights but for their scores.
+func alike[T Float, E any](k *Plan[T], routines []gemm.Few[T, E]) (list []gemm.Few[T, E]) {
 	d := k.Dims
 	if d.Queries != 1 || k.Op.HasMask || k.Op.Dropout > 0 {
 		return nil
 	}
-	for _, f := range k.micro.Few {
+	for _, f := range routines {
 		if min(d.Depth, d.Width) > 0 && d.Depth%f.Lanes == 0 && d.Width%f.Lanes == 0 {
 			list = append(list, f)
 		}
@@ -100,9 +104,10 @@ func (k *Plan[T]) alike() (list []gemm.Few[T]) {
 	return list
 }
 
-// streamTogether is stream for rows that are alike: each key and value is read once for several.
-func (k *Plan[T]) streamTogether(mem []T, group, chunk int, keys, values *stretch[T], key, n int) {
-	d := k.Dims
+// streamTogether is stream for rows that are alike: each key and value is read once for several, by routines for their elements.
+func streamTogether[T Float, E any](k *Plan[T], routines []gemm.Few[T, E], keyElems, valueElems []E, mem []T, group, chunk int,
+	keys, values *stretch[T], n int) {
+	d, key := k.Dims, keys.key
 	head, _ := k.place(group, 0)
 	lo, hi := k.Op.Range(d, 0, k.valid(head))
 	lo, hi = max(lo-key, 0), min(hi-key, n)
@@ -110,15 +115,15 @@ func (k *Plan[T]) streamTogether(mem []T, group, chunk int, keys, values *stretc
 		return
 	}
 	s := mem[k.room.s:]
-	for r, left := 0, k.together; r < d.Group; {
+	for r, left := 0, routines; r < d.Group; {
 		f := left[0]
 		if d.Group-r < f.Vectors {
 			left = left[1:]
 			continue
 		}
 		for i := lo; i < hi; {
-			rows, ld, run := k.read(keys, i, hi-i)
-			f.Dots(run, d.Depth, &mem[k.room.q+r*d.Depth], d.Depth, &rows[0], ld, &s[i-lo], k.keys)
+			at, ld, run := k.locate(keys, i, hi-i)
+			f.Dots(run, d.Depth, &mem[k.room.q+r*d.Depth], d.Depth, &keyElems[at], ld, &s[i-lo], k.keys)
 			i += run
 		}
 		for v := range f.Vectors {
@@ -126,8 +131,8 @@ func (k *Plan[T]) streamTogether(mem []T, group, chunk int, keys, values *stretc
 		}
 		p := k.partial(group, chunk, r) // and those of the rows after it behind it
 		for i := lo; i < hi; {
-			rows, ld, run := k.read(values, i, hi-i)
-			f.Sums(run, d.Width, &s[i-lo], k.keys, &rows[0], ld, &p[partialHead], len(p))
+			at, ld, run := k.locate(values, i, hi-i)
+			f.Sums(run, d.Width, &s[i-lo], k.keys, &valueElems[at], ld, &p[partialHead], len(p))
 			i += run
 		}
 		r += f.Vectors
@@ -135,31 +140,43 @@ func (k *Plan[T]) streamTogether(mem []T, group, chunk int, keys, values *stretc
 }
 
 // A stretch is the keys, or the values, that a step reads: in place, page by page, or copied if their elements are not
-// contiguous.
+// contiguous or have 16 bits.
 type stretch[T Float] struct {
-	x          []T
-	l          *gemm.Layout
-	pages      int
+	operand[T]
 	head, key  int
-	width      int
 	sideBySide []T // the copy
 }
 
 // open copies the n rows of a stretch to room if necessary.
 func (k *Plan[T]) open(x *stretch[T], n int, room []T) {
-	if x.l.ColStride != 1 && x.width > 1 {
+	if x.half != nil || x.l.ColStride != 1 && x.width > 1 {
 		x.sideBySide = room
-		k.copyRows(room, x.x, x.l, x.pages, x.head, x.key, n, x.width)
+		k.copyRows(room, &x.operand, x.head, x.key, n)
 	}
 }
 
-// read returns the rows of a stretch from row i on, their distance, and how many of n are contiguous.
-func (k *Plan[T]) read(x *stretch[T], i, n int) (rows []T, ld, run int) {
+// elems are the elements that a stretch reads, or none in place of those that have 16 bits.
+func (x *stretch[T]) elems() []T {
 	if x.sideBySide != nil {
-		return x.sideBySide[i*x.width:], x.width, n
+		return x.sideBySide
 	}
-	rows, run = k.rowsAt(x.x, x.l, x.pages, x.head, x.key+i, n)
-	return rows, x.l.RowStride, run
+	return x.x
+}
+
+// locate is where the rows of a stretch are from row i on, their distance, and how many of n are contiguous.
+func (k *Plan[T]) locate(x *stretch[T], i, n int) (at, ld, run int) {
+	if x.sideBySide != nil {
+		return i * x.width, x.width, n
+	}
+	at, run = k.at(&x.operand, x.head, x.key+i, n)
+	return at, x.l.RowStride, run
+}
+
+// read returns the rows of a stretch that is not of 16 bits from row i on; see locate.
+func (k *Plan[T]) read(x *stretch[T], i, n int) (rows []T, ld, run int) {
+	at, ld, run := k.locate(x, i, n)
+	elems := x.elems()
+	return elems[min(at, len(elems)):], ld, run
 }
 
 // score sets s to the products of a query with the keys from row i on.

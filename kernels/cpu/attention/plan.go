@@ -24,6 +24,8 @@ type Config struct {
 	Q, K, V, Mask, Out, LSE gemm.Layout
 	KPages, VPages          int
 	Bool                    bool // the mask is one of Bools
+	// Half is the type of keys and values of 16 bits, which are converted block by block; Invalid if they have the type of the rest.
+	Half graph.DType
 
 	Blocking Blocking
 }
@@ -39,6 +41,7 @@ type Blocking struct {
 // LSE may be nil.
 type Args[T Float] struct {
 	Q, K, V, Mask []T
+	K16, V16      []uint16 // in place of K and V
 	Keep          []bool
 	Lengths       []int
 	Table         []int
@@ -62,11 +65,12 @@ type Plan[T Float] struct {
 	blocks        int // of queries in a head
 	room          room
 
-	few      bool          // few queries: see decode.go
-	together []gemm.Few[T] // for several rows at once, the last for one; nil if rows are computed one by one
-	chunk    int           // keys
-	chunks   int           // in a head
-	partials []T           // [group][chunk][row] of partial results
+	few      bool                  // few queries: see decode.go
+	together []gemm.Few[T, T]      // for several rows at once, the last for one; nil if rows are computed one by one
+	halves   []gemm.Few[T, uint16] // the same for keys and values of 16 bits, in place
+	chunk    int                   // keys
+	chunks   int                   // in a head
+	partials []T                   // [group][chunk][row] of partial results
 
 	// The run in progress.
 	args    Args[T]
@@ -87,8 +91,9 @@ func newPlan[T Float](cfg Config, p *pool.Pool, micro gemm.Micro[T]) (*Plan[T], 
 	if k.valuesInPlace {
 		k.wide.MR = micro.ColumnsMR
 	}
-	k.copiesKeys = cfg.Op.Page > 0 || k.keysInPlace && !dense(&cfg.K, d.Depth)
-	k.copiesValues = cfg.Op.Page > 0 || k.valuesInPlace && !dense(&cfg.V, d.Width)
+	half := cfg.Half != graph.Invalid
+	k.copiesKeys = half || cfg.Op.Page > 0 || k.keysInPlace && !dense(&cfg.K, d.Depth)
+	k.copiesValues = half || cfg.Op.Page > 0 || k.valuesInPlace && !dense(&cfg.V, d.Width)
 	for name, l := range map[string]gemm.Layout{"q": cfg.Q, "k": cfg.K, "v": cfg.V, "out": cfg.Out} {
 		if len(l.Offsets) != k.heads || l.RowStride < 0 || l.ColStride < 0 {
 			return nil, fmt.Errorf("attention: %s has %d offsets for %d heads, strides %d and %d",
@@ -153,27 +158,71 @@ func (k *Plan[T]) valid(head int) int {
 	return min(max(k.args.Lengths[head/k.Dims.Heads], 0), k.Dims.Keys)
 }
 
-// rowsAt returns the rows of x, keys or values, from a key of a head on, and how many of the n requested rows are
-// contiguous: those of one page.
-func (k *Plan[T]) rowsAt(x []T, l *gemm.Layout, pages, head, key, n int) ([]T, int) {
-	at := l.Offsets[head]
-	if page := k.Op.Page; page > 0 {
-		n = min(n, page-key%page)
-		at += k.args.Table[head/k.Dims.Heads*(k.Dims.Keys/page)+key/page] * pages
-		key %= page
-	}
-	return x[min(at+key*l.RowStride, len(x)):], n
+// An operand is keys or values: x, or half if they have 16 bits.
+type operand[T Float] struct {
+	x     []T
+	half  []uint16
+	l     *gemm.Layout
+	pages int // their distance
+	width int // elements of a row
 }
 
-// copyRows is rowsAt for all n rows of width elements, copied to contiguous memory.
-func (k *Plan[T]) copyRows(dst, x []T, l *gemm.Layout, pages, head, key, n, width int) {
+func (k *Plan[T]) keyRows() operand[T] {
+	return operand[T]{k.args.K, k.args.K16, &k.K, k.KPages, k.Dims.Depth}
+}
+
+func (k *Plan[T]) valueRows() operand[T] {
+	return operand[T]{k.args.V, k.args.V16, &k.V, k.VPages, k.Dims.Width}
+}
+
+// at is where the rows of an operand begin, from a key of a head on, and how many of the n requested rows follow one another: those
+// of one page.
+func (k *Plan[T]) at(o *operand[T], head, key, n int) (at, run int) {
+	at = o.l.Offsets[head]
+	if page := k.Op.Page; page > 0 {
+		n = min(n, page-key%page)
+		at += k.args.Table[head/k.Dims.Heads*(k.Dims.Keys/page)+key/page] * o.pages
+		key %= page
+	}
+	return at + key*o.l.RowStride, n
+}
+
+// rowsAt is the rows of an operand that is not of 16 bits from a key of a head on; see at.
+func (k *Plan[T]) rowsAt(o *operand[T], head, key, n int) ([]T, int) {
+	at, run := k.at(o, head, key, n)
+	return o.x[min(at, len(o.x)):], run
+}
+
+// copyRows copies n rows of an operand to contiguous memory, and converts them.
+func (k *Plan[T]) copyRows(dst []T, o *operand[T], head, key, n int) {
 	for end := key + n; key < end; {
-		rows, run := k.rowsAt(x, l, pages, head, key, end-key)
-		for i := range run {
-			vec.Gather(dst[:width], rows[i*l.RowStride:], l.ColStride)
-			dst = dst[width:]
+		at, run := k.at(o, head, key, end-key)
+		if o.half != nil {
+			k.widen(dst[:run*o.width], o, at)
+		} else {
+			for i := range run {
+				vec.Gather(dst[i*o.width:][:o.width], o.x[min(at+i*o.l.RowStride, len(o.x)):], o.l.ColStride)
+			}
 		}
+		dst = dst[run*o.width:]
 		key += run
+	}
+}
+
+// widen converts rows of 16 bits.
+func (k *Plan[T]) widen(dst []T, o *operand[T], at int) {
+	switch w := o.width; {
+	case len(dst) == 0:
+	case o.l.ColStride == 1 && o.l.RowStride == w:
+		vec.FromHalf(dst, o.half[at:], k.Half)
+	case o.l.ColStride == 1 || w == 1:
+		for i := 0; i < len(dst); i += w {
+			vec.FromHalf(dst[i:][:w], o.half[at+i/w*o.l.RowStride:], k.Half)
+		}
+	default:
+		for i := range dst {
+			dst[i] = T(k.Half.From16(o.half[at+i/w*o.l.RowStride+i%w*o.l.ColStride]))
+		}
 	}
 }
 

@@ -1,6 +1,9 @@
 package gemm
 
-import "fusec/kernels/cpu/tiling"
+import (
+	"fusec/graph"
+	"fusec/kernels/cpu/tiling"
+)
 
 // A kernel is the set of routines that one instruction set offers for one
 // element type.
@@ -42,7 +45,8 @@ type kernel[T Float] struct {
 	// axpy4Ahead is axpy4, and asks for the four rows that follow; nil if there is no such routine.
 	axpy4Ahead func(n int, alpha, x *T, stride int, y *T)
 	// fewVectors are the routines for a few vectors and many rows.
-	fewVectors []Few[T]
+	fewVectors []Few[T, T]
+	fewHalves  map[graph.DType][]Few[T, uint16]
 }
 
 // fit returns k, or its kernel for few rows if blocks of it cover the rows with less to spare.

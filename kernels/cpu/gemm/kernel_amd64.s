@@ -32730,3 +32730,1841 @@ registerRows:
 registerDone:
 	VZEROUPPER
 	RET
+
+// func dots1AVX2BF16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·dots1AVX2BF16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ depth+8(FP), CX
+	MOVQ q+16(FP), DX
+	MOVQ ldq+24(FP), BX
+	SHLQ $0x02, BX
+	MOVQ x+32(FP), BX
+	MOVQ ldx+40(FP), SI
+	SHLQ $0x01, SI
+	LEAQ (SI)(SI*2), DI
+	MOVQ s+48(FP), R8
+	MOVQ lds+56(FP), R9
+	SHLQ $0x02, R9
+
+rows:
+	CMPQ   AX, $0x00000004
+	JLT    rowsDone
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   DX, R9
+	MOVQ   BX, R10
+	MOVQ   CX, R11
+
+rowsDepth:
+	VMOVUPS      (R9), Y4
+	VPMOVZXWD    (R10), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VFMADD231PS  Y5, Y4, Y0
+	VPMOVZXWD    (R10)(SI*1), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VFMADD231PS  Y5, Y4, Y1
+	VPMOVZXWD    (R10)(SI*2), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VFMADD231PS  Y5, Y4, Y2
+	VPMOVZXWD    (R10)(DI*1), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VFMADD231PS  Y5, Y4, Y3
+	ADDQ         $0x00000020, R9
+	ADDQ         $0x00000010, R10
+	SUBQ         $0x00000008, R11
+	JNE          rowsDepth
+	VUNPCKLPS    Y1, Y0, Y4
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y4, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y4
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y4, Y2, Y2
+	VUNPCKLPD    Y2, Y0, Y4
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y4, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VMOVUPS      X0, (R8)
+	LEAQ         (BX)(SI*4), BX
+	ADDQ         $0x00000010, R8
+	SUBQ         $0x00000004, AX
+	JMP          rows
+
+rowsDone:
+rest:
+	CMPQ   AX, $0x00000001
+	JLT    restDone
+	VXORPS Y0, Y0, Y0
+	MOVQ   DX, R9
+	MOVQ   BX, R10
+	MOVQ   CX, R11
+
+restDepth:
+	VMOVUPS      (R9), Y1
+	VPMOVZXWD    (R10), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VFMADD231PS  Y2, Y1, Y0
+	ADDQ         $0x00000020, R9
+	ADDQ         $0x00000010, R10
+	SUBQ         $0x00000008, R11
+	JNE          restDepth
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VUNPCKLPS    Y1, Y0, Y4
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y4, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y4
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y4, Y2, Y2
+	VUNPCKLPD    Y2, Y0, Y4
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y4, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VEXTRACTPS   $0x00, X0, (R8)
+	LEAQ         (BX)(SI*1), BX
+	ADDQ         $0x00000004, R8
+	SUBQ         $0x00000001, AX
+	JMP          rest
+
+restDone:
+	VZEROUPPER
+	RET
+
+// func sums1AVX2BF16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·sums1AVX2BF16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ width+8(FP), CX
+	MOVQ p+16(FP), DX
+	MOVQ ldp+24(FP), BX
+	SHLQ $0x02, BX
+	MOVQ x+32(FP), BX
+	MOVQ ldx+40(FP), SI
+	SHLQ $0x01, SI
+	MOVQ y+48(FP), DI
+	MOVQ ldy+56(FP), R8
+	SHLQ $0x02, R8
+
+wide:
+	CMPQ    CX, $0x00000020
+	JLT     wideDone
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS 64(DI), Y2
+	VMOVUPS 96(DI), Y3
+	MOVQ    DX, R8
+	MOVQ    BX, R9
+	MOVQ    AX, R10
+
+wideRows:
+	VPMOVZXWD    (R9), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    16(R9), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VPMOVZXWD    32(R9), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VPMOVZXWD    48(R9), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VBROADCASTSS (R8), Y8
+	VFMADD231PS  Y8, Y4, Y0
+	VFMADD231PS  Y8, Y5, Y1
+	VFMADD231PS  Y8, Y6, Y2
+	VFMADD231PS  Y8, Y7, Y3
+	ADDQ         $0x00000004, R8
+	ADDQ         SI, R9
+	DECQ         R10
+	JNE          wideRows
+	VMOVUPS      Y0, (DI)
+	VMOVUPS      Y1, 32(DI)
+	VMOVUPS      Y2, 64(DI)
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000080, DI
+	SUBQ         $0x00000020, CX
+	JMP          wide
+
+wideDone:
+register:
+	CMPQ    CX, $0x00000008
+	JLT     registerDone
+	VMOVUPS (DI), Y0
+	MOVQ    DX, R8
+	MOVQ    BX, R9
+	MOVQ    AX, R10
+
+registerRows:
+	VPMOVZXWD    (R9), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (R8), Y2
+	VFMADD231PS  Y2, Y1, Y0
+	ADDQ         $0x00000004, R8
+	ADDQ         SI, R9
+	DECQ         R10
+	JNE          registerRows
+	VMOVUPS      Y0, (DI)
+	ADDQ         $0x00000010, BX
+	ADDQ         $0x00000020, DI
+	SUBQ         $0x00000008, CX
+	JMP          register
+
+registerDone:
+	VZEROUPPER
+	RET
+
+// func dots4AVX2BF16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·dots4AVX2BF16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ depth+8(FP), CX
+	MOVQ q+16(FP), DX
+	MOVQ ldq+24(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	MOVQ x+32(FP), DI
+	MOVQ ldx+40(FP), R8
+	SHLQ $0x01, R8
+	MOVQ s+48(FP), R9
+	MOVQ lds+56(FP), R10
+	SHLQ $0x02, R10
+	LEAQ (R10)(R10*2), R11
+
+rows:
+	CMPQ   AX, $0x00000002
+	JLT    rowsDone
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   DX, R12
+	MOVQ   DI, R13
+	MOVQ   CX, R14
+
+rowsDepth:
+	VMOVUPS      (R12), Y8
+	VMOVUPS      (R12)(BX*1), Y9
+	VMOVUPS      (R12)(BX*2), Y10
+	VMOVUPS      (R12)(SI*1), Y11
+	VPMOVZXWD    (R13), Y12
+	VPSLLD       $0x10, Y12, Y12
+	VFMADD231PS  Y12, Y8, Y0
+	VFMADD231PS  Y12, Y9, Y2
+	VFMADD231PS  Y12, Y10, Y4
+	VFMADD231PS  Y12, Y11, Y6
+	VPMOVZXWD    (R13)(R8*1), Y12
+	VPSLLD       $0x10, Y12, Y12
+	VFMADD231PS  Y12, Y8, Y1
+	VFMADD231PS  Y12, Y9, Y3
+	VFMADD231PS  Y12, Y10, Y5
+	VFMADD231PS  Y12, Y11, Y7
+	ADDQ         $0x00000020, R12
+	ADDQ         $0x00000010, R13
+	SUBQ         $0x00000008, R14
+	JNE          rowsDepth
+	VUNPCKLPS    Y1, Y0, Y8
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y8
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y8, Y2, Y2
+	VUNPCKLPD    Y2, Y0, Y8
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X8
+	VADDPS       X8, X0, X0
+	VMOVLPS      X0, (R9)
+	VMOVHPS      X0, (R9)(R10*1)
+	VUNPCKLPS    Y5, Y4, Y0
+	VUNPCKHPS    Y5, Y4, Y4
+	VADDPS       Y0, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y0
+	VUNPCKHPS    Y7, Y6, Y6
+	VADDPS       Y0, Y6, Y6
+	VUNPCKLPD    Y6, Y4, Y0
+	VUNPCKHPD    Y6, Y4, Y4
+	VADDPS       Y0, Y4, Y4
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPS       X0, X4, X4
+	VMOVLPS      X4, (R9)(R10*2)
+	VMOVHPS      X4, (R9)(R11*1)
+	LEAQ         (DI)(R8*2), DI
+	ADDQ         $0x00000008, R9
+	SUBQ         $0x00000002, AX
+	JMP          rows
+
+rowsDone:
+rest:
+	CMPQ   AX, $0x00000001
+	JLT    restDone
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   DX, R12
+	MOVQ   DI, R13
+	MOVQ   CX, R14
+
+restDepth:
+	VMOVUPS      (R12), Y4
+	VMOVUPS      (R12)(BX*1), Y5
+	VMOVUPS      (R12)(BX*2), Y6
+	VMOVUPS      (R12)(SI*1), Y7
+	VPMOVZXWD    (R13), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  Y8, Y4, Y0
+	VFMADD231PS  Y8, Y5, Y1
+	VFMADD231PS  Y8, Y6, Y2
+	VFMADD231PS  Y8, Y7, Y3
+	ADDQ         $0x00000020, R12
+	ADDQ         $0x00000010, R13
+	SUBQ         $0x00000008, R14
+	JNE          restDepth
+	VUNPCKLPS    Y1, Y0, Y4
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y4, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y4
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y4, Y2, Y2
+	VUNPCKLPD    Y2, Y0, Y4
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y4, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VEXTRACTPS   $0x00, X0, (R9)
+	VEXTRACTPS   $0x01, X0, (R9)(R10*1)
+	VEXTRACTPS   $0x02, X0, (R9)(R10*2)
+	VEXTRACTPS   $0x03, X0, (R9)(R11*1)
+	LEAQ         (DI)(R8*1), DI
+	ADDQ         $0x00000004, R9
+	SUBQ         $0x00000001, AX
+	JMP          rest
+
+restDone:
+	VZEROUPPER
+	RET
+
+// func sums4AVX2BF16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·sums4AVX2BF16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ width+8(FP), CX
+	MOVQ p+16(FP), DX
+	MOVQ ldp+24(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	MOVQ x+32(FP), DI
+	MOVQ ldx+40(FP), R8
+	SHLQ $0x01, R8
+	MOVQ y+48(FP), R9
+	MOVQ ldy+56(FP), R10
+	SHLQ $0x02, R10
+	LEAQ (R10)(R10*2), R11
+
+wide:
+	CMPQ    CX, $0x00000010
+	JLT     wideDone
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	VMOVUPS (R9)(R10*1), Y2
+	VMOVUPS 32(R9)(R10*1), Y3
+	VMOVUPS (R9)(R10*2), Y4
+	VMOVUPS 32(R9)(R10*2), Y5
+	VMOVUPS (R9)(R11*1), Y6
+	VMOVUPS 32(R9)(R11*1), Y7
+	MOVQ    DX, R12
+	MOVQ    DI, R13
+	MOVQ    AX, R14
+
+wideRows:
+	VPMOVZXWD    (R13), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    16(R13), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS (R12), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS (R12)(BX*1), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS (R12)(BX*2), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS (R12)(SI*1), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	ADDQ         $0x00000004, R12
+	ADDQ         R8, R13
+	DECQ         R14
+	JNE          wideRows
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	VMOVUPS      Y2, (R9)(R10*1)
+	VMOVUPS      Y3, 32(R9)(R10*1)
+	VMOVUPS      Y4, (R9)(R10*2)
+	VMOVUPS      Y5, 32(R9)(R10*2)
+	VMOVUPS      Y6, (R9)(R11*1)
+	VMOVUPS      Y7, 32(R9)(R11*1)
+	ADDQ         $0x00000020, DI
+	ADDQ         $0x00000040, R9
+	SUBQ         $0x00000010, CX
+	JMP          wide
+
+wideDone:
+register:
+	CMPQ    CX, $0x00000008
+	JLT     registerDone
+	VMOVUPS (R9), Y0
+	VMOVUPS (R9)(R10*1), Y1
+	VMOVUPS (R9)(R10*2), Y2
+	VMOVUPS (R9)(R11*1), Y3
+	MOVQ    DX, R12
+	MOVQ    DI, R13
+	MOVQ    AX, R14
+
+registerRows:
+	VPMOVZXWD    (R13), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VBROADCASTSS (R12), Y5
+	VFMADD231PS  Y5, Y4, Y0
+	VBROADCASTSS (R12)(BX*1), Y5
+	VFMADD231PS  Y5, Y4, Y1
+	VBROADCASTSS (R12)(BX*2), Y5
+	VFMADD231PS  Y5, Y4, Y2
+	VBROADCASTSS (R12)(SI*1), Y5
+	VFMADD231PS  Y5, Y4, Y3
+	ADDQ         $0x00000004, R12
+	ADDQ         R8, R13
+	DECQ         R14
+	JNE          registerRows
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, (R9)(R10*1)
+	VMOVUPS      Y2, (R9)(R10*2)
+	VMOVUPS      Y3, (R9)(R11*1)
+	ADDQ         $0x00000010, DI
+	ADDQ         $0x00000020, R9
+	SUBQ         $0x00000008, CX
+	JMP          register
+
+registerDone:
+	VZEROUPPER
+	RET
+
+// func dots1AVX512BF16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+// Requires: AVX, AVX512F
+TEXT ·dots1AVX512BF16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ depth+8(FP), CX
+	MOVQ q+16(FP), DX
+	MOVQ ldq+24(FP), BX
+	SHLQ $0x02, BX
+	MOVQ x+32(FP), BX
+	MOVQ ldx+40(FP), SI
+	SHLQ $0x01, SI
+	LEAQ (SI)(SI*2), DI
+	MOVQ s+48(FP), R8
+	MOVQ lds+56(FP), R9
+	SHLQ $0x02, R9
+
+rows:
+	CMPQ   AX, $0x00000004
+	JLT    rowsDone
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   DX, R9
+	MOVQ   BX, R10
+	MOVQ   CX, R11
+
+rowsDepth:
+	VMOVUPS       (R9), Z4
+	VPMOVZXWD     (R10), Z5
+	VPSLLD        $0x10, Z5, Z5
+	VFMADD231PS   Z5, Z4, Z0
+	VPMOVZXWD     (R10)(SI*1), Z5
+	VPSLLD        $0x10, Z5, Z5
+	VFMADD231PS   Z5, Z4, Z1
+	VPMOVZXWD     (R10)(SI*2), Z5
+	VPSLLD        $0x10, Z5, Z5
+	VFMADD231PS   Z5, Z4, Z2
+	VPMOVZXWD     (R10)(DI*1), Z5
+	VPSLLD        $0x10, Z5, Z5
+	VFMADD231PS   Z5, Z4, Z3
+	ADDQ          $0x00000040, R9
+	ADDQ          $0x00000020, R10
+	SUBQ          $0x00000010, R11
+	JNE           rowsDepth
+	VUNPCKLPS     Z1, Z0, Z4
+	VUNPCKHPS     Z1, Z0, Z0
+	VADDPS        Z4, Z0, Z0
+	VUNPCKLPS     Z3, Z2, Z4
+	VUNPCKHPS     Z3, Z2, Z2
+	VADDPS        Z4, Z2, Z2
+	VUNPCKLPD     Z2, Z0, Z4
+	VUNPCKHPD     Z2, Z0, Z0
+	VADDPS        Z4, Z0, Z0
+	VSHUFF64X2    $0x4e, Z0, Z0, Z4
+	VADDPS        Z4, Z0, Z0
+	VSHUFF64X2    $0xb1, Z0, Z0, Z4
+	VADDPS        Z4, Z0, Z0
+	VEXTRACTF32X4 $0x00, Z0, (R8)
+	LEAQ          (BX)(SI*4), BX
+	ADDQ          $0x00000010, R8
+	SUBQ          $0x00000004, AX
+	JMP           rows
+
+rowsDone:
+rest:
+	CMPQ   AX, $0x00000001
+	JLT    restDone
+	VPXORD Z6, Z6, Z6
+	MOVQ   DX, R9
+	MOVQ   BX, R10
+	MOVQ   CX, R11
+
+restDepth:
+	VMOVUPS     (R9), Z0
+	VPMOVZXWD   (R10), Z1
+	VPSLLD      $0x10, Z1, Z1
+	VFMADD231PS Z1, Z0, Z6
+	ADDQ        $0x00000040, R9
+	ADDQ        $0x00000020, R10
+	SUBQ        $0x00000010, R11
+	JNE         restDepth
+	VPXORD      Z7, Z7, Z7
+	VPXORD      Z8, Z8, Z8
+	VPXORD      Z9, Z9, Z9
+	VUNPCKLPS   Z7, Z6, Z0
+	VUNPCKHPS   Z7, Z6, Z6
+	VADDPS      Z0, Z6, Z6
+	VUNPCKLPS   Z9, Z8, Z0
+	VUNPCKHPS   Z9, Z8, Z8
+	VADDPS      Z0, Z8, Z8
+	VUNPCKLPD   Z8, Z6, Z0
+	VUNPCKHPD   Z8, Z6, Z6
+	VADDPS      Z0, Z6, Z6
+	VSHUFF64X2  $0x4e, Z6, Z6, Z0
+	VADDPS      Z0, Z6, Z6
+	VSHUFF64X2  $0xb1, Z6, Z6, Z0
+	VADDPS      Z0, Z6, Z6
+	VEXTRACTPS  $0x00, X6, (R8)
+	LEAQ        (BX)(SI*1), BX
+	ADDQ        $0x00000004, R8
+	SUBQ        $0x00000001, AX
+	JMP         rest
+
+restDone:
+	VZEROUPPER
+	RET
+
+// func sums1AVX512BF16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+// Requires: AVX, AVX512F
+TEXT ·sums1AVX512BF16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ width+8(FP), CX
+	MOVQ p+16(FP), DX
+	MOVQ ldp+24(FP), BX
+	SHLQ $0x02, BX
+	MOVQ x+32(FP), BX
+	MOVQ ldx+40(FP), SI
+	SHLQ $0x01, SI
+	MOVQ y+48(FP), DI
+	MOVQ ldy+56(FP), R8
+	SHLQ $0x02, R8
+
+wide:
+	CMPQ    CX, $0x00000040
+	JLT     wideDone
+	VMOVUPS (DI), Z0
+	VMOVUPS 64(DI), Z1
+	VMOVUPS 128(DI), Z2
+	VMOVUPS 192(DI), Z3
+	MOVQ    DX, R8
+	MOVQ    BX, R9
+	MOVQ    AX, R10
+
+wideRows:
+	VPMOVZXWD    (R9), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VPMOVZXWD    32(R9), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPMOVZXWD    64(R9), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VPMOVZXWD    96(R9), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VBROADCASTSS (R8), Z8
+	VFMADD231PS  Z8, Z4, Z0
+	VFMADD231PS  Z8, Z5, Z1
+	VFMADD231PS  Z8, Z6, Z2
+	VFMADD231PS  Z8, Z7, Z3
+	ADDQ         $0x00000004, R8
+	ADDQ         SI, R9
+	DECQ         R10
+	JNE          wideRows
+	VMOVUPS      Z0, (DI)
+	VMOVUPS      Z1, 64(DI)
+	VMOVUPS      Z2, 128(DI)
+	VMOVUPS      Z3, 192(DI)
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000100, DI
+	SUBQ         $0x00000040, CX
+	JMP          wide
+
+wideDone:
+register:
+	CMPQ    CX, $0x00000010
+	JLT     registerDone
+	VMOVUPS (DI), Z0
+	MOVQ    DX, R8
+	MOVQ    BX, R9
+	MOVQ    AX, R10
+
+registerRows:
+	VPMOVZXWD    (R9), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VBROADCASTSS (R8), Z2
+	VFMADD231PS  Z2, Z1, Z0
+	ADDQ         $0x00000004, R8
+	ADDQ         SI, R9
+	DECQ         R10
+	JNE          registerRows
+	VMOVUPS      Z0, (DI)
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000040, DI
+	SUBQ         $0x00000010, CX
+	JMP          register
+
+registerDone:
+	VZEROUPPER
+	RET
+
+// func dots4AVX512BF16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+// Requires: AVX, AVX512F
+TEXT ·dots4AVX512BF16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ depth+8(FP), CX
+	MOVQ q+16(FP), DX
+	MOVQ ldq+24(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	MOVQ x+32(FP), DI
+	MOVQ ldx+40(FP), R8
+	SHLQ $0x01, R8
+	LEAQ (R8)(R8*2), R9
+	MOVQ s+48(FP), R10
+	MOVQ lds+56(FP), R11
+	SHLQ $0x02, R11
+	LEAQ (R11)(R11*2), R12
+
+rows:
+	CMPQ   AX, $0x00000004
+	JLT    rowsDone
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   DX, R13
+	MOVQ   DI, R14
+	MOVQ   CX, R15
+
+rowsDepth:
+	VMOVUPS       (R13), Z16
+	VMOVUPS       (R13)(BX*1), Z17
+	VMOVUPS       (R13)(BX*2), Z18
+	VMOVUPS       (R13)(SI*1), Z19
+	VPMOVZXWD     (R14), Z20
+	VPSLLD        $0x10, Z20, Z20
+	VFMADD231PS   Z20, Z16, Z0
+	VFMADD231PS   Z20, Z17, Z4
+	VFMADD231PS   Z20, Z18, Z8
+	VFMADD231PS   Z20, Z19, Z12
+	VPMOVZXWD     (R14)(R8*1), Z20
+	VPSLLD        $0x10, Z20, Z20
+	VFMADD231PS   Z20, Z16, Z1
+	VFMADD231PS   Z20, Z17, Z5
+	VFMADD231PS   Z20, Z18, Z9
+	VFMADD231PS   Z20, Z19, Z13
+	VPMOVZXWD     (R14)(R8*2), Z20
+	VPSLLD        $0x10, Z20, Z20
+	VFMADD231PS   Z20, Z16, Z2
+	VFMADD231PS   Z20, Z17, Z6
+	VFMADD231PS   Z20, Z18, Z10
+	VFMADD231PS   Z20, Z19, Z14
+	VPMOVZXWD     (R14)(R9*1), Z20
+	VPSLLD        $0x10, Z20, Z20
+	VFMADD231PS   Z20, Z16, Z3
+	VFMADD231PS   Z20, Z17, Z7
+	VFMADD231PS   Z20, Z18, Z11
+	VFMADD231PS   Z20, Z19, Z15
+	ADDQ          $0x00000040, R13
+	ADDQ          $0x00000020, R14
+	SUBQ          $0x00000010, R15
+	JNE           rowsDepth
+	VUNPCKLPS     Z1, Z0, Z16
+	VUNPCKHPS     Z1, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPS     Z3, Z2, Z16
+	VUNPCKHPS     Z3, Z2, Z2
+	VADDPS        Z16, Z2, Z2
+	VUNPCKLPD     Z2, Z0, Z16
+	VUNPCKHPD     Z2, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VSHUFF64X2    $0x4e, Z0, Z0, Z16
+	VADDPS        Z16, Z0, Z0
+	VSHUFF64X2    $0xb1, Z0, Z0, Z16
+	VADDPS        Z16, Z0, Z0
+	VEXTRACTF32X4 $0x00, Z0, (R10)
+	VUNPCKLPS     Z5, Z4, Z16
+	VUNPCKHPS     Z5, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPS     Z7, Z6, Z16
+	VUNPCKHPS     Z7, Z6, Z6
+	VADDPS        Z16, Z6, Z6
+	VUNPCKLPD     Z6, Z4, Z16
+	VUNPCKHPD     Z6, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VSHUFF64X2    $0x4e, Z4, Z4, Z16
+	VADDPS        Z16, Z4, Z4
+	VSHUFF64X2    $0xb1, Z4, Z4, Z16
+	VADDPS        Z16, Z4, Z4
+	VEXTRACTF32X4 $0x00, Z4, (R10)(R11*1)
+	VUNPCKLPS     Z9, Z8, Z16
+	VUNPCKHPS     Z9, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPS     Z11, Z10, Z16
+	VUNPCKHPS     Z11, Z10, Z10
+	VADDPS        Z16, Z10, Z10
+	VUNPCKLPD     Z10, Z8, Z16
+	VUNPCKHPD     Z10, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VSHUFF64X2    $0x4e, Z8, Z8, Z16
+	VADDPS        Z16, Z8, Z8
+	VSHUFF64X2    $0xb1, Z8, Z8, Z16
+	VADDPS        Z16, Z8, Z8
+	VEXTRACTF32X4 $0x00, Z8, (R10)(R11*2)
+	VUNPCKLPS     Z13, Z12, Z16
+	VUNPCKHPS     Z13, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VUNPCKLPS     Z15, Z14, Z16
+	VUNPCKHPS     Z15, Z14, Z14
+	VADDPS        Z16, Z14, Z14
+	VUNPCKLPD     Z14, Z12, Z16
+	VUNPCKHPD     Z14, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VSHUFF64X2    $0x4e, Z12, Z12, Z16
+	VADDPS        Z16, Z12, Z12
+	VSHUFF64X2    $0xb1, Z12, Z12, Z16
+	VADDPS        Z16, Z12, Z12
+	VEXTRACTF32X4 $0x00, Z12, (R10)(R12*1)
+	LEAQ          (DI)(R8*4), DI
+	ADDQ          $0x00000010, R10
+	SUBQ          $0x00000004, AX
+	JMP           rows
+
+rowsDone:
+rest:
+	CMPQ   AX, $0x00000001
+	JLT    restDone
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VPXORD Z24, Z24, Z24
+	MOVQ   DX, R13
+	MOVQ   DI, R14
+	MOVQ   CX, R15
+
+restDepth:
+	VMOVUPS     (R13), Z0
+	VMOVUPS     (R13)(BX*1), Z1
+	VMOVUPS     (R13)(BX*2), Z2
+	VMOVUPS     (R13)(SI*1), Z3
+	VPMOVZXWD   (R14), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VFMADD231PS Z4, Z0, Z21
+	VFMADD231PS Z4, Z1, Z22
+	VFMADD231PS Z4, Z2, Z23
+	VFMADD231PS Z4, Z3, Z24
+	ADDQ        $0x00000040, R13
+	ADDQ        $0x00000020, R14
+	SUBQ        $0x00000010, R15
+	JNE         restDepth
+	VUNPCKLPS   Z22, Z21, Z0
+	VUNPCKHPS   Z22, Z21, Z21
+	VADDPS      Z0, Z21, Z21
+	VUNPCKLPS   Z24, Z23, Z0
+	VUNPCKHPS   Z24, Z23, Z23
+	VADDPS      Z0, Z23, Z23
+	VUNPCKLPD   Z23, Z21, Z0
+	VUNPCKHPD   Z23, Z21, Z21
+	VADDPS      Z0, Z21, Z21
+	VSHUFF64X2  $0x4e, Z21, Z21, Z0
+	VADDPS      Z0, Z21, Z21
+	VSHUFF64X2  $0xb1, Z21, Z21, Z0
+	VADDPS      Z0, Z21, Z21
+	VEXTRACTPS  $0x00, X21, (R10)
+	VEXTRACTPS  $0x01, X21, (R10)(R11*1)
+	VEXTRACTPS  $0x02, X21, (R10)(R11*2)
+	VEXTRACTPS  $0x03, X21, (R10)(R12*1)
+	LEAQ        (DI)(R8*1), DI
+	ADDQ        $0x00000004, R10
+	SUBQ        $0x00000001, AX
+	JMP         rest
+
+restDone:
+	VZEROUPPER
+	RET
+
+// func sums4AVX512BF16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+// Requires: AVX, AVX512F
+TEXT ·sums4AVX512BF16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ width+8(FP), CX
+	MOVQ p+16(FP), DX
+	MOVQ ldp+24(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	MOVQ x+32(FP), DI
+	MOVQ ldx+40(FP), R8
+	SHLQ $0x01, R8
+	MOVQ y+48(FP), R9
+	MOVQ ldy+56(FP), R10
+	SHLQ $0x02, R10
+	LEAQ (R10)(R10*2), R11
+
+wide:
+	CMPQ    CX, $0x00000040
+	JLT     wideDone
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	VMOVUPS 128(R9), Z2
+	VMOVUPS 192(R9), Z3
+	VMOVUPS (R9)(R10*1), Z4
+	VMOVUPS 64(R9)(R10*1), Z5
+	VMOVUPS 128(R9)(R10*1), Z6
+	VMOVUPS 192(R9)(R10*1), Z7
+	VMOVUPS (R9)(R10*2), Z8
+	VMOVUPS 64(R9)(R10*2), Z9
+	VMOVUPS 128(R9)(R10*2), Z10
+	VMOVUPS 192(R9)(R10*2), Z11
+	VMOVUPS (R9)(R11*1), Z12
+	VMOVUPS 64(R9)(R11*1), Z13
+	VMOVUPS 128(R9)(R11*1), Z14
+	VMOVUPS 192(R9)(R11*1), Z15
+	MOVQ    DX, R12
+	MOVQ    DI, R13
+	MOVQ    AX, R14
+
+wideRows:
+	VPMOVZXWD    (R13), Z16
+	VPSLLD       $0x10, Z16, Z16
+	VPMOVZXWD    32(R13), Z17
+	VPSLLD       $0x10, Z17, Z17
+	VPMOVZXWD    64(R13), Z18
+	VPSLLD       $0x10, Z18, Z18
+	VPMOVZXWD    96(R13), Z19
+	VPSLLD       $0x10, Z19, Z19
+	VBROADCASTSS (R12), Z20
+	VFMADD231PS  Z20, Z16, Z0
+	VFMADD231PS  Z20, Z17, Z1
+	VFMADD231PS  Z20, Z18, Z2
+	VFMADD231PS  Z20, Z19, Z3
+	VBROADCASTSS (R12)(BX*1), Z20
+	VFMADD231PS  Z20, Z16, Z4
+	VFMADD231PS  Z20, Z17, Z5
+	VFMADD231PS  Z20, Z18, Z6
+	VFMADD231PS  Z20, Z19, Z7
+	VBROADCASTSS (R12)(BX*2), Z20
+	VFMADD231PS  Z20, Z16, Z8
+	VFMADD231PS  Z20, Z17, Z9
+	VFMADD231PS  Z20, Z18, Z10
+	VFMADD231PS  Z20, Z19, Z11
+	VBROADCASTSS (R12)(SI*1), Z20
+	VFMADD231PS  Z20, Z16, Z12
+	VFMADD231PS  Z20, Z17, Z13
+	VFMADD231PS  Z20, Z18, Z14
+	VFMADD231PS  Z20, Z19, Z15
+	ADDQ         $0x00000004, R12
+	ADDQ         R8, R13
+	DECQ         R14
+	JNE          wideRows
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	VMOVUPS      Z2, 128(R9)
+	VMOVUPS      Z3, 192(R9)
+	VMOVUPS      Z4, (R9)(R10*1)
+	VMOVUPS      Z5, 64(R9)(R10*1)
+	VMOVUPS      Z6, 128(R9)(R10*1)
+	VMOVUPS      Z7, 192(R9)(R10*1)
+	VMOVUPS      Z8, (R9)(R10*2)
+	VMOVUPS      Z9, 64(R9)(R10*2)
+	VMOVUPS      Z10, 128(R9)(R10*2)
+	VMOVUPS      Z11, 192(R9)(R10*2)
+	VMOVUPS      Z12, (R9)(R11*1)
+	VMOVUPS      Z13, 64(R9)(R11*1)
+	VMOVUPS      Z14, 128(R9)(R11*1)
+	VMOVUPS      Z15, 192(R9)(R11*1)
+	ADDQ         $0x00000080, DI
+	ADDQ         $0x00000100, R9
+	SUBQ         $0x00000040, CX
+	JMP          wide
+
+wideDone:
+register:
+	CMPQ    CX, $0x00000010
+	JLT     registerDone
+	VMOVUPS (R9), Z0
+	VMOVUPS (R9)(R10*1), Z1
+	VMOVUPS (R9)(R10*2), Z2
+	VMOVUPS (R9)(R11*1), Z3
+	MOVQ    DX, R12
+	MOVQ    DI, R13
+	MOVQ    AX, R14
+
+registerRows:
+	VPMOVZXWD    (R13), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VBROADCASTSS (R12), Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VBROADCASTSS (R12)(BX*1), Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VBROADCASTSS (R12)(BX*2), Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VBROADCASTSS (R12)(SI*1), Z5
+	VFMADD231PS  Z5, Z4, Z3
+	ADDQ         $0x00000004, R12
+	ADDQ         R8, R13
+	DECQ         R14
+	JNE          registerRows
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, (R9)(R10*1)
+	VMOVUPS      Z2, (R9)(R10*2)
+	VMOVUPS      Z3, (R9)(R11*1)
+	ADDQ         $0x00000020, DI
+	ADDQ         $0x00000040, R9
+	SUBQ         $0x00000010, CX
+	JMP          register
+
+registerDone:
+	VZEROUPPER
+	RET
+
+// func dots1AVX2F16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+// Requires: AVX, F16C, FMA3
+TEXT ·dots1AVX2F16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ depth+8(FP), CX
+	MOVQ q+16(FP), DX
+	MOVQ ldq+24(FP), BX
+	SHLQ $0x02, BX
+	MOVQ x+32(FP), BX
+	MOVQ ldx+40(FP), SI
+	SHLQ $0x01, SI
+	LEAQ (SI)(SI*2), DI
+	MOVQ s+48(FP), R8
+	MOVQ lds+56(FP), R9
+	SHLQ $0x02, R9
+
+rows:
+	CMPQ   AX, $0x00000004
+	JLT    rowsDone
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   DX, R9
+	MOVQ   BX, R10
+	MOVQ   CX, R11
+
+rowsDepth:
+	VMOVUPS      (R9), Y4
+	VCVTPH2PS    (R10), Y5
+	VFMADD231PS  Y5, Y4, Y0
+	VCVTPH2PS    (R10)(SI*1), Y5
+	VFMADD231PS  Y5, Y4, Y1
+	VCVTPH2PS    (R10)(SI*2), Y5
+	VFMADD231PS  Y5, Y4, Y2
+	VCVTPH2PS    (R10)(DI*1), Y5
+	VFMADD231PS  Y5, Y4, Y3
+	ADDQ         $0x00000020, R9
+	ADDQ         $0x00000010, R10
+	SUBQ         $0x00000008, R11
+	JNE          rowsDepth
+	VUNPCKLPS    Y1, Y0, Y4
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y4, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y4
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y4, Y2, Y2
+	VUNPCKLPD    Y2, Y0, Y4
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y4, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VMOVUPS      X0, (R8)
+	LEAQ         (BX)(SI*4), BX
+	ADDQ         $0x00000010, R8
+	SUBQ         $0x00000004, AX
+	JMP          rows
+
+rowsDone:
+rest:
+	CMPQ   AX, $0x00000001
+	JLT    restDone
+	VXORPS Y0, Y0, Y0
+	MOVQ   DX, R9
+	MOVQ   BX, R10
+	MOVQ   CX, R11
+
+restDepth:
+	VMOVUPS      (R9), Y1
+	VCVTPH2PS    (R10), Y2
+	VFMADD231PS  Y2, Y1, Y0
+	ADDQ         $0x00000020, R9
+	ADDQ         $0x00000010, R10
+	SUBQ         $0x00000008, R11
+	JNE          restDepth
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VUNPCKLPS    Y1, Y0, Y4
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y4, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y4
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y4, Y2, Y2
+	VUNPCKLPD    Y2, Y0, Y4
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y4, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VEXTRACTPS   $0x00, X0, (R8)
+	LEAQ         (BX)(SI*1), BX
+	ADDQ         $0x00000004, R8
+	SUBQ         $0x00000001, AX
+	JMP          rest
+
+restDone:
+	VZEROUPPER
+	RET
+
+// func sums1AVX2F16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+// Requires: AVX, F16C, FMA3
+TEXT ·sums1AVX2F16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ width+8(FP), CX
+	MOVQ p+16(FP), DX
+	MOVQ ldp+24(FP), BX
+	SHLQ $0x02, BX
+	MOVQ x+32(FP), BX
+	MOVQ ldx+40(FP), SI
+	SHLQ $0x01, SI
+	MOVQ y+48(FP), DI
+	MOVQ ldy+56(FP), R8
+	SHLQ $0x02, R8
+
+wide:
+	CMPQ    CX, $0x00000020
+	JLT     wideDone
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS 64(DI), Y2
+	VMOVUPS 96(DI), Y3
+	MOVQ    DX, R8
+	MOVQ    BX, R9
+	MOVQ    AX, R10
+
+wideRows:
+	VCVTPH2PS    (R9), Y4
+	VCVTPH2PS    16(R9), Y5
+	VCVTPH2PS    32(R9), Y6
+	VCVTPH2PS    48(R9), Y7
+	VBROADCASTSS (R8), Y8
+	VFMADD231PS  Y8, Y4, Y0
+	VFMADD231PS  Y8, Y5, Y1
+	VFMADD231PS  Y8, Y6, Y2
+	VFMADD231PS  Y8, Y7, Y3
+	ADDQ         $0x00000004, R8
+	ADDQ         SI, R9
+	DECQ         R10
+	JNE          wideRows
+	VMOVUPS      Y0, (DI)
+	VMOVUPS      Y1, 32(DI)
+	VMOVUPS      Y2, 64(DI)
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000080, DI
+	SUBQ         $0x00000020, CX
+	JMP          wide
+
+wideDone:
+register:
+	CMPQ    CX, $0x00000008
+	JLT     registerDone
+	VMOVUPS (DI), Y0
+	MOVQ    DX, R8
+	MOVQ    BX, R9
+	MOVQ    AX, R10
+
+registerRows:
+	VCVTPH2PS    (R9), Y1
+	VBROADCASTSS (R8), Y2
+	VFMADD231PS  Y2, Y1, Y0
+	ADDQ         $0x00000004, R8
+	ADDQ         SI, R9
+	DECQ         R10
+	JNE          registerRows
+	VMOVUPS      Y0, (DI)
+	ADDQ         $0x00000010, BX
+	ADDQ         $0x00000020, DI
+	SUBQ         $0x00000008, CX
+	JMP          register
+
+registerDone:
+	VZEROUPPER
+	RET
+
+// func dots4AVX2F16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+// Requires: AVX, F16C, FMA3
+TEXT ·dots4AVX2F16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ depth+8(FP), CX
+	MOVQ q+16(FP), DX
+	MOVQ ldq+24(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	MOVQ x+32(FP), DI
+	MOVQ ldx+40(FP), R8
+	SHLQ $0x01, R8
+	MOVQ s+48(FP), R9
+	MOVQ lds+56(FP), R10
+	SHLQ $0x02, R10
+	LEAQ (R10)(R10*2), R11
+
+rows:
+	CMPQ   AX, $0x00000002
+	JLT    rowsDone
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   DX, R12
+	MOVQ   DI, R13
+	MOVQ   CX, R14
+
+rowsDepth:
+	VMOVUPS      (R12), Y8
+	VMOVUPS      (R12)(BX*1), Y9
+	VMOVUPS      (R12)(BX*2), Y10
+	VMOVUPS      (R12)(SI*1), Y11
+	VCVTPH2PS    (R13), Y12
+	VFMADD231PS  Y12, Y8, Y0
+	VFMADD231PS  Y12, Y9, Y2
+	VFMADD231PS  Y12, Y10, Y4
+	VFMADD231PS  Y12, Y11, Y6
+	VCVTPH2PS    (R13)(R8*1), Y12
+	VFMADD231PS  Y12, Y8, Y1
+	VFMADD231PS  Y12, Y9, Y3
+	VFMADD231PS  Y12, Y10, Y5
+	VFMADD231PS  Y12, Y11, Y7
+	ADDQ         $0x00000020, R12
+	ADDQ         $0x00000010, R13
+	SUBQ         $0x00000008, R14
+	JNE          rowsDepth
+	VUNPCKLPS    Y1, Y0, Y8
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y8
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y8, Y2, Y2
+	VUNPCKLPD    Y2, Y0, Y8
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X8
+	VADDPS       X8, X0, X0
+	VMOVLPS      X0, (R9)
+	VMOVHPS      X0, (R9)(R10*1)
+	VUNPCKLPS    Y5, Y4, Y0
+	VUNPCKHPS    Y5, Y4, Y4
+	VADDPS       Y0, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y0
+	VUNPCKHPS    Y7, Y6, Y6
+	VADDPS       Y0, Y6, Y6
+	VUNPCKLPD    Y6, Y4, Y0
+	VUNPCKHPD    Y6, Y4, Y4
+	VADDPS       Y0, Y4, Y4
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPS       X0, X4, X4
+	VMOVLPS      X4, (R9)(R10*2)
+	VMOVHPS      X4, (R9)(R11*1)
+	LEAQ         (DI)(R8*2), DI
+	ADDQ         $0x00000008, R9
+	SUBQ         $0x00000002, AX
+	JMP          rows
+
+rowsDone:
+rest:
+	CMPQ   AX, $0x00000001
+	JLT    restDone
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   DX, R12
+	MOVQ   DI, R13
+	MOVQ   CX, R14
+
+restDepth:
+	VMOVUPS      (R12), Y4
+	VMOVUPS      (R12)(BX*1), Y5
+	VMOVUPS      (R12)(BX*2), Y6
+	VMOVUPS      (R12)(SI*1), Y7
+	VCVTPH2PS    (R13), Y8
+	VFMADD231PS  Y8, Y4, Y0
+	VFMADD231PS  Y8, Y5, Y1
+	VFMADD231PS  Y8, Y6, Y2
+	VFMADD231PS  Y8, Y7, Y3
+	ADDQ         $0x00000020, R12
+	ADDQ         $0x00000010, R13
+	SUBQ         $0x00000008, R14
+	JNE          restDepth
+	VUNPCKLPS    Y1, Y0, Y4
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y4, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y4
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y4, Y2, Y2
+	VUNPCKLPD    Y2, Y0, Y4
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y4, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VEXTRACTPS   $0x00, X0, (R9)
+	VEXTRACTPS   $0x01, X0, (R9)(R10*1)
+	VEXTRACTPS   $0x02, X0, (R9)(R10*2)
+	VEXTRACTPS   $0x03, X0, (R9)(R11*1)
+	LEAQ         (DI)(R8*1), DI
+	ADDQ         $0x00000004, R9
+	SUBQ         $0x00000001, AX
+	JMP          rest
+
+restDone:
+	VZEROUPPER
+	RET
+
+// func sums4AVX2F16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+// Requires: AVX, F16C, FMA3
+TEXT ·sums4AVX2F16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ width+8(FP), CX
+	MOVQ p+16(FP), DX
+	MOVQ ldp+24(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	MOVQ x+32(FP), DI
+	MOVQ ldx+40(FP), R8
+	SHLQ $0x01, R8
+	MOVQ y+48(FP), R9
+	MOVQ ldy+56(FP), R10
+	SHLQ $0x02, R10
+	LEAQ (R10)(R10*2), R11
+
+wide:
+	CMPQ    CX, $0x00000010
+	JLT     wideDone
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	VMOVUPS (R9)(R10*1), Y2
+	VMOVUPS 32(R9)(R10*1), Y3
+	VMOVUPS (R9)(R10*2), Y4
+	VMOVUPS 32(R9)(R10*2), Y5
+	VMOVUPS (R9)(R11*1), Y6
+	VMOVUPS 32(R9)(R11*1), Y7
+	MOVQ    DX, R12
+	MOVQ    DI, R13
+	MOVQ    AX, R14
+
+wideRows:
+	VCVTPH2PS    (R13), Y8
+	VCVTPH2PS    16(R13), Y9
+	VBROADCASTSS (R12), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS (R12)(BX*1), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS (R12)(BX*2), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS (R12)(SI*1), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	ADDQ         $0x00000004, R12
+	ADDQ         R8, R13
+	DECQ         R14
+	JNE          wideRows
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	VMOVUPS      Y2, (R9)(R10*1)
+	VMOVUPS      Y3, 32(R9)(R10*1)
+	VMOVUPS      Y4, (R9)(R10*2)
+	VMOVUPS      Y5, 32(R9)(R10*2)
+	VMOVUPS      Y6, (R9)(R11*1)
+	VMOVUPS      Y7, 32(R9)(R11*1)
+	ADDQ         $0x00000020, DI
+	ADDQ         $0x00000040, R9
+	SUBQ         $0x00000010, CX
+	JMP          wide
+
+wideDone:
+register:
+	CMPQ    CX, $0x00000008
+	JLT     registerDone
+	VMOVUPS (R9), Y0
+	VMOVUPS (R9)(R10*1), Y1
+	VMOVUPS (R9)(R10*2), Y2
+	VMOVUPS (R9)(R11*1), Y3
+	MOVQ    DX, R12
+	MOVQ    DI, R13
+	MOVQ    AX, R14
+
+registerRows:
+	VCVTPH2PS    (R13), Y4
+	VBROADCASTSS (R12), Y5
+	VFMADD231PS  Y5, Y4, Y0
+	VBROADCASTSS (R12)(BX*1), Y5
+	VFMADD231PS  Y5, Y4, Y1
+	VBROADCASTSS (R12)(BX*2), Y5
+	VFMADD231PS  Y5, Y4, Y2
+	VBROADCASTSS (R12)(SI*1), Y5
+	VFMADD231PS  Y5, Y4, Y3
+	ADDQ         $0x00000004, R12
+	ADDQ         R8, R13
+	DECQ         R14
+	JNE          registerRows
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, (R9)(R10*1)
+	VMOVUPS      Y2, (R9)(R10*2)
+	VMOVUPS      Y3, (R9)(R11*1)
+	ADDQ         $0x00000010, DI
+	ADDQ         $0x00000020, R9
+	SUBQ         $0x00000008, CX
+	JMP          register
+
+registerDone:
+	VZEROUPPER
+	RET
+
+// func dots1AVX512F16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+// Requires: AVX, AVX512F
+TEXT ·dots1AVX512F16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ depth+8(FP), CX
+	MOVQ q+16(FP), DX
+	MOVQ ldq+24(FP), BX
+	SHLQ $0x02, BX
+	MOVQ x+32(FP), BX
+	MOVQ ldx+40(FP), SI
+	SHLQ $0x01, SI
+	LEAQ (SI)(SI*2), DI
+	MOVQ s+48(FP), R8
+	MOVQ lds+56(FP), R9
+	SHLQ $0x02, R9
+
+rows:
+	CMPQ   AX, $0x00000004
+	JLT    rowsDone
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   DX, R9
+	MOVQ   BX, R10
+	MOVQ   CX, R11
+
+rowsDepth:
+	VMOVUPS       (R9), Z4
+	VCVTPH2PS     (R10), Z5
+	VFMADD231PS   Z5, Z4, Z0
+	VCVTPH2PS     (R10)(SI*1), Z5
+	VFMADD231PS   Z5, Z4, Z1
+	VCVTPH2PS     (R10)(SI*2), Z5
+	VFMADD231PS   Z5, Z4, Z2
+	VCVTPH2PS     (R10)(DI*1), Z5
+	VFMADD231PS   Z5, Z4, Z3
+	ADDQ          $0x00000040, R9
+	ADDQ          $0x00000020, R10
+	SUBQ          $0x00000010, R11
+	JNE           rowsDepth
+	VUNPCKLPS     Z1, Z0, Z4
+	VUNPCKHPS     Z1, Z0, Z0
+	VADDPS        Z4, Z0, Z0
+	VUNPCKLPS     Z3, Z2, Z4
+	VUNPCKHPS     Z3, Z2, Z2
+	VADDPS        Z4, Z2, Z2
+	VUNPCKLPD     Z2, Z0, Z4
+	VUNPCKHPD     Z2, Z0, Z0
+	VADDPS        Z4, Z0, Z0
+	VSHUFF64X2    $0x4e, Z0, Z0, Z4
+	VADDPS        Z4, Z0, Z0
+	VSHUFF64X2    $0xb1, Z0, Z0, Z4
+	VADDPS        Z4, Z0, Z0
+	VEXTRACTF32X4 $0x00, Z0, (R8)
+	LEAQ          (BX)(SI*4), BX
+	ADDQ          $0x00000010, R8
+	SUBQ          $0x00000004, AX
+	JMP           rows
+
+rowsDone:
+rest:
+	CMPQ   AX, $0x00000001
+	JLT    restDone
+	VPXORD Z6, Z6, Z6
+	MOVQ   DX, R9
+	MOVQ   BX, R10
+	MOVQ   CX, R11
+
+restDepth:
+	VMOVUPS     (R9), Z0
+	VCVTPH2PS   (R10), Z1
+	VFMADD231PS Z1, Z0, Z6
+	ADDQ        $0x00000040, R9
+	ADDQ        $0x00000020, R10
+	SUBQ        $0x00000010, R11
+	JNE         restDepth
+	VPXORD      Z7, Z7, Z7
+	VPXORD      Z8, Z8, Z8
+	VPXORD      Z9, Z9, Z9
+	VUNPCKLPS   Z7, Z6, Z0
+	VUNPCKHPS   Z7, Z6, Z6
+	VADDPS      Z0, Z6, Z6
+	VUNPCKLPS   Z9, Z8, Z0
+	VUNPCKHPS   Z9, Z8, Z8
+	VADDPS      Z0, Z8, Z8
+	VUNPCKLPD   Z8, Z6, Z0
+	VUNPCKHPD   Z8, Z6, Z6
+	VADDPS      Z0, Z6, Z6
+	VSHUFF64X2  $0x4e, Z6, Z6, Z0
+	VADDPS      Z0, Z6, Z6
+	VSHUFF64X2  $0xb1, Z6, Z6, Z0
+	VADDPS      Z0, Z6, Z6
+	VEXTRACTPS  $0x00, X6, (R8)
+	LEAQ        (BX)(SI*1), BX
+	ADDQ        $0x00000004, R8
+	SUBQ        $0x00000001, AX
+	JMP         rest
+
+restDone:
+	VZEROUPPER
+	RET
+
+// func sums1AVX512F16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+// Requires: AVX, AVX512F
+TEXT ·sums1AVX512F16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ width+8(FP), CX
+	MOVQ p+16(FP), DX
+	MOVQ ldp+24(FP), BX
+	SHLQ $0x02, BX
+	MOVQ x+32(FP), BX
+	MOVQ ldx+40(FP), SI
+	SHLQ $0x01, SI
+	MOVQ y+48(FP), DI
+	MOVQ ldy+56(FP), R8
+	SHLQ $0x02, R8
+
+wide:
+	CMPQ    CX, $0x00000040
+	JLT     wideDone
+	VMOVUPS (DI), Z0
+	VMOVUPS 64(DI), Z1
+	VMOVUPS 128(DI), Z2
+	VMOVUPS 192(DI), Z3
+	MOVQ    DX, R8
+	MOVQ    BX, R9
+	MOVQ    AX, R10
+
+wideRows:
+	VCVTPH2PS    (R9), Z4
+	VCVTPH2PS    32(R9), Z5
+	VCVTPH2PS    64(R9), Z6
+	VCVTPH2PS    96(R9), Z7
+	VBROADCASTSS (R8), Z8
+	VFMADD231PS  Z8, Z4, Z0
+	VFMADD231PS  Z8, Z5, Z1
+	VFMADD231PS  Z8, Z6, Z2
+	VFMADD231PS  Z8, Z7, Z3
+	ADDQ         $0x00000004, R8
+	ADDQ         SI, R9
+	DECQ         R10
+	JNE          wideRows
+	VMOVUPS      Z0, (DI)
+	VMOVUPS      Z1, 64(DI)
+	VMOVUPS      Z2, 128(DI)
+	VMOVUPS      Z3, 192(DI)
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000100, DI
+	SUBQ         $0x00000040, CX
+	JMP          wide
+
+wideDone:
+register:
+	CMPQ    CX, $0x00000010
+	JLT     registerDone
+	VMOVUPS (DI), Z0
+	MOVQ    DX, R8
+	MOVQ    BX, R9
+	MOVQ    AX, R10
+
+registerRows:
+	VCVTPH2PS    (R9), Z1
+	VBROADCASTSS (R8), Z2
+	VFMADD231PS  Z2, Z1, Z0
+	ADDQ         $0x00000004, R8
+	ADDQ         SI, R9
+	DECQ         R10
+	JNE          registerRows
+	VMOVUPS      Z0, (DI)
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000040, DI
+	SUBQ         $0x00000010, CX
+	JMP          register
+
+registerDone:
+	VZEROUPPER
+	RET
+
+// func dots4AVX512F16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+// Requires: AVX, AVX512F
+TEXT ·dots4AVX512F16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ depth+8(FP), CX
+	MOVQ q+16(FP), DX
+	MOVQ ldq+24(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	MOVQ x+32(FP), DI
+	MOVQ ldx+40(FP), R8
+	SHLQ $0x01, R8
+	LEAQ (R8)(R8*2), R9
+	MOVQ s+48(FP), R10
+	MOVQ lds+56(FP), R11
+	SHLQ $0x02, R11
+	LEAQ (R11)(R11*2), R12
+
+rows:
+	CMPQ   AX, $0x00000004
+	JLT    rowsDone
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   DX, R13
+	MOVQ   DI, R14
+	MOVQ   CX, R15
+
+rowsDepth:
+	VMOVUPS       (R13), Z16
+	VMOVUPS       (R13)(BX*1), Z17
+	VMOVUPS       (R13)(BX*2), Z18
+	VMOVUPS       (R13)(SI*1), Z19
+	VCVTPH2PS     (R14), Z20
+	VFMADD231PS   Z20, Z16, Z0
+	VFMADD231PS   Z20, Z17, Z4
+	VFMADD231PS   Z20, Z18, Z8
+	VFMADD231PS   Z20, Z19, Z12
+	VCVTPH2PS     (R14)(R8*1), Z20
+	VFMADD231PS   Z20, Z16, Z1
+	VFMADD231PS   Z20, Z17, Z5
+	VFMADD231PS   Z20, Z18, Z9
+	VFMADD231PS   Z20, Z19, Z13
+	VCVTPH2PS     (R14)(R8*2), Z20
+	VFMADD231PS   Z20, Z16, Z2
+	VFMADD231PS   Z20, Z17, Z6
+	VFMADD231PS   Z20, Z18, Z10
+	VFMADD231PS   Z20, Z19, Z14
+	VCVTPH2PS     (R14)(R9*1), Z20
+	VFMADD231PS   Z20, Z16, Z3
+	VFMADD231PS   Z20, Z17, Z7
+	VFMADD231PS   Z20, Z18, Z11
+	VFMADD231PS   Z20, Z19, Z15
+	ADDQ          $0x00000040, R13
+	ADDQ          $0x00000020, R14
+	SUBQ          $0x00000010, R15
+	JNE           rowsDepth
+	VUNPCKLPS     Z1, Z0, Z16
+	VUNPCKHPS     Z1, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPS     Z3, Z2, Z16
+	VUNPCKHPS     Z3, Z2, Z2
+	VADDPS        Z16, Z2, Z2
+	VUNPCKLPD     Z2, Z0, Z16
+	VUNPCKHPD     Z2, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VSHUFF64X2    $0x4e, Z0, Z0, Z16
+	VADDPS        Z16, Z0, Z0
+	VSHUFF64X2    $0xb1, Z0, Z0, Z16
+	VADDPS        Z16, Z0, Z0
+	VEXTRACTF32X4 $0x00, Z0, (R10)
+	VUNPCKLPS     Z5, Z4, Z16
+	VUNPCKHPS     Z5, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPS     Z7, Z6, Z16
+	VUNPCKHPS     Z7, Z6, Z6
+	VADDPS        Z16, Z6, Z6
+	VUNPCKLPD     Z6, Z4, Z16
+	VUNPCKHPD     Z6, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VSHUFF64X2    $0x4e, Z4, Z4, Z16
+	VADDPS        Z16, Z4, Z4
+	VSHUFF64X2    $0xb1, Z4, Z4, Z16
+	VADDPS        Z16, Z4, Z4
+	VEXTRACTF32X4 $0x00, Z4, (R10)(R11*1)
+	VUNPCKLPS     Z9, Z8, Z16
+	VUNPCKHPS     Z9, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPS     Z11, Z10, Z16
+	VUNPCKHPS     Z11, Z10, Z10
+	VADDPS        Z16, Z10, Z10
+	VUNPCKLPD     Z10, Z8, Z16
+	VUNPCKHPD     Z10, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VSHUFF64X2    $0x4e, Z8, Z8, Z16
+	VADDPS        Z16, Z8, Z8
+	VSHUFF64X2    $0xb1, Z8, Z8, Z16
+	VADDPS        Z16, Z8, Z8
+	VEXTRACTF32X4 $0x00, Z8, (R10)(R11*2)
+	VUNPCKLPS     Z13, Z12, Z16
+	VUNPCKHPS     Z13, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VUNPCKLPS     Z15, Z14, Z16
+	VUNPCKHPS     Z15, Z14, Z14
+	VADDPS        Z16, Z14, Z14
+	VUNPCKLPD     Z14, Z12, Z16
+	VUNPCKHPD     Z14, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VSHUFF64X2    $0x4e, Z12, Z12, Z16
+	VADDPS        Z16, Z12, Z12
+	VSHUFF64X2    $0xb1, Z12, Z12, Z16
+	VADDPS        Z16, Z12, Z12
+	VEXTRACTF32X4 $0x00, Z12, (R10)(R12*1)
+	LEAQ          (DI)(R8*4), DI
+	ADDQ          $0x00000010, R10
+	SUBQ          $0x00000004, AX
+	JMP           rows
+
+rowsDone:
+rest:
+	CMPQ   AX, $0x00000001
+	JLT    restDone
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VPXORD Z24, Z24, Z24
+	MOVQ   DX, R13
+	MOVQ   DI, R14
+	MOVQ   CX, R15
+
+restDepth:
+	VMOVUPS     (R13), Z0
+	VMOVUPS     (R13)(BX*1), Z1
+	VMOVUPS     (R13)(BX*2), Z2
+	VMOVUPS     (R13)(SI*1), Z3
+	VCVTPH2PS   (R14), Z4
+	VFMADD231PS Z4, Z0, Z21
+	VFMADD231PS Z4, Z1, Z22
+	VFMADD231PS Z4, Z2, Z23
+	VFMADD231PS Z4, Z3, Z24
+	ADDQ        $0x00000040, R13
+	ADDQ        $0x00000020, R14
+	SUBQ        $0x00000010, R15
+	JNE         restDepth
+	VUNPCKLPS   Z22, Z21, Z0
+	VUNPCKHPS   Z22, Z21, Z21
+	VADDPS      Z0, Z21, Z21
+	VUNPCKLPS   Z24, Z23, Z0
+	VUNPCKHPS   Z24, Z23, Z23
+	VADDPS      Z0, Z23, Z23
+	VUNPCKLPD   Z23, Z21, Z0
+	VUNPCKHPD   Z23, Z21, Z21
+	VADDPS      Z0, Z21, Z21
+	VSHUFF64X2  $0x4e, Z21, Z21, Z0
+	VADDPS      Z0, Z21, Z21
+	VSHUFF64X2  $0xb1, Z21, Z21, Z0
+	VADDPS      Z0, Z21, Z21
+	VEXTRACTPS  $0x00, X21, (R10)
+	VEXTRACTPS  $0x01, X21, (R10)(R11*1)
+	VEXTRACTPS  $0x02, X21, (R10)(R11*2)
+	VEXTRACTPS  $0x03, X21, (R10)(R12*1)
+	LEAQ        (DI)(R8*1), DI
+	ADDQ        $0x00000004, R10
+	SUBQ        $0x00000001, AX
+	JMP         rest
+
+restDone:
+	VZEROUPPER
+	RET
+
+// func sums4AVX512F16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+// Requires: AVX, AVX512F
+TEXT ·sums4AVX512F16(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ width+8(FP), CX
+	MOVQ p+16(FP), DX
+	MOVQ ldp+24(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	MOVQ x+32(FP), DI
+	MOVQ ldx+40(FP), R8
+	SHLQ $0x01, R8
+	MOVQ y+48(FP), R9
+	MOVQ ldy+56(FP), R10
+	SHLQ $0x02, R10
+	LEAQ (R10)(R10*2), R11
+
+wide:
+	CMPQ    CX, $0x00000040
+	JLT     wideDone
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	VMOVUPS 128(R9), Z2
+	VMOVUPS 192(R9), Z3
+	VMOVUPS (R9)(R10*1), Z4
+	VMOVUPS 64(R9)(R10*1), Z5
+	VMOVUPS 128(R9)(R10*1), Z6
+	VMOVUPS 192(R9)(R10*1), Z7
+	VMOVUPS (R9)(R10*2), Z8
+	VMOVUPS 64(R9)(R10*2), Z9
+	VMOVUPS 128(R9)(R10*2), Z10
+	VMOVUPS 192(R9)(R10*2), Z11
+	VMOVUPS (R9)(R11*1), Z12
+	VMOVUPS 64(R9)(R11*1), Z13
+	VMOVUPS 128(R9)(R11*1), Z14
+	VMOVUPS 192(R9)(R11*1), Z15
+	MOVQ    DX, R12
+	MOVQ    DI, R13
+	MOVQ    AX, R14
+
+wideRows:
+	VCVTPH2PS    (R13), Z16
+	VCVTPH2PS    32(R13), Z17
+	VCVTPH2PS    64(R13), Z18
+	VCVTPH2PS    96(R13), Z19
+	VBROADCASTSS (R12), Z20
+	VFMADD231PS  Z20, Z16, Z0
+	VFMADD231PS  Z20, Z17, Z1
+	VFMADD231PS  Z20, Z18, Z2
+	VFMADD231PS  Z20, Z19, Z3
+	VBROADCASTSS (R12)(BX*1), Z20
+	VFMADD231PS  Z20, Z16, Z4
+	VFMADD231PS  Z20, Z17, Z5
+	VFMADD231PS  Z20, Z18, Z6
+	VFMADD231PS  Z20, Z19, Z7
+	VBROADCASTSS (R12)(BX*2), Z20
+	VFMADD231PS  Z20, Z16, Z8
+	VFMADD231PS  Z20, Z17, Z9
+	VFMADD231PS  Z20, Z18, Z10
+	VFMADD231PS  Z20, Z19, Z11
+	VBROADCASTSS (R12)(SI*1), Z20
+	VFMADD231PS  Z20, Z16, Z12
+	VFMADD231PS  Z20, Z17, Z13
+	VFMADD231PS  Z20, Z18, Z14
+	VFMADD231PS  Z20, Z19, Z15
+	ADDQ         $0x00000004, R12
+	ADDQ         R8, R13
+	DECQ         R14
+	JNE          wideRows
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	VMOVUPS      Z2, 128(R9)
+	VMOVUPS      Z3, 192(R9)
+	VMOVUPS      Z4, (R9)(R10*1)
+	VMOVUPS      Z5, 64(R9)(R10*1)
+	VMOVUPS      Z6, 128(R9)(R10*1)
+	VMOVUPS      Z7, 192(R9)(R10*1)
+	VMOVUPS      Z8, (R9)(R10*2)
+	VMOVUPS      Z9, 64(R9)(R10*2)
+	VMOVUPS      Z10, 128(R9)(R10*2)
+	VMOVUPS      Z11, 192(R9)(R10*2)
+	VMOVUPS      Z12, (R9)(R11*1)
+	VMOVUPS      Z13, 64(R9)(R11*1)
+	VMOVUPS      Z14, 128(R9)(R11*1)
+	VMOVUPS      Z15, 192(R9)(R11*1)
+	ADDQ         $0x00000080, DI
+	ADDQ         $0x00000100, R9
+	SUBQ         $0x00000040, CX
+	JMP          wide
+
+wideDone:
+register:
+	CMPQ    CX, $0x00000010
+	JLT     registerDone
+	VMOVUPS (R9), Z0
+	VMOVUPS (R9)(R10*1), Z1
+	VMOVUPS (R9)(R10*2), Z2
+	VMOVUPS (R9)(R11*1), Z3
+	MOVQ    DX, R12
+	MOVQ    DI, R13
+	MOVQ    AX, R14
+
+registerRows:
+	VCVTPH2PS    (R13), Z4
+	VBROADCASTSS (R12), Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VBROADCASTSS (R12)(BX*1), Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VBROADCASTSS (R12)(BX*2), Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VBROADCASTSS (R12)(SI*1), Z5
+	VFMADD231PS  Z5, Z4, Z3
+	ADDQ         $0x00000004, R12
+	ADDQ         R8, R13
+	DECQ         R14
+	JNE          registerRows
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, (R9)(R10*1)
+	VMOVUPS      Z2, (R9)(R10*2)
+	VMOVUPS      Z3, (R9)(R11*1)
+	ADDQ         $0x00000020, DI
+	ADDQ         $0x00000040, R9
+	SUBQ         $0x00000010, CX
+	JMP          register
+
+registerDone:
+	VZEROUPPER
+	RET

@@ -1,6 +1,10 @@
 package gemm
 
-import "golang.org/x/sys/cpu"
+import (
+	"golang.org/x/sys/cpu"
+
+	"fusec/graph"
+)
 
 // native32 lists the assembly kernels that this processor and operating
 // system support, the fastest first.
@@ -15,9 +19,17 @@ func native32() []*kernel[float32] {
 		{8, 2, []gatherTile[float32]{gather2x8AVX2F32, gather4x8AVX2F32, gather6x8AVX2F32}},
 	}
 	avx2.spread = []spreadTile[float32]{{4, 16, spread4x16AVX2F32}, {4, 8, spread4x8AVX2F32}}
-	avx2.fewVectors = []Few[float32]{{4, 8, dots4AVX2F32, sums4AVX2F32}, {1, 8, dots1AVX2F32, sums1AVX2F32}}
+	avx2.fewVectors = []Few[float32, float32]{{4, 8, dots4AVX2F32, sums4AVX2F32}, {1, 8, dots1AVX2F32, sums1AVX2F32}}
+	avx2.fewHalves = map[graph.DType][]Few[float32, uint16]{
+		graph.BF16: {{4, 8, dots4AVX2BF16, sums4AVX2BF16}, {1, 8, dots1AVX2BF16, sums1AVX2BF16}},
+		graph.F16:  {{4, 8, dots4AVX2F16, sums4AVX2F16}, {1, 8, dots1AVX2F16, sums1AVX2F16}},
+	}
 	avx512 := avx2
-	avx512.fewVectors = []Few[float32]{{4, 16, dots4AVX512F32, sums4AVX512F32}, {1, 16, dots1AVX512F32, sums1AVX512F32}}
+	avx512.fewVectors = []Few[float32, float32]{{4, 16, dots4AVX512F32, sums4AVX512F32}, {1, 16, dots1AVX512F32, sums1AVX512F32}}
+	avx512.fewHalves = map[graph.DType][]Few[float32, uint16]{
+		graph.BF16: {{4, 16, dots4AVX512BF16, sums4AVX512BF16}, {1, 16, dots1AVX512BF16, sums1AVX512BF16}},
+		graph.F16:  {{4, 16, dots4AVX512F16, sums4AVX512F16}, {1, 16, dots1AVX512F16, sums1AVX512F16}},
+	}
 	avx512.name, avx512.mr, avx512.nr, avx512.tile = "avx512", 12, 32, tileAVX512F32
 	avx512.spread = []spreadTile[float32]{{8, 32, spread8x32AVX512F32}, {8, 16, spread8x16AVX512F32}}
 	avx512.tileAhead = tileAheadAVX512F32

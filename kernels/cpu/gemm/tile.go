@@ -3,6 +3,7 @@ package gemm
 import (
 	"errors"
 
+	"fusec/graph"
 	"fusec/kernels/cpu/tiling"
 )
 
@@ -26,7 +27,9 @@ type Micro[T Float] struct {
 	ColumnsMR             int
 
 	// Few are routines for a few vectors and many rows, those for the most vectors first. There may be none.
-	Few []Few[T]
+	Few []Few[T, T]
+	// Halves are those for rows of BF16 and F16.
+	Halves map[graph.DType][]Few[T, uint16]
 
 	gather []gatherPanel[T] // see Gather
 	spread []spreadTile[T]  // see Spread
@@ -35,14 +38,14 @@ type Micro[T Float] struct {
 	narrow     func(tiles, kc int, a, b, c *T, ldc int, accumulate bool)
 }
 
-// Few is products of so many vectors with many rows, each of which is read once. Elements of a vector and of a row are side by
-// side, and as many as a multiple of Lanes.
-type Few[T Float] struct {
+// Few is products of so many vectors with many rows of elements E, each of which is read once. Elements of a vector and of a row
+// are side by side, and as many as a multiple of Lanes.
+type Few[T Float, E any] struct {
 	Vectors, Lanes int
 	// Dots sets s[r·lds+j] to the dot product of row r of q, of Vectors, and row j of x, of n. Rows have depth elements, not 0.
-	Dots func(n, depth int, q *T, ldq int, x *T, ldx int, s *T, lds int)
+	Dots func(n, depth int, q *T, ldq int, x *E, ldx int, s *T, lds int)
 	// Sums adds p[r·ldp+j] times row j of x, for all n of them, not 0, to row r of y, of Vectors.
-	Sums func(n, width int, p *T, ldp int, x *T, ldx int, y *T, ldy int)
+	Sums func(n, width int, p *T, ldp int, x *E, ldx int, y *T, ldy int)
 }
 
 // Fit returns m with the panels of A in which a product of so many rows computes the fewest that it does not need.
@@ -59,7 +62,7 @@ func MicroOf[T Float]() Micro[T] { return kernels[T]()[0].micro() }
 func (k *kernel[T]) micro() Micro[T] {
 	return Micro[T]{MR: k.mr, NR: k.nr, Tile: k.tile, Dot: k.dot, Axpy4: k.axpy4,
 		TileRows: k.tileRows, TileColumns: k.tileColumns, ColumnsMR: k.narrowRows, gather: k.gather, spread: k.spread,
-		narrowRows: k.narrowRows, narrow: k.narrow, Few: k.fewVectors}
+		narrowRows: k.narrowRows, narrow: k.narrow, Few: k.fewVectors, Halves: k.fewHalves}
 }
 
 // Quads returns routines whose Gather multiplies integers: an element of A is four bytes without a sign, one of B four with a sign,

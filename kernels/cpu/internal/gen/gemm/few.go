@@ -9,7 +9,7 @@ import (
 )
 
 // Products of a few vectors, one or four, with many rows, each of which is read once: the dot products of all of them, and sums of
-// scaled rows. Attention of few queries consists of these.
+// scaled rows. Attention of few queries consists of these. Rows are of float32, or have 16 bits and are converted in registers.
 
 // A few is the routines for so many vectors.
 type few struct {
@@ -18,11 +18,42 @@ type few struct {
 	vectors int
 	rows    int // whose dot products are in registers at once
 	wide    int // registers of a sum
+	of      rowType
+}
+
+// A rowType is the type of the elements of rows.
+type rowType struct {
+	suffix string
+	goType string
+	bytes  int
+	shift  uint64 // log2(bytes)
+	load   func(from Mem, to VecVirtual)
+}
+
+var rowTypes = []rowType{
+	{"F32", "float32", 4, 2, func(from Mem, to VecVirtual) { VMOVUPS(from, to) }},
+	{"BF16", "uint16", 2, 1, func(from Mem, to VecVirtual) {
+		VPMOVZXWD(from, to)
+		VPSLLD(U8(16), to, to)
+	}},
+	{"F16", "uint16", 2, 1, func(from Mem, to VecVirtual) { VCVTPH2PS(from, to) }},
 }
 
 var fews = []few{
-	{avx2, "AVX2", 1, 4, 4}, {avx2, "AVX2", 4, 2, 2},
-	{avx512, "AVX512", 1, 4, 4}, {avx512, "AVX512", 4, 4, 4},
+	{avx2, "AVX2", 1, 4, 4, rowType{}}, {avx2, "AVX2", 4, 2, 2, rowType{}},
+	{avx512, "AVX512", 1, 4, 4, rowType{}}, {avx512, "AVX512", 4, 4, 4, rowType{}},
+}
+
+// name is that of a routine.
+func (f few) name(what string) string {
+	return fmt.Sprintf("%s%d%s%s", what, f.vectors, f.suffix, f.of.suffix)
+}
+
+// stride is the distance of rows, in bytes.
+func (f few) stride() GPVirtual {
+	r := param("ldx")
+	SHLQ(U8(f.of.shift), r)
+	return r
 }
 
 func (f few) lanes() int { return f.bytes / 4 }
@@ -78,13 +109,13 @@ func (f few) fold(a [4]VecVirtual) VecVirtual {
 
 // dots makes the dot products of the vectors with rows.
 func (f few) dots() {
-	name := fmt.Sprintf("dots%d%sF32", f.vectors, f.suffix)
-	begin(name, "func(n, depth int, q *float32, ldq int, x *float32, ldx int, s *float32, lds int)",
+	name := f.name("dots")
+	begin(name, fmt.Sprintf("func(n, depth int, q *float32, ldq int, x *%s, ldx int, s *float32, lds int)", f.of.goType),
 		fmt.Sprintf("%s sets s[r·lds+j] to the dot product of row r of q, of %d, and row j of x, of n.", name, f.vectors),
 		fmt.Sprintf("depth, the number of their elements, is a multiple of %d and not 0.", f.lanes()))
 	n, depth := param("n"), param("depth")
 	q := stridedBy(param("q"), strideParam("ldq", float32s), f.vectors)
-	x := stridedBy(param("x"), strideParam("ldx", float32s), f.rows)
+	x := stridedBy(param("x"), f.stride(), f.rows)
 	s := stridedBy(param("s"), strideParam("lds", float32s), f.vectors)
 	qs, xs, left := GP64(), GP64(), GP64()
 
@@ -111,13 +142,13 @@ func (f few) dots() {
 		}
 		row := f.register()
 		for j := range rows {
-			VMOVUPS(x.from(xs).row(j, 0), row)
+			f.of.load(x.from(xs).row(j, 0), row)
 			for r := range of {
 				VFMADD231PS(row, of[r], acc[r][j])
 			}
 		}
 		ADDQ(U32(f.bytes), qs)
-		ADDQ(U32(f.bytes), xs)
+		ADDQ(U32(f.lanes()*f.of.bytes), xs)
 		SUBQ(U32(f.lanes()), left)
 		JNE(LabelRef(label + "Depth"))
 
@@ -169,13 +200,13 @@ func (f few) dots() {
 
 // sums adds scaled rows to the vectors.
 func (f few) sums() {
-	name := fmt.Sprintf("sums%d%sF32", f.vectors, f.suffix)
-	begin(name, "func(n, width int, p *float32, ldp int, x *float32, ldx int, y *float32, ldy int)",
+	name := f.name("sums")
+	begin(name, fmt.Sprintf("func(n, width int, p *float32, ldp int, x *%s, ldx int, y *float32, ldy int)", f.of.goType),
 		fmt.Sprintf("%s adds the sum of p[r·ldp+j] times row j of x, of n, to row r of y, of %d.", name, f.vectors),
 		fmt.Sprintf("width, the number of their elements, is a multiple of %d, and n is not 0.", f.lanes()))
 	n, wide := param("n"), param("width")
 	p := stridedBy(param("p"), strideParam("ldp", float32s), f.vectors)
-	x, ldx := param("x"), strideParam("ldx", float32s)
+	x, ldx := param("x"), f.stride()
 	y := stridedBy(param("y"), strideParam("ldy", float32s), f.vectors)
 	ps, xs, left := GP64(), GP64(), GP64()
 
@@ -198,7 +229,7 @@ func (f few) sums() {
 		row := make([]VecVirtual, registers)
 		for v := range row {
 			row[v] = f.register()
-			VMOVUPS(Mem{Base: xs, Disp: v * f.bytes}, row[v])
+			f.of.load(Mem{Base: xs, Disp: v * f.lanes() * f.of.bytes}, row[v])
 		}
 		by := f.register()
 		for r := range acc {
@@ -216,7 +247,7 @@ func (f few) sums() {
 				VMOVUPS(acc[r][v], y.row(r, v*f.bytes))
 			}
 		}
-		ADDQ(U32(registers*f.bytes), x)
+		ADDQ(U32(registers*f.lanes()*f.of.bytes), x)
 		ADDQ(U32(registers*f.bytes), y.base)
 		SUBQ(U32(registers*f.lanes()), wide)
 		JMP(LabelRef(label))

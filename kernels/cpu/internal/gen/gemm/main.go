@@ -41,9 +41,12 @@ func main() {
 		axpy4(e, false)
 		axpy4(e, true)
 	}
-	for _, f := range fews {
-		f.dots()
-		f.sums()
+	for _, of := range rowTypes {
+		for _, f := range fews {
+			f.of = of
+			f.dots()
+			f.sums()
+		}
 	}
 	Generate()
 }
