@@ -34,6 +34,7 @@ type Machine struct {
 	err     error
 	started bool // a run has been, and was not waited for
 	ran     bool
+	changed bool // a run has been, since it was compiled
 	closed  bool
 
 	inputs  []machineInput
@@ -107,6 +108,7 @@ func (m *Machine) recompile() error {
 		}
 	}
 	err := m.program.Close()
+	m.changed = false
 	m.inputs, m.fills, m.states, m.held, m.results, m.logged, m.batch = nil, nil, nil, nil, nil, nil, nil
 	return errors.Join(err, m.compile())
 }
@@ -436,7 +438,7 @@ func (m *Machine) finish() (err error) {
 	if err := m.inspect(); err != nil {
 		return err
 	}
-	m.ran = true
+	m.ran, m.changed = true, true
 	for i := range m.inputs {
 		if err := m.inputs[i].giveBack(m.program); err != nil {
 			return err

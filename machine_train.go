@@ -10,6 +10,7 @@ import (
 
 	"fusec/graph"
 	fgorgonia "fusec/graph/gorgonia"
+	"fusec/lowering/pipeline"
 	"fusec/passes"
 )
 
@@ -161,6 +162,20 @@ func (m *Machine) State() (map[string]*graph.Tensor, error) {
 		return nil, err
 	}
 	all := map[string]*graph.Tensor{}
+	if e := m.stages(); e != nil {
+		names, state := e.Kept()
+		for i, name := range names {
+			if !state[i] {
+				continue
+			}
+			t, err := e.Whole(name)
+			if err != nil {
+				return nil, err
+			}
+			all[name] = t
+		}
+		return all, nil
+	}
 	for _, name := range m.program.States() {
 		t, err := m.program.State(name)
 		if err != nil {
@@ -224,13 +239,46 @@ func (m *Machine) Sync() error {
 	if m.err != nil {
 		return m.err
 	}
-	if err := m.program.Sync(); err != nil {
+	if err := errors.Join(m.program.Sync(), m.gather()); err != nil {
 		return err
 	}
 	for i := range m.inputs {
 		m.inputs[i].synced = true
 	}
 	m.synced = true
+	return nil
+}
+
+// stages is the pipeline of a machine in a group, whose participants each keep what belongs to their stage; or nil.
+func (m *Machine) stages() *pipeline.Executable {
+	if m.cfg.group == nil {
+		return nil
+	}
+	return m.program.pipeline()
+}
+
+// gather brings the weights that other stages of a pipeline keep to their nodes.
+func (m *Machine) gather() error {
+	e := m.stages()
+	if e == nil || !m.changed { // no stage has changed any
+		return nil
+	}
+	for _, s := range m.im.Sources {
+		_, here := m.program.named[s.Value.Name]
+		if e.Home(s.Value.Name) < 0 {
+			continue
+		}
+		if here && s.Node.Value() == nil {
+			return fmt.Errorf("node %s has no value", fgorgonia.Called(s.Node))
+		}
+		t, err := e.Whole(s.Value.Name)
+		if err != nil {
+			return err
+		}
+		if err := fgorgonia.Store(s.Node.Value(), t); err != nil {
+			return fmt.Errorf("%s: %w", fgorgonia.Called(s.Node), err)
+		}
+	}
 	return nil
 }
 

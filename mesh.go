@@ -86,9 +86,8 @@ func (c *config) participants() int {
 
 // WithMesh arranges participants on named axes, such as "data=2,tensor=4", in place of the graph's mesh. Ranks count row-major,
 // the last axis fastest. Without [WithGroup] the program can be planned, not run.
-func WithMesh(mesh string) CompileOption {
+func WithMesh(mesh string) Option {
 	return option(func(c *config) {
-		c.compile = append(c.compile, "WithMesh")
 		m, err := graph.ParseMesh(mesh)
 		if err != nil {
 			c.fail("WithMesh: %w", err)
@@ -138,10 +137,10 @@ func WithZeRO(stage int) CompileOption {
 // pipeline is not on a mesh with other axes yet.
 //
 // In a group, [Program.State] and [Program.Set] are for what the participant's own stage has, and [Program.Whole] brings what
-// another one has.
-func WithPipeline(microbatches int, ends ...string) CompileOption {
+// another one has. Of a machine in a group [Machine.Sync] brings all weights to all participants, and [Machine.State],
+// [Machine.Weights], [Machine.Save] and what sets these do so as well: all participants call them.
+func WithPipeline(microbatches int, ends ...string) Option {
 	return option(func(c *config) {
-		c.compile = append(c.compile, "WithPipeline")
 		if microbatches < 2 || microbatches > graph.MaxParticipants {
 			c.fail("WithPipeline(%d): want at least 2 microbatches, and at most %d", microbatches, graph.MaxParticipants)
 		}
@@ -212,7 +211,8 @@ func (r *request) planPipeline(device *pipeline.Device, layout passes.Layout) (*
 	opts := device.Lowering()
 	parts.Stages = make([][len(cut.Kinds)]*lowering.Program, n)
 	for s := range stages {
-		for k, g := range []**graph.Graph{&stages[s].Forward, &stages[s].Backward, &stages[s].Norms, &stages[s].Update} {
+		for k, g := range []**graph.Graph{&stages[s].Before, &stages[s].Forward, &stages[s].Backward, &stages[s].Norms,
+			&stages[s].Update} {
 			if *g == nil {
 				continue
 			}

@@ -533,3 +533,48 @@ func TestDevicesMachine(t *testing.T) {
 		}
 	}
 }
+
+// TestPipelineMachine trains a Gorgonia graph in stages, on devices of one process and in a group, as on one device, with an
+// optimiser and with a solver of Gorgonia's.
+func TestPipelineMachine(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		want, _ := trainedMachine(t, 6, own)
+		compare := func(on string, got [][]float64, m *fusec.Machine) {
+			t.Helper()
+			if len(got) != len(want) {
+				t.Fatalf("%s: %d results", on, len(got))
+			}
+			for i, w := range want {
+				sameFloats(t, on, got[i], w, 1e-6)
+			}
+			if len(m.Program().Lowered().Stages) == 0 {
+				t.Errorf("%s: the program has no stages", on)
+			}
+		}
+		stages := fusec.WithPipeline(3)
+		alone, m := trainedMachine(t, 6, own, stages, fusec.WithDevices("cpu", "cpu"), fusec.WithVerify())
+		compare("processors", alone, m)
+		got, m := trainedMachine(t, 6, own, stages, emulated(t), fusec.WithDevices("cuda:0", "cuda:1"))
+		compare("GPUs", got, m)
+		var all sync.WaitGroup
+		const n = 2
+		results, machines := make([][][]float64, n), make([]*fusec.Machine, n)
+		for r, transport := range group.Local(n, 2*time.Minute) {
+			all.Go(func() {
+				g := group.New(transport)
+				if results[r], machines[r] = trainedMachine(t, 6, own, stages, fusec.WithGroup(g), fusec.WithWorkers(1)); results[r] == nil {
+					g.Abort(errors.New("this one has failed"))
+				}
+			})
+		}
+		all.Wait()
+		for r := range n {
+			compare("a group", results[r], machines[r])
+			for i := range alone {
+				if !slices.Equal(results[r][i], alone[i]) {
+					t.Errorf("participant %d has other bits than one process", r)
+				}
+			}
+		}
+	}
+}

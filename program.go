@@ -53,7 +53,10 @@ func (p *Program) Set(name string, t *graph.Tensor) error {
 	i, ok := p.named[name]
 	if !ok {
 		want, ok := p.unread[name]
+		e := p.pipeline()
 		switch {
+		case !ok && e != nil && e.Home(name) >= 0: // another stage keeps it
+			return nil
 		case !ok:
 			return fmt.Errorf("the program has no input, parameter or state %q", name)
 		case t.Type != want:

@@ -1,10 +1,14 @@
 package train
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"fusec/graph/checkpoint"
+	"fusec/kernels/group"
 )
 
 // Plan says what [Run.Loop] does besides steps.
@@ -14,13 +18,20 @@ type Plan struct {
 	Evaluate    int            // interval in steps, and after the last; 0 for only after the last
 	// Each, if not nil, gets the record of every step.
 	Each func(Record) error
+	// Joint says that a participant without a folder for checkpoints joins those of the participant that has one: the stages of a
+	// pipeline each have their own weights.
+	Joint bool
 }
 
 // Loop does the remaining steps, and saves checkpoints when they are due and after the last step. When ctx is
 // cancelled, it finishes the current step, saves a checkpoint, and returns the context's error, or that of saving.
 func (r *Run) Loop(ctx context.Context, p Plan) error {
 	for r.step < r.settings.Steps {
-		if err := ctx.Err(); err != nil {
+		err := r.interrupted(ctx)
+		if lost := new(group.LostError); errors.As(err, &lost) {
+			return err
+		}
+		if err != nil {
 			if failed := r.save(p); failed != nil {
 				return fmt.Errorf("the checkpoint after step %d: %w", r.step, failed)
 			}
@@ -59,13 +70,35 @@ func (r *Run) Loop(ctx context.Context, p Plan) error {
 	return nil
 }
 
+// staged reports whether participants of a group have a stage of the network each.
+func (r *Run) staged() bool { return r.settings.Microbatches > 0 && r.settings.Group != nil }
+
+// interrupted is the error of a context that is cancelled. The stages of a pipeline end together, as each is needed for the last
+// checkpoint: they tell each other before each step.
+func (r *Run) interrupted(ctx context.Context) error {
+	if !r.staged() {
+		return ctx.Err()
+	}
+	own, all := []byte{0}, make([]byte, r.settings.Group.Size())
+	if ctx.Err() != nil {
+		own[0] = 1
+	}
+	if err := r.settings.Group.All().Gather(own, all); err != nil {
+		return fmt.Errorf("step %d: %w", r.step+1, err)
+	}
+	if bytes.IndexByte(all, 1) >= 0 {
+		return cmp.Or(ctx.Err(), context.Canceled)
+	}
+	return nil
+}
+
 // save writes a checkpoint if there is a folder for them.
 func (r *Run) save(p Plan) error {
-	if p.Checkpoints.Path == "" {
+	if p.Checkpoints.Path == "" && !(p.Joint && r.staged()) {
 		return nil
 	}
 	s, err := r.Checkpoint(p.Name)
-	if err != nil {
+	if err != nil || p.Checkpoints.Path == "" {
 		return err
 	}
 	_, err = p.Checkpoints.Save(s)

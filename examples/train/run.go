@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"gorgonia.org/gorgonia"
@@ -91,6 +92,13 @@ func Start(t *Task, s Settings) (*Run, error) {
 	}
 	if s.Group != nil {
 		opts = append(opts, fusec.WithGroup(s.Group))
+	}
+	if s.Microbatches > 0 {
+		var ends []string
+		if s.Ends != "" {
+			ends = strings.Split(s.Ends, ",")
+		}
+		opts = append(opts, fusec.WithPipeline(s.Microbatches, ends...))
 	}
 	vm := fusec.NewMachine(t.Model.Graph, opts...)
 	if err := vm.Err(); err != nil {
@@ -219,7 +227,7 @@ func (s Settings) meta(name string) map[string]string {
 }
 
 // SettingsOf reads the task's name and the settings from a checkpoint. The number of workers, which does not affect
-// results, and the target are not stored.
+// results, the target, and how participants share the work are not stored.
 func SettingsOf(c *checkpoint.State) (name string, s Settings, err error) {
 	number := func(key string) int {
 		n, e := strconv.Atoi(c.Meta[key])

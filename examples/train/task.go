@@ -14,7 +14,8 @@ import (
 	"fusec/kernels/group"
 )
 
-// Settings are the user's choices for a run. All except Workers, Target and Group determine the result, bit for bit.
+// Settings are the user's choices for a run. All determine the result, bit for bit, but
+// Workers and Target; where several participants share the work, Target, Group and Microbatches decide the order of sums.
 type Settings struct {
 	Steps   int
 	Batch   int     // samples of a step
@@ -26,6 +27,10 @@ type Settings struct {
 	Precision fusec.Precision
 	// Group is the participants that share the work, each of which has a part of every batch; nil for one alone.
 	Group *group.Group
+	// Microbatches, if above 0, cuts the network into a stage for each participant, of Group or of the devices of Target, and a
+	// batch into so many microbatches; see [fusec.WithPipeline]. Ends names the values with which stages end, with commas between.
+	Microbatches int
+	Ends         string
 }
 
 // Check reports settings that make no sense.
@@ -37,7 +42,9 @@ func (s Settings) Check() error {
 		return fmt.Errorf("batches of %d samples: want at least 1", s.Batch)
 	case !(s.Rate > 0) || math.IsInf(s.Rate, 0):
 		return fmt.Errorf("a learning rate of %v: want a positive number", s.Rate)
-	case s.Group != nil && s.Batch%s.Group.Size() != 0:
+	case s.Microbatches > 0 && s.Batch%s.Microbatches != 0:
+		return fmt.Errorf("batches of %d samples cannot be divided into %d microbatches: change the batch", s.Batch, s.Microbatches)
+	case s.Group != nil && s.Microbatches == 0 && s.Batch%s.Group.Size() != 0:
 		return fmt.Errorf("batches of %d samples cannot be divided among %d participants: change the batch", s.Batch, s.Group.Size())
 	case s.Workers < 0:
 		return fmt.Errorf("%d workers: want a positive number, or 0 for all", s.Workers)

@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -19,6 +21,7 @@ import (
 	"fusec/graph/checkpoint"
 	"fusec/graph/nn"
 	"fusec/graph/optim"
+	"fusec/kernels/group"
 )
 
 const rows, features = 6, 4
@@ -364,6 +367,145 @@ func TestPrecisionOfSettings(t *testing.T) {
 	}
 	if _, err := train.Start(task(t), train.Settings{Steps: 1, Batch: 1, Rate: 1, Target: "none"}); err == nil ||
 		!strings.Contains(err.Error(), `target "none" is not known`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// layered is to make two layers give zeros for random inputs, of which that of the step of a number holds NaN.
+func layered(t testing.TB, bad int) *train.Task {
+	t.Helper()
+	g := gorgonia.NewGraph()
+	x := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(rows, features), gorgonia.WithName("x"))
+	h := x
+	var weights gorgonia.Nodes
+	for i := range 2 {
+		first := make([]float32, features*features)
+		for j := range first {
+			first[j] = float32((i+j)%5) - 2
+		}
+		w := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(features, features), gorgonia.WithName(fmt.Sprint("w", i)),
+			gorgonia.WithValue(tensor.New(tensor.WithShape(features, features), tensor.WithBacking(first))))
+		h = gorgonia.Must(gorgonia.Tanh(gorgonia.Must(gorgonia.Mul(h, w))))
+		gorgonia.WithName(fmt.Sprint("h", i))(h)
+		weights = append(weights, w)
+	}
+	cost := gorgonia.Must(gorgonia.Mean(gorgonia.Must(gorgonia.Square(h))))
+	values := tensor.New(tensor.WithShape(rows, features), tensor.Of(tensor.Float32))
+	return &train.Task{
+		Model:     &train.Model{Graph: g, Inputs: gorgonia.Nodes{x}, Output: h, Cost: cost, Learnables: weights},
+		Optimizer: &optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Warmup(3, optim.Constant(0.1)), Clip: 1},
+		Fill: func(step int) error {
+			r := rand.New(rand.NewPCG(9, uint64(step)))
+			for i := range values.Float32s() {
+				values.Float32s()[i] = float32(r.NormFloat64())
+			}
+			if step == bad {
+				values.Float32s()[0] = float32(math.NaN())
+			}
+			return gorgonia.Let(x, values) // which has no value before, so that it is an input
+		},
+	}
+}
+
+// TestPipeline trains in two stages of a group: to the same bits again, whether or not the run is interrupted, and from its
+// checkpoint on one device as well. A batch with NaN is a step that both leave out. What cannot be divided is refused.
+func TestPipeline(t *testing.T) {
+	const steps, bad = 12, 4
+	// run does steps on all participants, from checkpoints in a folder if there are any, until the first is interrupted.
+	run := func(dir string, until int, s train.Settings, n int) []*checkpoint.State {
+		t.Helper()
+		tasks := make([]*train.Task, n)
+		for i := range tasks {
+			tasks[i] = layered(t, bad)
+		}
+		ends, errs := make([]*checkpoint.State, n), make([]error, n)
+		var all sync.WaitGroup
+		for i, transport := range group.Local(n, 10*time.Second) {
+			all.Go(func() {
+				errs[i] = func() error {
+					own := s
+					own.Steps = steps
+					ctx, cancel := context.WithCancel(context.Background())
+					defer cancel()
+					if n > 1 {
+						own.Group = group.New(transport)
+					}
+					r, err := train.Start(tasks[i], own)
+					if err != nil {
+						return err
+					}
+					defer r.Close()
+					from, err := checkpoint.Dir{Path: dir}.Latest()
+					if err == nil {
+						err = r.Restore(from.State)
+					} else if errors.Is(err, checkpoint.ErrNone) {
+						err = nil
+					}
+					if err != nil {
+						return err
+					}
+					p := train.Plan{Name: "layered", Joint: true, Checkpoints: checkpoint.Dir{Every: 5}, Each: func(x train.Record) error {
+						if i == 0 && x.Step == until {
+							cancel()
+						}
+						return nil
+					}}
+					if i == 0 {
+						p.Checkpoints.Path = dir
+					}
+					if err := r.Loop(ctx, p); err != nil && !errors.Is(err, context.Canceled) {
+						return err
+					}
+					if stats := r.Machine().StepStats(); until < 0 && stats.Skipped != 1 {
+						return fmt.Errorf("%d steps are left out, want one", stats.Skipped)
+					}
+					ends[i], err = r.Checkpoint("layered")
+					return err
+				}()
+			})
+		}
+		all.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		return ends
+	}
+	same := func(what string, got, want *checkpoint.State, within float64) {
+		t.Helper()
+		if got.Step != want.Step || len(got.State) != len(want.State) || len(got.Params) != 2 {
+			t.Fatalf("%s: step %d with %d states, want %d with %d", what, got.Step, len(got.State), want.Step, len(want.State))
+		}
+		for name, w := range want.Params {
+			for i := range w.Type.Shape.Elems() {
+				if x := got.Params[name].Float(i); math.Abs(x-w.Float(i)) > within {
+					t.Fatalf("%s: element %d of %s is %v, want %v", what, i, name, x, w.Float(i))
+				}
+			}
+		}
+	}
+	staged := train.Settings{Batch: rows, Rate: 0.1, Seed: 3, Workers: 1, Microbatches: 3, Ends: "h0"}
+	one := staged
+	one.Microbatches = 0
+	want := run(t.TempDir(), -1, staged, 2)
+	same("the other stage", want[1], want[0], 0)
+	same("one device", run(t.TempDir(), -1, one, 1)[0], want[0], 1e-5)
+	dir := t.TempDir()
+	run(dir, 7, staged, 2)
+	if from, err := (checkpoint.Dir{Path: dir}).Latest(); err != nil || from.Step != 7 {
+		t.Fatalf("the checkpoint of the run that was interrupted: %+v, %v", from, err)
+	}
+	other := t.TempDir()
+	if err := os.CopyFS(other, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	same("goes on", run(dir, 0, staged, 2)[0], want[0], 0)
+	same("goes on on one device", run(other, 0, one, 1)[0], want[0], 1e-5)
+	staged.Microbatches = 4
+	if err := staged.Check(); err == nil || !strings.Contains(err.Error(), "0 steps") {
+		t.Errorf("error %v", err)
+	}
+	staged.Steps = 1
+	if err := staged.Check(); err == nil || !strings.Contains(err.Error(), "cannot be divided into 4 microbatches") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -298,6 +299,15 @@ func (e *Executable) Home(name string) int {
 	return -1
 }
 
+// Kept are the names of all that stages update, in order, and whether each is a state.
+func (e *Executable) Kept() (names []string, state []bool) {
+	names = slices.Sorted(maps.Keys(e.homes))
+	for _, name := range names {
+		state = append(state, buffer(e.parts.Stages[e.homes[name]][Update], name, lowering.State) >= 0)
+	}
+	return names, state
+}
+
 // Whole is the present value of a state, or of a parameter that is updated, from the participant of a group that has it. All
 // call it.
 func (e *Executable) Whole(name string) (*graph.Tensor, error) {
@@ -384,7 +394,7 @@ func (e *Executable) Memory() (m lowering.Memory) {
 				}
 			}
 		}
-		for _, s := range r.sums {
+		for _, s := range slices.Concat(r.early, r.sums) {
 			m.Arena += s.t.Type.Bytes()
 		}
 	}

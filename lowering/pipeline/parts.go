@@ -21,7 +21,8 @@ import (
 
 // The programs of a stage, in the order in which they run.
 const (
-	Forward  = iota // of each microbatch
+	Before   = iota // of each microbatch, before the first of Forward
+	Forward         // of each microbatch
 	Backward        // of each microbatch
 	Norms           // once, after all microbatches: numbers that stages tell each other
 	Update          // once, after that

@@ -21,7 +21,7 @@ type runner struct {
 	slots [][]*graph.Tensor // of each microbatch in work: the values that programs hand over, by their number
 	// What the stage sends and receives of each microbatch in the forward and in the backward pass.
 	sends, gets [2]wire
-	sums        []sum
+	early, sums []sum // of Before, and of Forward and Backward
 	joints      []joint
 	index       *graph.Tensor
 	told        [][]number         // by the stage that tells them
@@ -190,6 +190,10 @@ func (r *runner) connect(values map[string]int) error {
 		for _, u := range s.p.Updates {
 			b := &s.p.Buffers[u.Target]
 			t := sum{t: graph.NewTensor(b.Type), of: place{k, u.Target}, to: r.readers(b.Name, lowering.State)}
+			if k == Before {
+				r.early = append(r.early, t)
+				continue
+			}
 			r.sums = append(r.sums, t)
 		}
 	}
@@ -207,11 +211,11 @@ func (r *runner) connect(values map[string]int) error {
 	return nil
 }
 
-// readers are the buffers of Norms and Update of a name.
+// readers are the buffers of a name that programs read and do not update: of Norms and Update, and of sums in all but Before.
 func (r *runner) readers(name string, role lowering.Role) (list []place) {
-	for k := Norms; k < programs; k++ {
+	for k := Forward; k < programs; k++ {
 		if r.steps[k].exe != nil {
-			if i := buffer(r.steps[k].p, name, role); i >= 0 {
+			if i := buffer(r.steps[k].p, name, role); i >= 0 && (k >= Norms || role == lowering.State && !updates(r.steps[k].p, i)) {
 				list = append(list, place{k, i})
 			}
 		}
@@ -348,11 +352,19 @@ func (r *runner) run(given map[string]*graph.Tensor) error {
 	for k := range r.steps {
 		clear(r.steps[k].times)
 	}
-	for _, s := range r.sums {
+	for _, s := range slices.Concat(r.early, r.sums) {
 		clear(s.t.Bytes())
 		if err := r.bind(s.of, s.t); err != nil {
 			return err
 		}
+	}
+	for i := range r.parts.Microbatches {
+		if err := r.microbatch(Before, i, given); err != nil {
+			return err
+		}
+	}
+	if err := r.hand(r.early); err != nil {
+		return err
 	}
 	if err := r.schedule(func(backward bool, i int) error {
 		if backward {
@@ -362,19 +374,8 @@ func (r *runner) run(given map[string]*graph.Tensor) error {
 	}, r.swap); err != nil {
 		return err
 	}
-	for _, s := range r.sums {
-		for _, to := range s.to {
-			from := r.steps[s.of.program].exe
-			taken, err := r.steps[to.program].exe.TakeState(to.buffer, from, s.of.buffer)
-			if err == nil && !taken {
-				if err = from.Sync(s.of.buffer); err == nil {
-					err = r.bind(to, s.t)
-				}
-			}
-			if err != nil {
-				return err
-			}
-		}
+	if err := r.hand(r.sums); err != nil {
+		return err
 	}
 	for _, j := range r.joints {
 		for _, to := range j.to {
@@ -391,6 +392,25 @@ func (r *runner) run(given map[string]*graph.Tensor) error {
 	}
 	if err := r.exec(Update); err != nil {
 		return fmt.Errorf("stage %d, update: %w", r.stage+1, err)
+	}
+	return nil
+}
+
+// hand gives sums over microbatches to the programs that read them.
+func (r *runner) hand(sums []sum) error {
+	for _, s := range sums {
+		for _, to := range s.to {
+			from := r.steps[s.of.program].exe
+			taken, err := r.steps[to.program].exe.TakeState(to.buffer, from, s.of.buffer)
+			if err == nil && !taken {
+				if err = from.Sync(s.of.buffer); err == nil {
+					err = r.bind(to, s.t)
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -499,4 +519,4 @@ func (r *runner) close() error {
 	return errors.Join(errs...)
 }
 
-var kinds = [programs]string{"forward", "backward", "norms", "update"}
+var kinds = [programs]string{"before", "forward", "backward", "norms", "update"}

@@ -36,7 +36,7 @@ func Join(name string, stages []Stage) (*Joined, error) {
 		}
 		for _, m := range of.Nodes {
 			if v := handed[m.Name]; v != nil && graph.IsSource(m.Op) && v.at[v.from].Type == m.Type {
-				if kind == 3 && v.at[s] == nil {
+				if kind == update && v.at[s] == nil {
 					b.From(v.at[v.from])
 					v.at[s] = b.Add(graph.BroadcastFrom{Root: v.from, Group: group}, v.at[v.from])
 				}
@@ -84,7 +84,7 @@ func Join(name string, stages []Stage) (*Joined, error) {
 			}
 		}
 		for _, o := range of.Outputs {
-			if kind == 3 {
+			if kind == update {
 				g.Outputs = append(g.Outputs, graph.Output{Name: o.Name, Node: to[o.Node]})
 			} else {
 				handed[o.Name] = &given{map[int]*graph.Node{s: to[o.Node]}, s}
@@ -100,7 +100,7 @@ func Join(name string, stages []Stage) (*Joined, error) {
 	}
 	for kind := range Kinds {
 		for s := range n {
-			if kind == 1 {
+			if kind == backward {
 				s = n - 1 - s
 			}
 			if err := add(s, kind); err != nil {

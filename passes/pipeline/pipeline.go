@@ -1,5 +1,6 @@
 // Package pipeline cuts what trains a model, or runs it, into stages for pipeline parallelism. Each stage has programs of its own:
 //
+//	   before 1          before 2                    sums of inputs over all microbatches
 //	x ─► forward 1 ──h──► forward 2 ─► cost          one microbatch
 //	        ┊ kept            ┊ kept
 //	     backward 1 ◄─dh── backward 2                the same one
@@ -41,19 +42,20 @@ const Index = prefix + "index"
 // and to Backward, from Backward to Backward of earlier stages, and from Norms to Update of all stages. What Forward or
 // Backward gives for each microbatch, and Norms or Update read, are parts that follow one another along the axis in which they
 // are shorter. States that Forward or Backward update, and Norms or Update read, are sums over microbatches, which are zero
-// before the first.
+// before the first. So are those that Before updates, with each microbatch before Forward runs on the first one, and all others
+// read: such as the number of labels by which a cost is divided.
 type Stage struct {
-	Forward, Backward, Norms, Update *graph.Graph
-	Ends                             string // the name of the last value of the forward pass that has one, or of its scope
+	Before, Forward, Backward, Norms, Update *graph.Graph
+	Ends                                     string // the name of the last value of the forward pass that has one, or of its scope
 }
 
 // Graphs lists the graphs in the order in which they run. The names of what they do are those of [Kinds].
-func (s *Stage) Graphs() [4]*graph.Graph {
-	return [4]*graph.Graph{s.Forward, s.Backward, s.Norms, s.Update}
+func (s *Stage) Graphs() [5]*graph.Graph {
+	return [5]*graph.Graph{s.Before, s.Forward, s.Backward, s.Norms, s.Update}
 }
 
 // Kinds are what the graphs of a stage do.
-var Kinds = [4]string{"forward", "backward", "norms", "update"}
+var Kinds = [5]string{"before", "forward", "backward", "norms", "update"}
 
 // Cut cuts a graph of pass shard into n stages. Ends names the values with which the stages but the last one end; with none of
 // them, stages take about as long as each other, and are cut where little has to be sent. The graph is changed.
@@ -88,6 +90,7 @@ type sink struct {
 	of    *graph.Node // of one microbatch
 	join  int         // the axis along which parts follow one another, or -1 for a sum
 	stage int         // that keeps it
+	early bool        // it is a sum of inputs alone, which microbatches read
 }
 
 // cutter is the work on one graph.
@@ -154,12 +157,7 @@ func (c *cutter) find() error {
 		}
 	}
 	c.each = graph.Ancestors(of...)
-	for _, n := range c.g.Nodes {
-		if c.sinks[n] != nil && c.each[n] {
-			return needsAll(n)
-		}
-	}
-	const params, inputs = 1, 2
+	const params, inputs, sums = 1, 2, 4
 	from := map[*graph.Node]int{}
 	for _, n := range c.g.Nodes {
 		switch n.Op.(type) {
@@ -171,7 +169,13 @@ func (c *cutter) find() error {
 		for _, a := range n.Args {
 			from[n] |= from[a]
 		}
-		c.free[n] = from[n] != params|inputs
+		if s := c.sinks[n]; s != nil && c.each[n] {
+			if s.early = s.join < 0 && from[n]&(params|sums) == 0; !s.early {
+				return needsAll(n)
+			}
+			from[n] |= sums
+		}
+		c.free[n] = from[n]&(params|inputs) != params|inputs
 		if c.each[n] && !c.free[n] {
 			c.order = append(c.order, n)
 		}

@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -113,6 +114,27 @@ func play(g *graph.Graph, stages []pipeline.Stage, m int, in map[string]*graph.T
 		}
 		return plain(values), plain(changed), err
 	}
+	early := map[string]*graph.Tensor{} // each stage has its own
+	for _, of := range stages {
+		own := map[string]bool{}
+		for i := range m {
+			_, added, err := step(of.Before, nil, i)
+			if err != nil {
+				return nil, nil, err
+			}
+			for name, t := range added {
+				sums[name], own[name] = t, true
+			}
+		}
+		for name := range own {
+			if before := early[name]; before != nil && !equal(before, sums[name]) {
+				return nil, nil, fmt.Errorf("stages have different sums %q", name)
+			}
+			early[name] = sums[name]
+			delete(sums, name)
+		}
+	}
+	maps.Copy(sums, early)
 	for i := range m {
 		handed := map[string]*graph.Tensor{}
 		for k := range 2 * len(stages) {
@@ -278,7 +300,11 @@ func random(t testing.TB, r *rand.Rand, m int) *graph.Graph {
 			all = append(all, h)
 		}
 		var cost *graph.Node
-		switch r.IntN(3) {
+		switch r.IntN(4) {
+		case 3: // rows that count
+			rows := b.Unary(graph.Square, b.Input("rows", f64(rows)))
+			cost = b.Binary(graph.Div, b.Reduce(graph.Sum, b.Binary(graph.Mul, rows, b.Reduce(graph.Sum, h, false, 1)), false, 0),
+				b.Reduce(graph.Sum, rows, false, 0))
 		case 0:
 			cost = b.Reduce(graph.Mean, b.Unary(graph.Square, h), false, 0, 1)
 		case 1:

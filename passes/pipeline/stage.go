@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"fusec/graph"
 )
@@ -109,12 +110,21 @@ func (p *copier) graph() (*graph.Graph, error) {
 	return g, nil
 }
 
+// The places among [Kinds].
+const (
+	before = iota
+	forward
+	backward
+	norms
+	update
+)
+
 // pass is the place among [Kinds] of what computes a node of a microbatch.
 func pass(n *graph.Node) int {
 	if back(n) {
-		return 1
+		return backward
 	}
-	return 0
+	return forward
 }
 
 // stages makes the graphs. What one of them needs of another is known when all are copied.
@@ -124,55 +134,66 @@ func (c *cutter) stages() ([]Stage, error) {
 		wanted[n] = true
 		return named(n)
 	}
-	list, copies := make([]Stage, c.n), make([][4]*copier, c.n)
+	list, copies := make([]Stage, c.n), make([][len(Kinds)]*copier, c.n)
 	for s := range c.n {
-		forward := c.copier(s, Kinds[0], func(n *graph.Node) string {
+		of := &copies[s]
+		here := func(*graph.Node) string { return "" }
+		of[before] = c.copier(s, Kinds[before], here)
+		of[forward] = c.copier(s, Kinds[forward], func(n *graph.Node) string {
 			if c.free[n] || c.at[n] == s {
 				return ""
 			}
 			return want(n)
 		})
-		backward := c.copier(s, Kinds[1], func(n *graph.Node) string {
+		of[backward] = c.copier(s, Kinds[backward], func(n *graph.Node) string {
 			if c.free[n] || back(n) && c.at[n] == s || c.again(n, s) {
 				return ""
 			}
 			return want(n)
 		})
-		norms := c.copier(s, Kinds[2], func(*graph.Node) string { return "" })
-		update := c.copier(s, Kinds[3], func(n *graph.Node) string {
+		of[norms] = c.copier(s, Kinds[norms], here)
+		of[update] = c.copier(s, Kinds[update], func(n *graph.Node) string {
 			if c.told[n] {
 				return named(n)
 			}
 			return ""
 		})
-		copies[s] = [4]*copier{forward, backward, norms, update}
 		for _, n := range c.order {
 			if c.at[n] == s {
-				copies[s][pass(n)].get(n)
+				of[pass(n)].get(n)
 			}
 		}
 		for _, n := range c.g.Nodes {
-			if k := c.sinks[n]; k != nil && k.stage == s {
-				copies[s][pass(k.of)].keep(k)
+			if k := c.sinks[n]; k != nil && !k.early && k.stage == s {
+				of[pass(k.of)].keep(k)
 			}
 			if c.told[n] && c.place[n] == s {
-				norms.give(n)
+				of[norms].give(n)
 			}
 		}
 		for _, o := range c.g.Outputs {
 			if max(0, c.where(o.Node)) == s {
-				update.b.Output(o.Name, update.get(o.Node))
+				of[update].b.Output(o.Name, of[update].get(o.Node))
 			}
 		}
 		for _, u := range c.g.Updates {
 			if at := c.where(u.Target); at == s || at == everywhere {
-				update.b.Update(update.get(u.Target), update.get(u.Value))
+				of[update].b.Update(of[update].get(u.Target), of[update].get(u.Value))
 			}
 		}
 	}
 	for _, n := range c.order {
 		if wanted[n] {
 			copies[c.at[n]][pass(n)].give(n)
+		}
+	}
+	for _, n := range c.g.Nodes {
+		if k := c.sinks[n]; k != nil && k.early {
+			for s := range copies {
+				if slices.ContainsFunc(copies[s][forward:], func(p *copier) bool { return p.made[n] != nil }) {
+					copies[s][before].keep(k)
+				}
+			}
 		}
 	}
 	var scopes graph.Scopes
@@ -182,7 +203,7 @@ func (c *cutter) stages() ([]Stage, error) {
 		}
 	}
 	for s, of := range copies {
-		for i, to := range []**graph.Graph{&list[s].Forward, &list[s].Backward, &list[s].Norms, &list[s].Update} {
+		for i, to := range []**graph.Graph{&list[s].Before, &list[s].Forward, &list[s].Backward, &list[s].Norms, &list[s].Update} {
 			var err error
 			if *to, err = of[i].graph(); err != nil {
 				return nil, err

@@ -150,20 +150,27 @@ func (c *CompileFlags) Declare(f *cli.FlagSet, among ...string) {
 			c.budget, err = cli.ParseBytes(s)
 			return err
 		})
-	f.Func("pipeline", "a stage of the model on each participant, and a batch as `N` microbatches; N:NAME,NAME ends stages at values",
-		func(s string) error {
-			number, ends, named := strings.Cut(s, ":")
-			n, err := strconv.Atoi(number)
-			if err != nil || n < 2 || named && ends == "" {
-				return errors.New("want at least 2 microbatches, and names behind a colon, such as 8 or 8:block1,block2")
-			}
-			if c.microbatches, c.ends = n, nil; named {
-				c.ends = strings.Split(ends, ",")
-			}
-			return nil
-		})
+	Pipeline(f, func(microbatches int, ends []string) { c.microbatches, c.ends = microbatches, ends })
 	f.BoolVar(&c.noWinograd, "no-winograd", false, "no convolution by Winograd's algorithm, whose errors have a larger bound")
 	f.Names(&c.disable, "disable", "pass", fusec.Passes, "leave out the pass `NAME`; may be repeated")
+}
+
+// Pipeline declares the flag that cuts a model into stages.
+func Pipeline(f *cli.FlagSet, set func(microbatches int, ends []string)) {
+	f.Func("pipeline", "a stage of the model on each participant, and a batch as `N` microbatches; N:NAME,NAME ends stages at values",
+		func(s string) error {
+			number, names, named := strings.Cut(s, ":")
+			n, err := strconv.Atoi(number)
+			if err != nil || n < 2 || named && names == "" {
+				return errors.New("want at least 2 microbatches, and names behind a colon, such as 8 or 8:block1,block2")
+			}
+			var ends []string
+			if named {
+				ends = strings.Split(names, ",")
+			}
+			set(n, ends)
+			return nil
+		})
 }
 
 // On says for reports where, and in what precision if not in f32, a program runs.

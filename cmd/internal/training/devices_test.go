@@ -73,11 +73,28 @@ func TestDevices(t *testing.T) {
 	}
 	compare()
 	train("--metrics", filepath.Join(dir, "again.jsonl"), "--devices", "2", "--checkpoint", run, "--resume")
+	mlp := name
 	var corpus string
 	name, corpus = bigrams(t, dir)
 	own := []string{"--data", "tokens,labels=" + corpus, "--steps", "10", "--metrics"}
 	train(append(own, filepath.Join(dir, "one.jsonl"))...)
 	train(append(own, filepath.Join(dir, "two.jsonl"), "--devices", "2")...)
 	compare()
+	name = mlp
+	stages := filepath.Join(dir, "stages")
+	train("--steps", "10", "--metrics", filepath.Join(dir, "stages.jsonl"), "--devices", "2", "--pipeline", "4",
+		"--checkpoint", stages)
+	train("--steps", "10", "--metrics", filepath.Join(dir, "one.jsonl"))
+	one := losses("one.jsonl")
+	for i, loss := range losses("stages.jsonl") {
+		if math.Abs(one[i]-loss) > 1e-5*one[i] {
+			t.Errorf("loss %d is %v, of two stages %v", i, one[i], loss)
+		}
+	}
+	train("--checkpoint", stages, "--resume") // on one device
+	clitest.Bad(t, clitest.FusecRun(t, "train", "digits-mlp", "--pipeline", "4"), cli.ExitFailure, "at least 2 stages")
+	clitest.Bad(t, clitest.FusecRun(t, "train", "digits-mlp", "--pipeline", "5", "--target", "cpu,cpu"), cli.ExitFailure,
+		"5 microbatches")
+	clitest.Bad(t, clitest.FusecRun(t, "train", "digits-mlp", "--pipeline", "x"), cli.ExitUsage, "--pipeline")
 	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--devices", "0"), cli.ExitUsage, "--devices")
 }

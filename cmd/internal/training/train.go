@@ -68,6 +68,7 @@ model, prints, and writes files. The result differs from that of one process by 
 		{"fusec train digits-vit --target cuda --devices 2", "on two GPUs"},
 		{"fusec train model.graph --data tokens,labels=corpus.bin --epochs 2 --save trained.graph",
 			"a language model of your own, on a file of tokens"},
+		{"fusec train digits-mlp --pipeline 4 --devices 2", "a stage on each of two processes, and batches of 4 microbatches"},
 		{"fusec train karate --metrics karate.jsonl --curve karate.svg --draw step.svg --report step.html",
 			"all that can be seen of it"},
 	},
@@ -90,6 +91,9 @@ model, prints, and writes files. The result differs from that of one process by 
 		t.own.shapes.Declare(f, "")
 		t.seeded = f.Seed(&t.set.Seed, "`N` decides the first weights and the batches (default 1)")
 		f.Count(&t.devices, "devices", 1, "train on `N` devices of this host")
+		modelio.Pipeline(f, func(microbatches int, ends []string) {
+			t.set.Microbatches, t.set.Ends = microbatches, strings.Join(ends, ",")
+		})
 		f.Threads(&t.set.Workers, "all")
 		f.Target(&t.set.Target)
 		f.Precision(&t.set.Precision)
@@ -115,7 +119,8 @@ type trainer struct {
 	seeded *bool
 	epochs int
 
-	devices int // to start a process for each
+	devices int  // to start a process for each
+	joint   bool // the first participant writes checkpoints
 
 	own   ownFlags
 	model *model // of the user's own, or nil
@@ -220,7 +225,7 @@ func (t *trainer) start() (*train.Run, error) {
 	if t.task, err = t.example.Open(t.set); err != nil {
 		return nil, err
 	}
-	if g := t.set.Group; g != nil && g.Rank() > 0 {
+	if g := t.set.Group; g != nil && g.Rank() > 0 && t.task.Evaluate != nil {
 		t.task.Evaluate = func() ([]train.Score, error) { return nil, nil }
 	}
 	r, err := train.Start(t.task, t.set)
@@ -232,6 +237,7 @@ func (t *trainer) start() (*train.Run, error) {
 
 // follow makes a participant that is not the first silent: it writes nothing, and is interrupted when the first one leaves.
 func (t *trainer) follow(e *cli.Env) *cli.Env {
+	t.joint = t.checkpoint != ""
 	t.metrics, t.curve, t.tensorboard, t.checkpoint, t.save, t.draw, t.report, t.listen, t.json = "", "", "", "", "", "", "", "", false
 	quiet := *e
 	quiet.Ctx, quiet.Out, quiet.Stderr = context.WithoutCancel(e.Ctx), bufio.NewWriter(io.Discard), io.Discard
@@ -364,6 +370,7 @@ func (t *trainer) settle(e *cli.Env) (*checkpoint.Found, error) {
 		t.set.Precision = defaults.Precision
 	}
 	defaults.Workers, defaults.Target = given.Workers, given.Target
+	defaults.Microbatches, defaults.Ends = given.Microbatches, given.Ends
 	if from != nil && t.set != defaults {
 		flags := fmt.Sprintf("--steps %d --batch %d --lr %v --seed %d", defaults.Steps, defaults.Batch, defaults.Rate,
 			defaults.Seed)
@@ -484,7 +491,7 @@ func (t *trainer) loop(e *cli.Env, r *train.Run, write func(train.Record) error)
 		t.every = tenth
 	}
 	plan := train.Plan{Name: t.example.Name, Evaluate: tenth,
-		Checkpoints: checkpoint.Dir{Path: t.checkpoint, Keep: checkpointsKept, Every: int64(t.every)},
+		Checkpoints: checkpoint.Dir{Path: t.checkpoint, Keep: checkpointsKept, Every: int64(t.every)}, Joint: t.joint,
 		Each: func(x train.Record) error {
 			t.last, t.sum, t.counted = x, t.sum+x.Loss, t.counted+1
 			t.keepTimes(r.Machine().Program())
