@@ -132,9 +132,12 @@ func WithZeRO(stage int) CompileOption {
 // of its stage alone. The result is that of the whole batch, but for the order of sums. Ends names the values with which the
 // stages but the last one end; without them, stages are cut where they take about equally long and little has to be sent.
 //
-// Inputs are split into microbatches along their first axis, where it is a multiple, or as [WithSplit] says for the axis
-// "microbatch". An error names what cannot be cut, such as a batch norm in training, which needs all microbatches at once. A
-// pipeline is not on a mesh with other axes yet.
+// On a mesh whose first axis is "stage", such as "stage=2,data=4", the participants along the other axes share the work of each
+// stage: each microbatch is divided among those along the axis "data", if there is one. [WithSplit] lays parameters
+// over other axes, and [WithZeRO] splits moments, or parameters, over "data".
+//
+// Inputs are split along their first axis, where it is a multiple, or as [WithSplit] says for the axes of the mesh and the axis
+// "microbatch". An error names what cannot be cut, such as a batch norm in training, which needs all microbatches at once.
 //
 // In a group, [Program.State] and [Program.Set] are for what the participant's own stage has, and [Program.Whole] brings what
 // another one has. Of a machine in a group [Machine.Sync] brings all weights to all participants, and [Machine.State],
@@ -155,20 +158,36 @@ func (c *config) stages(g *graph.Graph) (int, error) {
 		return 0, nil
 	case len(g.Mesh) > 0:
 		return 0, fmt.Errorf("WithPipeline: the graph has the mesh %q of its own, and a pipeline is not on a mesh", g.Mesh)
-	case c.zero > 0:
-		return 0, errors.New("WithPipeline and WithZeRO: a stage's parameters and moments are on one participant, and are not split")
+	case c.zero > 0 && len(c.shared()) == 0:
+		return 0, errors.New("WithPipeline and WithZeRO: a stage's parameters and moments are on one participant: give WithMesh of " +
+			"several for each stage, such as \"stage=2,data=2\"")
 	case c.watched():
 		return 0, errors.New("WithPipeline: launches of a pipeline are not watched or compared: leave out WithWatchNonFinite, " +
 			"WithShadow and WithReference")
-	case len(c.mesh) > 1:
-		return 0, fmt.Errorf("WithPipeline: the mesh %q has several axes, and a pipeline is on one, its stages", c.mesh)
+	case len(c.mesh) > 1 && c.mesh[0].Name != "stage":
+		return 0, fmt.Errorf("WithPipeline: the first axis of the mesh %q is not \"stage\", behind which are those along which "+
+			"participants share the work of a stage", c.mesh)
+	case len(c.mesh) == graph.MaxMeshAxes:
+		return 0, fmt.Errorf("WithPipeline: a mesh of %d axes has none left for microbatches", len(c.mesh))
+	case slices.ContainsFunc(c.mesh, func(a graph.MeshAxis) bool { return a.Name == cut.Axis }):
+		return 0, fmt.Errorf("WithPipeline: the axis %q of the mesh %q stands for what WithPipeline is told", cut.Axis, c.mesh)
 	case n > 0 && c.mesh != nil && c.mesh.Size() != n:
-		return 0, fmt.Errorf("WithPipeline: the mesh %q has %d stages for %d participants", c.mesh, c.mesh.Size(), n)
-	case max(n, c.mesh.Size()) < 2:
+		return 0, fmt.Errorf("WithPipeline: the mesh %q is for %d participants, not for %d", c.mesh, c.mesh.Size(), n)
+	case c.mesh != nil && c.mesh[0].Size >= 2:
+		return c.mesh[0].Size, nil
+	case c.mesh != nil || n < 2:
 		return 0, errors.New("WithPipeline: a pipeline has at least 2 stages: give WithDevices or WithGroup of so many")
 	default:
-		return max(n, c.mesh.Size()), nil
+		return n, nil
 	}
+}
+
+// shared are the axes along which the participants of a stage share its work.
+func (c *config) shared() graph.Mesh {
+	if len(c.mesh) > 1 {
+		return c.mesh[1:]
+	}
+	return nil
 }
 
 // planPipeline is [request.plan] for a pipeline: passes up to those that split the batch run on the whole graph, and the
@@ -188,15 +207,15 @@ func (r *request) planPipeline(device *pipeline.Device, layout passes.Layout) (*
 	if err != nil {
 		return tr, nil, err
 	}
-	parts := &pipeline.Parts{Microbatches: cfg.microbatches, Index: cut.Index, Split: map[string]graph.Sharding{}}
+	parts := &pipeline.Parts{Microbatches: cfg.microbatches, Mesh: cfg.shared(), Index: cut.Index, Split: map[string]graph.Sharding{}}
 	for _, s := range work.Sources() {
 		if _, input := s.Op.(graph.Input); input && s.Sharding.Over() != 0 {
 			parts.Split[s.Name] = s.Sharding
 		}
 	}
 	if len(parts.Split) == 0 {
-		return tr, nil, fmt.Errorf("WithPipeline: no input can be split into %d microbatches: by default they are those whose first "+
-			"axis is a multiple of it", cfg.microbatches)
+		return tr, nil, fmt.Errorf("WithPipeline: no input can be split into %d microbatches%s: by default they are those whose first "+
+			"axis is a multiple of it", cfg.microbatches, among(cfg.shared()))
 	}
 	stages, err := cut.Cut(work, n, cfg.ends)
 	if err != nil {
@@ -255,16 +274,28 @@ func (r *request) planPipeline(device *pipeline.Device, layout passes.Layout) (*
 	return tr, program, nil
 }
 
+// among says over what else than microbatches inputs are split.
+func among(m graph.Mesh) string {
+	for _, a := range m {
+		if a.Name == "data" {
+			return fmt.Sprintf(" on each of %d participants", a.Size)
+		}
+	}
+	return ""
+}
+
 // drawn is what records of a compilation tell of the stages.
 func (c *config) drawn(parts *pipeline.Parts, stages []cut.Stage, joined *cut.Joined) *trace.Pipeline {
-	p := &trace.Pipeline{Microbatches: parts.Microbatches, At: joined.At}
+	p, each := &trace.Pipeline{Microbatches: parts.Microbatches, At: joined.At}, c.shared().Size()
 	for s := range stages {
 		st := trace.PipelineStage{Ends: stages[s].Ends, Flight: parts.Flight(s), Sent: parts.Sent(s), Kept: parts.Kept(s)}
 		switch {
 		case len(c.devices) > 0:
-			st.Devices = c.devices[s : s+1]
+			st.Devices = c.devices[s*each:][:each]
 		case c.group != nil:
-			st.Devices = []string{fmt.Sprintf("participant %d", s)}
+			for i := range each {
+				st.Devices = append(st.Devices, fmt.Sprintf("participant %d", s*each+i))
+			}
 		}
 		p.Stages = append(p.Stages, st)
 	}
@@ -298,7 +329,7 @@ func (c *config) meshed(g *graph.Graph) (l passes.Layout, err error) {
 	if stages, err := c.stages(g); err != nil {
 		return fail("%w", err)
 	} else if stages > 0 {
-		l.Mesh, n = graph.Mesh{{Name: cut.Axis, Size: c.microbatches}}, 0
+		l.Mesh, n = append(graph.Mesh{{Name: cut.Axis, Size: c.microbatches}}, c.shared()...), 0
 	}
 	if n == 0 && len(l.Mesh) == 0 {
 		if len(c.splits) > 0 || c.zero > 0 {
@@ -359,6 +390,11 @@ func (c *config) meshed(g *graph.Graph) (l passes.Layout, err error) {
 		}
 		s := graph.Replicated
 		s.Split[0] = 1
+		for a, axis := range c.shared() {
+			if c.microbatches > 0 && axis.Name == "data" {
+				s.Split[0] |= 2 << a
+			}
+		}
 		if n.Type.Shape.At(0) > 0 && s.Check(l.Mesh, n.Type.Shape) == nil {
 			l.Split[n.Name] = s
 		}
@@ -526,7 +562,8 @@ func (c *config) several(t lowering.Target, s lowering.Setup) (lowering.Device, 
 	})
 }
 
-// staged makes a device of those of the stages of a pipeline, or of this participant's. Their programs exchange nothing themselves.
+// staged makes a device of those of the stages of a pipeline, or of this participant's. Their programs exchange
+// something with those of the same stage alone.
 func (c *config) staged(t lowering.Target, s lowering.Setup) (lowering.Device, error) {
 	numbers, err := c.numbers(t)
 	if err != nil {
@@ -534,10 +571,14 @@ func (c *config) staged(t lowering.Target, s lowering.Setup) (lowering.Device, e
 	}
 	s.Group, s.Workers = nil, max(1, cmp.Or(s.Workers, runtime.GOMAXPROCS(0))/max(1, len(numbers)))
 	if !s.Run || len(numbers) == 0 {
-		return pipeline.Join(c.group, func() (lowering.Device, error) { return t.Open(s) })
+		return pipeline.Join(c.group, c.shared().Size(), func(of *group.Group) (lowering.Device, error) {
+			s.Group = of
+			return t.Open(s)
+		})
 	}
-	return pipeline.Open(len(numbers), func(i int) (lowering.Device, error) {
+	return pipeline.Open(len(numbers), c.shared().Size(), t.InPlace, func(i int, of *group.Group) (lowering.Device, error) {
 		one := s
+		one.Group = of
 		one.Name, one.Number = c.devices[i], numbers[i]
 		return t.Open(one)
 	})

@@ -93,6 +93,9 @@ func Start(t *Task, s Settings) (*Run, error) {
 	if s.Group != nil {
 		opts = append(opts, fusec.WithGroup(s.Group))
 	}
+	if s.Mesh != "" {
+		opts = append(opts, fusec.WithMesh(s.Mesh))
+	}
 	if s.Microbatches > 0 {
 		var ends []string
 		if s.Ends != "" {

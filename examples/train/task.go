@@ -15,7 +15,7 @@ import (
 )
 
 // Settings are the user's choices for a run. All determine the result, bit for bit, but
-// Workers and Target; where several participants share the work, Target, Group and Microbatches decide the order of sums.
+// Workers and Target; where several participants share the work, Target, Group, Microbatches and Mesh decide the order of sums.
 type Settings struct {
 	Steps   int
 	Batch   int     // samples of a step
@@ -31,6 +31,8 @@ type Settings struct {
 	// batch into so many microbatches; see [fusec.WithPipeline]. Ends names the values with which stages end, with commas between.
 	Microbatches int
 	Ends         string
+	// Mesh arranges the participants; see [fusec.WithMesh]. Empty stands for one axis.
+	Mesh string
 }
 
 // Check reports settings that make no sense.

@@ -21,10 +21,11 @@ type Executable struct {
 	all     []*runner
 	local   []group.Transport
 	group   *group.Group
+	inPlace bool
 	errs    []error
 	bound   map[string]*graph.Tensor   // by name of the caller's values
 	stale   map[string]bool            // another one was bound
-	copies  []map[string]*graph.Tensor // by runner: of what several update, all but the first one's
+	copies  []map[string]*graph.Tensor // by runner: its part of a value, or its own copy of what several update
 	outputs []output
 	ties    []tie
 	homes   map[string]int  // by what an update changes: the first stage that does it
@@ -99,7 +100,7 @@ func updates(q *lowering.Program, buffer int) bool {
 // Parts are the stages.
 func (e *Executable) Parts() *Parts { return e.parts }
 
-// runner is that of a stage, if it is here.
+// runner is that of the first participant of a stage, or of this one of a group, if it is here.
 func (e *Executable) runner(stage int) *runner {
 	for _, r := range e.all {
 		if r.stage == stage {
@@ -119,8 +120,27 @@ func (e *Executable) Bind(buffer int, t *graph.Tensor) error {
 	return nil
 }
 
+// split is how the participants of a stage have a value in parts, if they do and this process gives them these.
+func (e *Executable) split(r *runner, name string) (s graph.Sharding, ok bool) {
+	if e.group != nil || len(e.parts.Mesh) == 0 || len(r.places[name]) == 0 {
+		return s, false
+	}
+	at := r.places[name][0]
+	s = r.steps[at.program].p.Buffers[at.buffer].Sharding
+	return s, e.parts.Mesh.Parts(s.Over()) > 1
+}
+
 // ready binds the caller's values to the programs of all stages.
 func (e *Executable) ready() error {
+	for _, t := range e.ties { // the parts of a value that another stage reads are joined
+		if r := e.runner(t.from); r != nil && e.bound[t.name] != nil && !e.stale[t.name] {
+			if _, parts := e.split(r, t.name); parts {
+				if err := e.Sync(e.number(t.name)); err != nil {
+					return err
+				}
+			}
+		}
+	}
 	for i, r := range e.all {
 		for name, places := range r.places {
 			t := e.bound[name]
@@ -133,19 +153,33 @@ func (e *Executable) ready() error {
 					updated = updated || at.program == Update && updates(q, at.buffer)
 				}
 			}
-			copied := updated && e.group == nil && home != r.stage
-			if copied { // stages update it alike, and each needs one of its own
-				if e.copies[i][name] == nil {
-					e.copies[i][name] = graph.NewTensor(t.Type)
-				}
-				e.copies[i][name].CopyFrom(t)
-				t = e.copies[i][name]
+			own, last := e.copies[i][name], t
+			s, parts := e.split(r, name)
+			copied := updated && e.group == nil && !parts && (home != r.stage || r.place > 0)
+			if (parts || copied) && own == nil {
+				own = graph.NewTensor(r.steps[places[0].program].p.Buffers[places[0].buffer].Type)
+				e.copies[i][name] = own
 			}
+			switch each := home < 0 && !e.p.Frozen || home >= 0 && !updated; {
+			case parts: // of which the participant has changed its own, if it has
+				if e.stale[name] || each {
+					if err := s.Take(e.parts.Mesh, t, own, r.place); err != nil {
+						return err
+					}
+				}
+				last = own
+			case copied: // several update it alike, and each needs one of its own
+				if e.stale[name] || e.inPlace || home != r.stage {
+					own.CopyFrom(t)
+				}
+				last = own
+			}
+			t = last
 			for _, at := range places {
-				keeps := at.program == Update && updated && !copied // and changes it by itself
-				if e.stale[name] || copied || home >= 0 && !keeps {
+				keeps := at.program == Update && updated && (!copied || !e.inPlace && home == r.stage) // and changes it by itself
+				if e.stale[name] || home >= 0 && !keeps || copied && !keeps {
 					if err := r.bind(at, t); err != nil {
-						return participant(r.stage, err)
+						return participant(r.rank(), err)
 					}
 				}
 			}
@@ -199,7 +233,7 @@ func (e *Executable) ended() error {
 	}
 	if e.group == nil {
 		group.Renew(e.local)
-		return participant(e.all[at].stage, e.errs[at])
+		return participant(e.all[at].rank(), e.errs[at])
 	}
 	return e.errs[at]
 }
@@ -207,14 +241,14 @@ func (e *Executable) ended() error {
 // after brings what a run has changed to where it is read: ties and outputs.
 func (e *Executable) after(r *runner) error {
 	for _, t := range e.ties {
-		if t.from == r.stage {
+		if t.from == r.stage && (r.place == 0 || e.group != nil) {
 			if err := e.sync(r, t.name); err != nil {
 				return err
 			}
 		}
 	}
 	for name, places := range r.places { // other programs read what the update has changed, or other stages update it alike
-		if e.Home(name) == r.stage && (len(places) > 1 || e.group == nil && e.several[name]) {
+		if e.Home(name) == r.stage && (len(places) > 1 || e.group == nil && e.several[name] && r.place == 0) {
 			if err := e.sync(r, name); err != nil {
 				return err
 			}
@@ -280,15 +314,32 @@ func (e *Executable) Sync(buffers ...int) error {
 		}
 		stage := e.Home(name)
 		if e.group != nil && e.several[name] {
-			stage = e.group.Rank()
+			stage = e.all[0].stage
 		}
-		if r := e.runner(stage); r != nil {
+		for i, r := range e.all {
+			if r.stage != stage {
+				continue
+			}
+			s, parts := e.split(r, name)
+			if r.place > 0 && !parts && e.group == nil {
+				continue // all have the same
+			}
 			if err := e.sync(r, name); err != nil {
-				return participant(r.stage, err)
+				return participant(r.rank(), err)
+			}
+			if parts {
+				if err := s.Join(e.parts.Mesh, e.bound[name], e.copies[i][name], r.place); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// number is the buffer of a parameter or state.
+func (e *Executable) number(name string) int {
+	return buffer(e.p, name, lowering.Param, lowering.State)
 }
 
 // Home is the first stage that updates a state or parameter, or -1.
@@ -316,7 +367,8 @@ func (e *Executable) Whole(name string) (*graph.Tensor, error) {
 		return nil, fmt.Errorf("the program keeps no state %q", name)
 	}
 	q := e.parts.Stages[home][Update]
-	t := graph.NewTensor(q.Buffers[buffer(q, name, lowering.Param, lowering.State)].Type)
+	b := &q.Buffers[buffer(q, name, lowering.Param, lowering.State)]
+	t := graph.NewTensor(b.Type)
 	r := e.all[0]
 	if r.stage == home {
 		if e.bound[name] == nil {
@@ -324,7 +376,7 @@ func (e *Executable) Whole(name string) (*graph.Tensor, error) {
 		}
 		if !e.stale[name] {
 			if err := e.sync(r, name); err != nil {
-				return nil, participant(home, err)
+				return nil, participant(r.rank(), err)
 			}
 		}
 		t.CopyFrom(e.bound[name])
@@ -332,7 +384,20 @@ func (e *Executable) Whole(name string) (*graph.Tensor, error) {
 	if err := r.team.Broadcast(t.Bytes(), home); err != nil {
 		return nil, fmt.Errorf("bringing %q: %w", name, err)
 	}
-	return t, nil
+	if e.parts.Mesh.Parts(b.Sharding.Over()) == 1 {
+		return t, nil
+	}
+	whole, all := graph.NewTensor(e.parts.whole(b)), make([]byte, len(t.Bytes())*r.row.Size())
+	if err := r.row.All().Gather(t.Bytes(), all); err != nil {
+		return nil, fmt.Errorf("joining %q: %w", name, err)
+	}
+	for place := range r.row.Size() {
+		copy(t.Bytes(), all[place*len(t.Bytes()):])
+		if err := b.Sharding.Join(e.parts.Mesh, whole, t, place); err != nil {
+			return nil, err
+		}
+	}
+	return whole, nil
 }
 
 // Watch implements [lowering.Executable]: nothing watches a pipeline.
@@ -406,7 +471,7 @@ func (e *Executable) Close() error {
 	var errs []error
 	for _, r := range e.all {
 		if err := r.close(); err != nil {
-			errs = append(errs, participant(r.stage, err))
+			errs = append(errs, participant(r.rank(), err))
 		}
 	}
 	return errors.Join(errs...)

@@ -32,13 +32,25 @@ const (
 // Parts is a program that is cut into stages. Values are handed over by name, as [fusec/passes/pipeline] describes it.
 type Parts struct {
 	Microbatches int
+	Mesh         graph.Mesh                    // of the participants of each stage, who share its work; empty for one
 	Index        string                        // the input that is the number of the microbatch
-	Split        map[string]graph.Sharding     // of inputs, over the one axis of microbatches
+	Split        map[string]graph.Sharding     // of inputs, over microbatches and the axes of Mesh
 	Stages       [][programs]*lowering.Program // nil where there is nothing to compute
 }
 
-// mesh is the one axis of microbatches.
-func (p *Parts) mesh() graph.Mesh { return graph.Mesh{{Name: "microbatch", Size: p.Microbatches}} }
+// mesh is the axes over which inputs are split.
+func (p *Parts) mesh() graph.Mesh {
+	return append(graph.Mesh{{Name: "microbatch", Size: p.Microbatches}}, p.Mesh...)
+}
+
+// Participants is how many there are in all, and each how many share a stage. Ranks count stage by stage.
+func (p *Parts) Participants() int { return len(p.Stages) * p.each() }
+func (p *Parts) each() int         { return p.Mesh.Size() }
+
+// whole is the type of what the participants of a stage have in parts.
+func (p *Parts) whole(b *lowering.Buffer) graph.Type {
+	return b.Type.Reshaped(b.Sharding.Whole(p.Mesh, b.Type.Shape))
+}
 
 // String lists all programs.
 func (p *Parts) String() string {

@@ -13,21 +13,29 @@ import (
 // patience is how long a participant of this process waits for another: none is lost without an error.
 const patience = math.MaxInt64
 
-// Device is the devices of the stages. What it says of itself is what the first one says.
+// Device is the devices of the participants, those of a stage one after another. What it says of itself is what the first one says.
 type Device struct {
 	lowering.Device
-	all   []lowering.Device // by stage; that of this participant alone, of a group
-	open  func(i int) (lowering.Device, error)
+	all   []lowering.Device // by participant; that of this one alone, of a group
+	open  func(i int, of *group.Group) (lowering.Device, error)
 	local []group.Transport // of participants in this process
 	group *group.Group      // of participants of which this process is one, or nil
-	parts *Parts
+	each  int               // participants of a stage
+	// By participant those of its stage, or nil if it is alone; and those at its place in all stages, which hand values over.
+	rows, columns []*group.Group
+	inPlace       bool
+	parts         *Parts
 }
 
-// Open makes a device of n, one for each stage, each of which open makes.
-func Open(n int, open func(i int) (lowering.Device, error)) (*Device, error) {
-	d := &Device{local: group.Local(n, patience), open: open}
+// Open makes a device of n, each participants of them for each stage, which open makes. Participants of a stage are a group; of one
+// participant it is nil. InPlace says that devices read and write bound tensors themselves, and have no memory of their own.
+func Open(n, each int, inPlace bool, open func(i int, of *group.Group) (lowering.Device, error)) (*Device, error) {
+	d := &Device{local: group.Local(n, patience), open: open, each: each, inPlace: inPlace}
 	for i := range n {
-		one, err := open(i)
+		if err := d.place(group.New(d.local[i])); err != nil {
+			return nil, err
+		}
+		one, err := open(i, d.rows[i])
 		if err != nil {
 			return nil, errors.Join(err, d.Close())
 		}
@@ -37,13 +45,44 @@ func Open(n int, open func(i int) (lowering.Device, error)) (*Device, error) {
 	return d, nil
 }
 
-// Join makes a device of that of a participant of a group, which computes the stage of its rank. A nil group is for plans.
-func Join(g *group.Group, open func() (lowering.Device, error)) (*Device, error) {
-	one, err := open()
+// place finds the groups of a participant.
+func (d *Device) place(g *group.Group) error {
+	var row, column []int
+	stage, place := g.Rank()/d.each, g.Rank()%d.each
+	for i := range d.each {
+		row = append(row, stage*d.each+i)
+	}
+	for s := range g.Size() / d.each {
+		column = append(column, s*d.each+place)
+	}
+	var of *group.Group
+	if d.each > 1 {
+		var err error
+		if of, err = g.Sub(row); err != nil {
+			return err
+		}
+	}
+	across, err := g.Sub(column)
+	d.rows, d.columns = append(d.rows, of), append(d.columns, across)
+	return err
+}
+
+// Join makes a device of that of a participant of a group, each of whose stages has some of them. A nil group is for plans.
+func Join(g *group.Group, each int, open func(of *group.Group) (lowering.Device, error)) (*Device, error) {
+	d := &Device{group: g, each: each, open: func(_ int, of *group.Group) (lowering.Device, error) { return open(of) }}
+	var of *group.Group
+	if g != nil {
+		if err := d.place(g); err != nil {
+			return nil, err
+		}
+		of = d.rows[0]
+	}
+	one, err := open(of)
 	if err != nil {
 		return nil, err
 	}
-	return &Device{Device: one, all: []lowering.Device{one}, group: g, open: func(int) (lowering.Device, error) { return open() }}, nil
+	d.Device, d.all = one, []lowering.Device{one}
+	return d, nil
 }
 
 // Shared implements [lowering.Device]: a program serves one executable.
@@ -62,9 +101,9 @@ func (d *Device) Close() error {
 func (d *Device) Whole(parts *Parts) (*lowering.Program, error) {
 	d.parts = parts
 	if d.group != nil {
-		return parts.whole(d.group.Rank())
+		return parts.program(d.group.Rank() / d.each)
 	}
-	return parts.whole(-1)
+	return parts.program(-1)
 }
 
 // Parts is what Whole was called with.
@@ -79,19 +118,18 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 				l.Node.Where())
 		}
 	}
-	e := &Executable{p: p, parts: d.parts, local: d.local, group: d.group, bound: map[string]*graph.Tensor{}, stale: map[string]bool{}}
+	e := &Executable{p: p, parts: d.parts, local: d.local, group: d.group, inPlace: d.inPlace,
+		bound: map[string]*graph.Tensor{}, stale: map[string]bool{}}
 	for i, one := range d.all {
-		g, stage := d.group, i
-		if g != nil {
-			stage = g.Rank()
-		} else {
-			g = group.New(d.local[i])
+		rank := i
+		if d.group != nil {
+			rank = d.group.Rank()
 		}
 		used := false
-		r, err := newRunner(d.parts, stage, g, func(q *lowering.Program) (exe lowering.Executable, err error) {
+		r, err := newRunner(d.parts, rank, d.columns[i], d.rows[i], func(q *lowering.Program) (exe lowering.Executable, err error) {
 			of := one
 			if used && one.Shared() == nil { // it compiles one program only
-				if of, err = d.open(i); err != nil {
+				if of, err = d.open(i, d.rows[i]); err != nil {
 					return nil, err
 				}
 				defer func() { err = errors.Join(err, of.Close()) }()
@@ -100,7 +138,7 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 			return of.Compile(q)
 		})
 		if err != nil {
-			return nil, errors.Join(participant(stage, err), e.Close())
+			return nil, errors.Join(participant(rank, err), e.Close())
 		}
 		e.all = append(e.all, r)
 	}

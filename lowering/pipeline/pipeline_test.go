@@ -274,6 +274,25 @@ func TestGPUs(t *testing.T) {
 		}
 	}
 	compare(t, "emulated GPUs", runs[1], runs[0])
+	four := fusec.CompileOption(fusec.WithTarget("cuda:0,cuda:1,cuda:2,cuda:3",
+		cuda.Driver(func(int) (driver.GPU, driver.Compiler, error) { return emulator.Open(emulator.Options{}) })))
+	for _, zero := range []int{0, 1, 3} {
+		opts := []fusec.CompileOption{sgd, four, fusec.WithPipeline(3, "h"), fusec.WithMesh("stage=2,data=2")}
+		if zero > 0 {
+			opts = append(opts, fusec.WithZeRO(zero))
+		}
+		p, err := fusec.Compile(g, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if runs[1], err = train(g, p, 2); err != nil {
+			t.Fatal(err)
+		}
+		compare(t, "emulated GPUs, two of each stage", runs[1], runs[0])
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // picking has rows that an input picks in its last stage, and a state of the user's that counts runs.
@@ -381,8 +400,12 @@ func TestRefuses(t *testing.T) {
 	wants("runs programs alone", two, fusec.CompileOption(fusec.WithTarget("ref,ref")))
 	wants("WithZeRO", devices(2), two, fusec.WithZeRO(1))
 	wants("not watched", devices(2), two, fusec.CompileOption(fusec.WithWatchNonFinite()))
-	wants("several axes", devices(2), two, fusec.WithMesh("a=1,b=2"))
-	wants("has 4 stages for 2 participants", devices(2), two, fusec.WithMesh("stage=4"))
+	wants(`is not "stage"`, devices(2), two, fusec.WithMesh("a=1,b=2"))
+	wants(`the axis "microbatch"`, devices(4), two, fusec.WithMesh("stage=2,microbatch=2"))
+	wants("is for 4 participants, not for 2", devices(2), two, fusec.WithMesh("stage=4"))
+	wants("at least 2 stages", devices(2), two, fusec.WithMesh("stage=1,data=2"))
+	wants("a mesh of 8 axes", devices(2), two, fusec.WithMesh("stage=2,a=1,b=1,c=1,d=1,e=1,f=1,g=1"))
+	wants("no input can be split into 2 microbatches on each of 5 participants", devices(10), two, fusec.WithMesh("stage=2,data=5"))
 	wants("no input can be split into 5 microbatches", devices(2), fusec.WithPipeline(5))
 	wants(`no value of the forward pass is named "nobody"`, devices(2), fusec.WithPipeline(2, "nobody"))
 	wants("no input, parameter or state of this name", devices(2), two, fusec.WithSplit("nobody"))

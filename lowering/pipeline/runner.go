@@ -15,8 +15,10 @@ import (
 type runner struct {
 	parts *Parts
 	stage int
-	group *group.Group
+	place int          // among the participants of the stage
+	group *group.Group // of the participants at this place in all stages
 	team  *group.Team
+	row   *group.Group // of those of the stage; nil for one
 	steps [programs]step
 	slots [][]*graph.Tensor // of each microbatch in work: the values that programs hand over, by their number
 	// What the stage sends and receives of each microbatch in the forward and in the backward pass.
@@ -25,7 +27,10 @@ type runner struct {
 	joints      []joint
 	index       *graph.Tensor
 	told        [][]number         // by the stage that tells them
+	own         []port             // of Norms to Update: what the stage tells no other
 	places      map[string][]place // of the caller's values, but for inputs that are split
+	mesh        graph.Mesh         // over which inputs are
+	micro       graph.Mesh         // of microbatches alone
 }
 
 // A step is a program of the stage.
@@ -81,10 +86,12 @@ type number struct {
 	t    *graph.Tensor
 }
 
-func newRunner(parts *Parts, stage int, g *group.Group, compile func(*lowering.Program) (lowering.Executable, error)) (*runner,
+func newRunner(parts *Parts, rank int, g, row *group.Group, compile func(*lowering.Program) (lowering.Executable, error)) (*runner,
 	error) {
-	r := &runner{parts: parts, stage: stage, group: g, team: g.All(), places: map[string][]place{},
-		index: graph.NewTensor(graph.TypeOf(graph.I64)), told: make([][]number, len(parts.Stages))}
+	stage := rank / parts.each()
+	r := &runner{parts: parts, stage: stage, place: rank % parts.each(), group: g, team: g.All(), row: row,
+		places: map[string][]place{}, index: graph.NewTensor(graph.TypeOf(graph.I64)), told: make([][]number, len(parts.Stages)),
+		mesh: parts.mesh(), micro: parts.mesh()[:1]}
 	values := parts.values()
 	number := make(map[string]int, len(values))
 	for i, v := range values {
@@ -200,6 +207,12 @@ func (r *runner) connect(values map[string]int) error {
 	for from, stage := range r.parts.Stages {
 		if q := stage[Norms]; q != nil {
 			for _, o := range q.Outputs {
+				if q.Buffers[o.Buffer].Type.Shape.Elems() != 1 {
+					if from == r.stage {
+						r.own = append(r.own, port{o.Buffer, buffer(r.steps[Update].p, o.Name, lowering.Input)})
+					}
+					continue
+				}
 				n := number{from: o.Buffer, to: -1, t: graph.NewTensor(q.Buffers[o.Buffer].Type)}
 				if r.steps[Update].exe != nil {
 					n.to = buffer(r.steps[Update].p, o.Name, lowering.Input)
@@ -243,7 +256,7 @@ func (r *runner) microbatch(k, i int, given map[string]*graph.Tensor) error {
 		if whole == nil {
 			return fmt.Errorf("input %q has no value", in.name)
 		}
-		if err := in.split.Take(r.parts.mesh(), whole, in.part, i); err != nil {
+		if err := in.split.Take(r.mesh, whole, in.part, i*r.parts.each()+r.place); err != nil {
 			return fail(err)
 		}
 		if err := s.exe.Bind(in.buffer, in.part); err != nil {
@@ -270,7 +283,7 @@ func (r *runner) microbatch(k, i int, given map[string]*graph.Tensor) error {
 	}
 	for _, j := range r.joints {
 		if j.of.program == k {
-			if err := j.split.Join(r.parts.mesh(), j.t, s.exe.Output(j.of.buffer), i); err != nil {
+			if err := j.split.Join(r.micro, j.t, s.exe.Output(j.of.buffer), i); err != nil {
 				return fail(err)
 			}
 		}
@@ -387,6 +400,11 @@ func (r *runner) run(given map[string]*graph.Tensor) error {
 	if err := r.exec(Norms); err != nil {
 		return fmt.Errorf("stage %d, norms: %w", r.stage+1, err)
 	}
+	for _, o := range r.own {
+		if err := r.steps[Update].exe.Bind(o.value, r.steps[Norms].exe.Output(o.buffer)); err != nil {
+			return err
+		}
+	}
 	if err := r.tell(); err != nil {
 		return err
 	}
@@ -475,6 +493,11 @@ func first(err error, next ...func() error) error {
 // tell gives all stages the numbers of all, after which each of them has computed all microbatches: none changes state if another
 // one has failed.
 func (r *runner) tell() error {
+	if r.row != nil { // all of the stage have come
+		if err := r.row.All().Gather([]byte{1}, make([]byte, r.row.Size())); err != nil {
+			return err
+		}
+	}
 	size := func(list []number) int {
 		n := 1 // that it has come
 		for _, t := range list {
@@ -508,6 +531,9 @@ func (r *runner) tell() error {
 	}
 	return nil
 }
+
+// rank is the participant's number among all.
+func (r *runner) rank() int { return r.stage*r.parts.each() + r.place }
 
 func (r *runner) close() error {
 	var errs []error

@@ -10,9 +10,12 @@ import (
 
 // whole makes one program of those of all stages, or of one stage, for the caller and for reports: its sources and outputs are
 // those of the graph, whole, and its launches those of the stages one after another. Outputs are those of all stages in any
-// case. Only is the stage, or -1.
-func (p *Parts) whole(only int) (*lowering.Program, error) {
+// case. Only is the stage, or -1. Of one stage, values that its participants have in parts are those of one of them.
+func (p *Parts) program(only int) (*lowering.Program, error) {
 	w := &lowering.Program{Microbatches: p.Microbatches}
+	if len(p.Mesh) > 0 {
+		w.Mesh = append(graph.Mesh{{Name: "stage", Size: len(p.Stages)}}, p.Mesh...)
+	}
 	handed := p.handed()
 	type key struct {
 		name string
@@ -57,6 +60,13 @@ func (p *Parts) whole(only int) (*lowering.Program, error) {
 					b.Offset += w.ArenaBytes
 				case b.Role == lowering.Input && ok && k < Norms:
 					b.Type = b.Type.Reshaped(split.Whole(p.mesh(), b.Type.Shape))
+					b.Sharding = graph.Replicated
+				case source && only < 0:
+					b.Type, b.Sharding = p.whole(&b), graph.Replicated
+				case source: // over the mesh of all
+					for d := range b.Sharding.Split {
+						b.Sharding.Split[d] <<= 1
+					}
 				}
 				if at, ok := shared[key{b.Name, b.Type}]; ok && (source || handed[b.Name]) && !own {
 					to[i] = at

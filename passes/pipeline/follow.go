@@ -102,7 +102,7 @@ func (c *cutter) join() error {
 		}
 	}
 	for _, n := range nodes {
-		if _, ok := n.Op.(graph.Part); ok {
+		if _, ok := n.Op.(graph.Part); ok && over(n) {
 			return fmt.Errorf("%s belongs to a microbatch, and follows all of them", n.Where())
 		}
 		first, read := c.first[n]

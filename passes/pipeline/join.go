@@ -19,6 +19,13 @@ type Joined struct {
 func Join(name string, stages []Stage) (*Joined, error) {
 	n := len(stages)
 	g := &graph.Graph{Name: name, Mesh: graph.Mesh{{Name: "stage", Size: n}}, Parts: true}
+	for _, s := range stages {
+		for _, of := range s.Graphs() {
+			if of != nil && len(g.Mesh) == 1 {
+				g.Mesh = append(g.Mesh, of.Mesh...)
+			}
+		}
+	}
 	b := graph.Extend(g)
 	j := &Joined{Graph: g, To: map[*graph.Node]*graph.Node{}, At: map[int]int{}}
 	to := j.To
@@ -77,6 +84,7 @@ func Join(name string, stages []Stage) (*Joined, error) {
 			k.Like(m)
 			j.At[k.ID] = s
 			if to[m] = k; graph.IsSource(m.Op) {
+				k.Sharding = Staged(m.Sharding)
 				sources[m.Name] = k
 			}
 			if err := b.Err(); err != nil {
@@ -109,6 +117,14 @@ func Join(name string, stages []Stage) (*Joined, error) {
 		}
 	}
 	return j, nil
+}
+
+// Staged is a sharding over the mesh of a stage's participants as one over the mesh of all, whose first axis is the stages.
+func Staged(s graph.Sharding) graph.Sharding {
+	for d := range s.Split {
+		s.Split[d] <<= 1
+	}
+	return s
 }
 
 // joinAxis is the axis along which parts follow one another in a whole value, and how many there are.

@@ -8,9 +8,10 @@
 //	     norms 1 ◄─numbers─► norms 2                 once in a step
 //	     update 1            update 2
 //
-// The graph comes from pass shard, over a mesh whose one axis is the microbatches: it is what is computed of one of them, and
-// collective operations stand where a value needs all. Those become sums that the stages keep from one microbatch to the next
-// (gradient accumulation), so the result is that of the whole batch whatever the cost is, but for the order of sums. A stage is a
+// The graph comes from pass shard, over a mesh whose first axis is the microbatches: it is what is computed of one of them, and
+// collective operations over that axis stand where a value needs all. Those become sums that the stages keep from one microbatch to
+// the next (gradient accumulation). Other axes are of the participants of each stage, which share its work; collective operations
+// over these stay as they are. So the result is that of the whole batch whatever the cost is, but for the order of sums. A stage is a
 // stretch of the forward pass in its order. The backward pass of an operation is computed where its operands are, and an update
 // where its parameter is read. What an optimiser has to know of all gradients, such as their norm, are numbers that stages tell
 // each other.
@@ -60,8 +61,8 @@ var Kinds = [5]string{"before", "forward", "backward", "norms", "update"}
 // Cut cuts a graph of pass shard into n stages. Ends names the values with which the stages but the last one end; with none of
 // them, stages take about as long as each other, and are cut where little has to be sent. The graph is changed.
 func Cut(g *graph.Graph, n int, ends []string) ([]Stage, error) {
-	if len(g.Mesh) != 1 || g.Mesh[0].Name != Axis || !g.Parts {
-		return nil, fmt.Errorf("a pipeline is of a graph over the one axis %s, not %q", Axis, g.Mesh)
+	if len(g.Mesh) == 0 || g.Mesh[0].Name != Axis || !g.Parts {
+		return nil, fmt.Errorf("a pipeline is of a graph over the axis %s, before those of a stage, not over %q", Axis, g.Mesh)
 	}
 	names := []string{}
 	for _, s := range g.Sources() {
@@ -132,9 +133,12 @@ func (c *cutter) find() error {
 		}
 	}
 	for _, n := range c.g.Nodes {
+		if !over(n) && !isKept(n) {
+			continue // of each microbatch, or of what follows, like any other node
+		}
 		switch op := n.Op.(type) {
 		case graph.Part:
-			// of each microbatch, like any other node
+			// of each microbatch, too
 		case graph.AllReduce:
 			if op.Fn != graph.Sum {
 				return fmt.Errorf("%s needs the %v over all microbatches, which a pipeline does not keep: only sums", n.Where(), op.Fn)
@@ -142,7 +146,14 @@ func (c *cutter) find() error {
 			c.sinks[n] = &sink{of: n.Args[0], join: -1}
 			of = append(of, n.Args[0])
 		case graph.AllGather:
-			if r := reader[n]; r != nil { // it is not an output alone
+			r := reader[n]
+			for r != nil && !over(r) { // it is gathered along other axes, too
+				if _, gather := r.Op.(graph.AllGather); !gather {
+					break
+				}
+				r = reader[r]
+			}
+			if r != nil { // it is not an output alone
 				return needsAll(r)
 			}
 			c.sinks[n] = &sink{of: n.Args[0], join: op.Axis}
@@ -150,7 +161,7 @@ func (c *cutter) find() error {
 		case graph.Collective:
 			return fmt.Errorf("%s needs values of other microbatches, which are computed at other times", n.Where())
 		case graph.Param, graph.State:
-			if n.Sharding.Over() != 0 {
+			if n.Sharding.Over().Has(0) {
 				return fmt.Errorf("%s belongs to a batch, and each microbatch would have a part of it: state how it is split, as on no axis",
 					n.Where())
 			}
@@ -181,6 +192,12 @@ func (c *cutter) find() error {
 		}
 	}
 	return nil
+}
+
+// over reports whether a node is a collective operation over microbatches.
+func over(n *graph.Node) bool {
+	op, ok := n.Op.(graph.Collective)
+	return ok && slices.Contains(strings.Split(op.Of().Over, "+"), Axis)
 }
 
 func needsAll(n *graph.Node) error {

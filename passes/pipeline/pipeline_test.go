@@ -433,7 +433,7 @@ func TestRefuses(t *testing.T) {
 		})
 	}
 	plain := graphtest.Built(t, func(b *graph.Builder) { b.Output("y", b.Unary(graph.Exp, b.Input("x", f64(4)))) })
-	if _, err := pipeline.Cut(plain, 2, nil); err == nil || !strings.Contains(err.Error(), "over the one axis microbatch") {
+	if _, err := pipeline.Cut(plain, 2, nil); err == nil || !strings.Contains(err.Error(), "over the axis microbatch") {
 		t.Errorf("error %v", err)
 	}
 	for _, build := range []func(b *graph.Builder){

@@ -27,6 +27,11 @@ type copier struct {
 
 func (c *cutter) copier(s int, kind string, elsewhere func(n *graph.Node) string) *copier {
 	g := graph.New(fmt.Sprintf("%s, stage %d, %s", c.g.Name, s+1, kind))
+	if g.Mesh = c.g.Mesh[1:]; len(g.Mesh) > 0 {
+		g.Parts = true
+	} else {
+		g.Mesh = nil
+	}
 	return &copier{c, graph.Extend(g), g, map[*graph.Node]*graph.Node{}, elsewhere, map[string]bool{}}
 }
 
@@ -50,7 +55,7 @@ func (p *copier) get(n *graph.Node) *graph.Node {
 			m = p.b.Input(name, n.Type)
 		}
 		m.Origin = n.Origin
-	} else if part, ok := n.Op.(graph.Part); ok { // of the microbatch
+	} else if part, ok := n.Op.(graph.Part); ok && over(n) { // of the microbatch
 		p.b.From(n)
 		size := n.Type.Shape.At(part.Axis)
 		start := p.b.BinaryScalar(graph.Mul, p.index(), float64(size))
@@ -63,6 +68,12 @@ func (p *copier) get(n *graph.Node) *graph.Node {
 		}
 		m = p.b.Add(n.Op, args...)
 		m.Like(n)
+		if graph.IsSource(n.Op) {
+			m.Sharding = n.Sharding
+			for d := range m.Sharding.Split {
+				m.Sharding.Split[d] >>= 1
+			}
+		}
 	}
 	p.made[n] = m
 	return m
@@ -154,6 +165,10 @@ func (c *cutter) stages() ([]Stage, error) {
 		of[norms] = c.copier(s, Kinds[norms], here)
 		of[update] = c.copier(s, Kinds[update], func(n *graph.Node) string {
 			if c.told[n] {
+				return named(n)
+			}
+			if _, exchange := n.Op.(graph.Collective); exchange && c.sinks[n] == nil && of[norms].made[n] != nil {
+				of[norms].give(n) // which is not exchanged twice
 				return named(n)
 			}
 			return ""

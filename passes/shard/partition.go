@@ -362,6 +362,21 @@ func (p *pass) group(axes graph.MeshAxes) graph.Group {
 
 // collective adds a collective operation along axes.
 func (p *pass) collective(op graph.Collective, x *graph.Node, axes graph.MeshAxes, after ...*graph.Node) *graph.Node {
+	if late, others := axes&p.late, axes&^p.late; late != 0 && others != 0 {
+		switch op := op.(type) {
+		case graph.AllReduce:
+			if op.Fn == graph.Sum {
+				x = p.collective(graph.AllReduce{Fn: op.Fn, Group: p.group(late)}, x, late)
+				return p.collective(graph.AllReduce{Fn: op.Fn, Group: p.group(others)}, x, others)
+			}
+		case graph.AllGather:
+			x = p.collective(graph.AllGather{Axis: op.Axis, Group: p.group(others)}, x, others)
+			return p.collective(graph.AllGather{Axis: op.Axis, Group: p.group(late)}, x, late)
+		case graph.Part:
+			x = p.collective(graph.Part{Axis: op.Axis, Group: p.group(late)}, x, late, after...)
+			return p.collective(graph.Part{Axis: op.Axis, Group: p.group(others)}, x, others)
+		}
+	}
 	y := p.b.Add(op, append([]*graph.Node{x}, after...)...)
 	if p.b.Err() == nil {
 		key := op.OpName() + " over " + p.mesh.Names(axes)
@@ -386,6 +401,11 @@ func (p *pass) move(v *value, from placed, to graph.Sharding) *graph.Node {
 	}
 	rank := v.n.Type.Shape.Rank()
 	if s.Partial != to.Partial {
+		if late := s.Partial & p.late; late != 0 && late != s.Partial {
+			x = p.collective(graph.AllReduce{Fn: graph.Sum, Group: p.group(late)}, x, late)
+			s.Partial &^= late
+			keep()
+		}
 		for d := range rank {
 			more := s.Partial & to.Split[d] &^ s.Split[d]
 			if more == 0 || first(more) <= last(s.Split[d]) || s.Split[d]&^to.Split[d] != 0 || between(more, to.Split[d]&^s.Split[d]) {

@@ -18,6 +18,10 @@ import (
 	"fusec/passes/rewrite"
 )
 
+// Microbatch is the axis of a mesh that stands for the microbatches of a pipeline: see [fusec/passes/pipeline]. It is the first
+// axis. Sums over microbatches, which are made by each participant, come before those over participants.
+const Microbatch = "microbatch"
+
 // Run shards the graph over its mesh. A graph without a mesh stays as it is. With a stage of ZeRO from 1 on the states of the
 // optimiser, and from 3 on parameters, too, are split along the axes along which inputs are, as far as nothing else is stated.
 func Run(c *rewrite.Context, zero int) error {
@@ -50,6 +54,7 @@ type pass struct {
 	results map[*graph.Node][][]*graph.Node // of an operation: the nodes of each result
 
 	b      *graph.Builder
+	late   graph.MeshAxes          // the axis of microbatches, over which sums are made first, and nothing is kept in parts
 	blocks map[*graph.Node]*blocks // by attention whose keys go around
 	sent   map[string]sent         // by collective and axes
 }
@@ -79,6 +84,11 @@ func newPass(c *rewrite.Context, zero int) *pass {
 	p := &pass{c: c, g: g, mesh: g.Mesh, values: make(map[*graph.Node]*value, len(g.Nodes)),
 		rule:    make(map[*graph.Node]*rule, len(g.Nodes)),
 		results: map[*graph.Node][][]*graph.Node{}, blocks: map[*graph.Node]*blocks{}, sent: map[string]sent{}}
+	for a, axis := range p.mesh {
+		if axis.Name == Microbatch {
+			p.late |= 1 << a
+		}
+	}
 	var inputs graph.MeshAxes // axes along which inputs are split
 	for _, n := range g.Nodes {
 		if _, ok := n.Op.(graph.Input); ok {
@@ -139,7 +149,7 @@ func isMoment(n *graph.Node) bool {
 func (p *pass) spread(v *value, axes graph.MeshAxes) {
 	for a := range p.mesh {
 		for d := range v.n.Type.Shape.Rank() {
-			if axes.Has(a) && p.allows(v, d, a) {
+			if axes.Has(a) && !p.late.Has(a) && p.allows(v, d, a) {
 				v.want.Split[d] |= 1 << a
 				break
 			}

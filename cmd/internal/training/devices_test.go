@@ -92,6 +92,13 @@ func TestDevices(t *testing.T) {
 		}
 	}
 	train("--checkpoint", stages, "--resume") // on one device
+	train("--steps", "10", "--metrics", filepath.Join(dir, "mesh.jsonl"), "--target", "cpu,cpu,cpu,cpu", "--pipeline", "4",
+		"--mesh", "stage=2,data=2")
+	for i, loss := range losses("mesh.jsonl") {
+		if math.Abs(one[i]-loss) > 1e-5*one[i] {
+			t.Errorf("loss %d is %v, on a mesh of stages and data %v", i, one[i], loss)
+		}
+	}
 	clitest.Bad(t, clitest.FusecRun(t, "train", "digits-mlp", "--pipeline", "4"), cli.ExitFailure, "at least 2 stages")
 	clitest.Bad(t, clitest.FusecRun(t, "train", "digits-mlp", "--pipeline", "5", "--target", "cpu,cpu"), cli.ExitFailure,
 		"5 microbatches")

@@ -94,6 +94,8 @@ model, prints, and writes files. The result differs from that of one process by 
 		modelio.Pipeline(f, func(microbatches int, ends []string) {
 			t.set.Microbatches, t.set.Ends = microbatches, strings.Join(ends, ",")
 		})
+		f.StringVar(&t.set.Mesh, "mesh", "",
+			"arrange the participants on `AXES`, such as stage=2,data=2 for --pipeline (default: one axis)")
 		f.Threads(&t.set.Workers, "all")
 		f.Target(&t.set.Target)
 		f.Precision(&t.set.Precision)
@@ -370,7 +372,7 @@ func (t *trainer) settle(e *cli.Env) (*checkpoint.Found, error) {
 		t.set.Precision = defaults.Precision
 	}
 	defaults.Workers, defaults.Target = given.Workers, given.Target
-	defaults.Microbatches, defaults.Ends = given.Microbatches, given.Ends
+	defaults.Microbatches, defaults.Ends, defaults.Mesh = given.Microbatches, given.Ends, given.Mesh
 	if from != nil && t.set != defaults {
 		flags := fmt.Sprintf("--steps %d --batch %d --lr %v --seed %d", defaults.Steps, defaults.Batch, defaults.Rate,
 			defaults.Seed)
