@@ -28,6 +28,24 @@ type Run struct {
 	began    time.Time
 }
 
+// Participants are the options for how several share the work.
+func (s Settings) Participants() (opts []fusec.Option) {
+	if s.Group != nil {
+		opts = append(opts, fusec.WithGroup(s.Group))
+	}
+	if s.Mesh != "" {
+		opts = append(opts, fusec.WithMesh(s.Mesh))
+	}
+	if s.Microbatches > 0 {
+		var ends []string
+		if s.Ends != "" {
+			ends = strings.Split(s.Ends, ",")
+		}
+		opts = append(opts, fusec.WithPipeline(s.Microbatches, ends...))
+	}
+	return opts
+}
+
 // Machine does the steps of a run: a [fusec.Machine], or what stands in for one.
 type Machine interface {
 	RunAll() error // a step
@@ -90,18 +108,8 @@ func Start(t *Task, s Settings) (*Run, error) {
 	if s.Workers > 0 {
 		opts = append(opts, fusec.WithWorkers(s.Workers))
 	}
-	if s.Group != nil {
-		opts = append(opts, fusec.WithGroup(s.Group))
-	}
-	if s.Mesh != "" {
-		opts = append(opts, fusec.WithMesh(s.Mesh))
-	}
-	if s.Microbatches > 0 {
-		var ends []string
-		if s.Ends != "" {
-			ends = strings.Split(s.Ends, ",")
-		}
-		opts = append(opts, fusec.WithPipeline(s.Microbatches, ends...))
+	for _, o := range s.Participants() {
+		opts = append(opts, o)
 	}
 	vm := fusec.NewMachine(t.Model.Graph, opts...)
 	if err := vm.Err(); err != nil {

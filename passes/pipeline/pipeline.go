@@ -11,8 +11,8 @@
 // The graph comes from pass shard, over a mesh whose first axis is the microbatches: it is what is computed of one of them, and
 // collective operations over that axis stand where a value needs all. Those become sums that the stages keep from one microbatch to
 // the next (gradient accumulation). Other axes are of the participants of each stage, which share its work; collective operations
-// over these stay as they are. So the result is that of the whole batch whatever the cost is, but for the order of sums. A stage is a
-// stretch of the forward pass in its order. The backward pass of an operation is computed where its operands are, and an update
+// over these stay as they are. So the result is that of the whole batch whatever the cost is, but for the order of sums. A stage is
+// a stretch of the forward pass in its order. The backward pass of an operation is computed where its operands are, and an update
 // where its parameter is read. What an optimiser has to know of all gradients, such as their norm, are numbers that stages tell
 // each other.
 //

@@ -80,6 +80,10 @@ func TestDevices(t *testing.T) {
 	train(append(own, filepath.Join(dir, "one.jsonl"))...)
 	train(append(own, filepath.Join(dir, "two.jsonl"), "--devices", "2")...)
 	compare()
+	train(append(own, filepath.Join(dir, "two.jsonl"), "--target", "cpu,cpu", "--pipeline", "2")...)
+	compare()
+	clitest.Bad(t, clitest.FusecRun(t, "train", name, "--data", "tokens,labels="+corpus, "--pipeline", "2"), cli.ExitFailure,
+		"at least 2 stages")
 	name = mlp
 	stages := filepath.Join(dir, "stages")
 	train("--steps", "10", "--metrics", filepath.Join(dir, "stages.jsonl"), "--devices", "2", "--pipeline", "4",

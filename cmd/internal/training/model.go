@@ -255,8 +255,12 @@ func (m *model) start(s train.Settings) (*train.Run, error) {
 	if s.Workers > 0 {
 		opts = append(opts, fusec.WithWorkers(s.Workers))
 	}
-	if s.Group != nil {
-		opts = append(opts, fusec.WithGroup(s.Group))
+	if s.Group != nil && s.Microbatches > 0 {
+		return nil, errors.New("the stages of a model of your own are on devices of one process: give --target, such as cpu,cpu, " +
+			"without --devices")
+	}
+	for _, o := range s.Participants() {
+		opts = append(opts, fusec.CompileOption(o))
 	}
 	var err error
 	if m.p, err = fusec.Compile(m.g, opts...); err != nil {
