@@ -18,7 +18,7 @@ func TestLocal(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5} {
 		var all sync.WaitGroup
 		errs := make([]error, n)
-		for r, transport := range group.Local(n, 10*time.Second) {
+		for r, transport := range group.Local(n, 5*time.Minute) {
 			all.Go(func() { errs[r] = grouptest.Conforms(group.New(transport)) })
 		}
 		all.Wait()
@@ -100,7 +100,7 @@ func TestTeamRefused(t *testing.T) {
 
 // TestRenew makes transports usable again, without what a participant had sent before another failed.
 func TestRenew(t *testing.T) {
-	transports := group.Local(2, 10*time.Second)
+	transports := group.Local(2, 5*time.Minute)
 	groups := []*group.Group{group.New(transports[0]), group.New(transports[1])}
 	for round := range byte(3) {
 		if err := transports[0].Exchange([]group.Message{{Peer: 1, Bytes: []byte{99}}}, nil); err != nil {
