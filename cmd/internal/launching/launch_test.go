@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 func participant(what string) error {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGTERM)
-	g, place, err := rendezvous.Join(20 * time.Second)
+	g, place, err := rendezvous.Join(5 * time.Minute) // a busy machine is no failure
 	if err != nil {
 		return err
 	}
