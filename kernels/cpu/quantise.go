@@ -254,7 +254,8 @@ func newPanelMatMul(b *body.Program, results []Operand, env *Env) (Kernel, error
 	}
 	cfg := panel.Config{M: b.Space.Elems() / max(op.Columns, 1), N: op.Columns, K: inner, Block: op.Block,
 		Type: b.Anchor.Args[1].Type.DType, Scaled: len(b.Operands) > 2, Integers: op.Integers && of != graph.U8,
-		BF16: of == graph.BF16, Bytes: of == graph.U8, LDX: ldx, Trans: trans, LDC: op.Columns}
+		BF16: of == graph.BF16, Bytes: of == graph.U8, LDX: ldx, Trans: trans, LDC: op.Columns,
+		Workspace: env.gemm}
 	if op.Columns == 0 {
 		cfg.M = 0
 	}

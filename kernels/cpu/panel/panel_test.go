@@ -185,8 +185,12 @@ func checkPairs(t *testing.T, r *rand.Rand, p *pool.Pool, m, n, k int, trans boo
 	}
 	panels := graph.NewTensor(graph.Type{DType: graph.BF16, Shape: graph.PanelShape(graph.BF16, k, n)})
 	NewPacker(k, n, graph.PackWeights{}, graph.BF16, graph.BF16, p).Pack(w.Bytes(), panels.Bytes())
-	for _, kern := range kernels {
-		plan, err := newPlan(Config{M: m, N: n, K: k, Type: graph.BF16, BF16: true, LDX: ldx, LDC: n, Trans: trans}, p, kern)
+	for i, kern := range kernels {
+		cfg := Config{M: m, N: n, K: k, Type: graph.BF16, BF16: true, LDX: ldx, LDC: n, Trans: trans}
+		if (i+m)%2 == 0 {
+			cfg.Workspace = gemm.NewWorkspace()
+		}
+		plan, err := newPlan(cfg, p, kern)
 		if err != nil {
 			t.Fatal(err)
 		}

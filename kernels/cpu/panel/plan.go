@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
 	"fusec/kernels/cpu/vec"
 )
@@ -44,6 +45,8 @@ type Config struct {
 	// the distance of its columns. Such an X is of BF16.
 	LDX, LDC int
 	Trans    bool
+	// Workspace, if not nil, is shared with other plans: X is packed there.
+	Workspace *gemm.Workspace
 }
 
 // A Plan computes the products of one Config. Make it with New.
@@ -66,7 +69,8 @@ type Plan struct {
 	blocks       int // of weights with a scale
 	piece        int // octets that a kernel multiplies before it adds to the sums
 
-	x       []float32 // packed: blocks of rows, each [octets][rows][8]
+	packed  int       // elements of X, packed: blocks of rows, each [octets][rows][8]
+	x       []float32 // in which it is packed
 	bf16    []uint16  // the same in BF16
 	rounded rounded   // the same as integers
 	private []float32 // of each worker: sums, and the scales of a panel, or a row to be converted
@@ -175,10 +179,18 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 	case l.inPlace():
 	case cfg.Bytes:
 		l.rounded.x = make([]byte, l.octets*steps*cfg.M)
-	case l.pairs != nil:
-		l.bf16 = make([]uint16, l.octets*steps*cfg.M)
 	default:
-		l.x = make([]float32, l.octets*steps*cfg.M)
+		l.packed = l.octets * steps * cfg.M
+	}
+	switch {
+	case cfg.Workspace != nil && l.pairs != nil:
+		gemm.Reserve[float32](cfg.Workspace, (l.packed+1)/2)
+	case cfg.Workspace != nil:
+		gemm.Reserve[float32](cfg.Workspace, l.packed)
+	case l.pairs != nil:
+		l.bf16 = make([]uint16, l.packed)
+	default:
+		l.x = make([]float32, l.packed)
 	}
 	l.private = make([]float32, p.Workers()*l.each())
 	return l, nil
@@ -262,6 +274,15 @@ func (p *Plan) multiply(x []float32, bf16 []uint16, q []byte, c []float32, epilo
 	if lines > 0 && elems < (lines-1)*cfg.LDX+length || len(q) < p.panels*p.bytes || len(c) < (cfg.M-1)*cfg.LDC+cfg.N {
 		return p.short()
 	}
+	if cfg.Workspace != nil && p.packed > 0 {
+		room := gemm.Acquire[float32](cfg.Workspace)
+		defer p.release()
+		if p.pairs != nil {
+			p.bf16 = unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(room))), p.packed)
+		} else {
+			p.x = room[:p.packed]
+		}
+	}
 	r.x, r.bf16, r.q, r.c, r.epilogue = x, bf16, q, c, epilogue
 	if !p.inPlace() {
 		p.pool.Run((cfg.M+most-1)/most, (*packTask)(p))
@@ -269,6 +290,12 @@ func (p *Plan) multiply(x []float32, bf16 []uint16, q []byte, c []float32, epilo
 	}
 	p.pool.Run((cfg.M+most-1)/most*((p.panels+p.group-1)/p.group), (*tileTask)(p))
 	return nil
+}
+
+// release ends the use of the workspace.
+func (p *Plan) release() {
+	p.x, p.bf16 = nil, nil
+	p.cfg.Workspace.Release()
 }
 
 // height is the number of rows of the next block, of so many that are left, and the number of its kernel.
