@@ -142,7 +142,7 @@ func TestBatchErrors(t *testing.T) {
 	if s, _, err = b.Join([]int{1, 2}); err != nil {
 		t.Fatal(err)
 	}
-	if n := testing.AllocsPerRun(3, func() {
+	if n := testing.AllocsPerRun(10, func() {
 		if err := errors.Join(s.Feed(3), b.Step()); err != nil {
 			t.Fatal(err)
 		}

@@ -311,7 +311,7 @@ func TestSequence(t *testing.T) {
 		t.Error("no program for prompts")
 	}
 	logits := make([]int, 1)
-	if n := testing.AllocsPerRun(3, func() {
+	if n := testing.AllocsPerRun(10, func() {
 		if _, err := m.Append(logits); err != nil {
 			t.Fatal(err)
 		}

@@ -112,7 +112,7 @@ func TestSamplingStep(t *testing.T) {
 	if _, err := m.Append([]int{1, 2}); err != nil {
 		t.Fatal(err)
 	}
-	if n := testing.AllocsPerRun(3, func() {
+	if n := testing.AllocsPerRun(10, func() {
 		if err := m.Step(); err != nil {
 			t.Fatal(err)
 		}

@@ -453,7 +453,7 @@ func TestMoELaunches(t *testing.T) {
 				t.Errorf("%+v: the operation is %+v, want %+v", c.o, op, want)
 			}
 		}
-		n := testing.AllocsPerRun(5, func() {
+		n := testing.AllocsPerRun(10, func() {
 			m.Reset()
 			if err := m.RunAll(); err != nil {
 				t.Error(err)

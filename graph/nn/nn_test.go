@@ -331,7 +331,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 	m := fusec.NewMachine(b.g)
 	defer m.Close()
 	run(t, m)
-	n := testing.AllocsPerRun(5, func() {
+	n := testing.AllocsPerRun(10, func() {
 		m.Reset()
 		if err := m.RunAll(); err != nil {
 			t.Error(err)

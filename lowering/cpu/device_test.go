@@ -53,7 +53,7 @@ func TestNoAllocations(t *testing.T) {
 		if err := e.Run(); err != nil {
 			t.Fatal(err)
 		}
-		if n := testing.AllocsPerRun(5, func() {
+		if n := testing.AllocsPerRun(10, func() {
 			if err := e.Run(); err != nil {
 				t.Error(err)
 			}

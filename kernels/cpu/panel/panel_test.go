@@ -214,7 +214,7 @@ func checkPairs(t *testing.T, r *rand.Rand, p *pool.Pool, m, n, k int, trans boo
 					tiles.seen[i])
 			}
 		}
-		if allocs := testing.AllocsPerRun(3, func() { _ = run() }); allocs > 0 {
+		if allocs := testing.AllocsPerRun(10, func() { _ = run() }); allocs > 0 {
 			t.Errorf("%s, %d×%d×%d: a run allocates %v times", kern.name, m, n, k, allocs)
 		}
 	}

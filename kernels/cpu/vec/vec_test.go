@@ -477,7 +477,7 @@ func testNoAllocation[T Float](t *testing.T, k *Kernels[T]) {
 	x, y, z := randoms[T](300, 1, true), make([]T, 300), make([]T, 300)
 	ints, wide := make([]int32, 300), make([]float64, 300)
 	ones, scalars, twos := plain(), parametrised(), binary()
-	n := testing.AllocsPerRun(5, func() {
+	n := testing.AllocsPerRun(10, func() {
 		for _, op := range ones {
 			k.Unary(op)(y, x)
 		}
