@@ -47,7 +47,7 @@ func newConv[T float](b *body.Program, args, results []Operand, env *Env) (Kerne
 // implicit as in cuDNN, arXiv 1410.0759). Those of one pixel, side by side, are the image itself.
 func newConvNCHW[T float](b *body.Program, op graph.Conv2D, results []Operand, env *Env) (*product[T], error) {
 	x, w := b.Operands[0], b.Operands[1]
-	k := &product[T]{epilogue: epilogue[T]{env: env}, a: w.Arg, b: x.Arg, aOff: w.Layout.Offset, bOff: x.Layout.Offset}
+	k := &product[T]{matrixEpilogue: matrixEpilogue[T]{epilogue: epilogue[T]{env: env}}, a: w.Arg, b: x.Arg, aOff: w.Layout.Offset, bOff: x.Layout.Offset}
 	in, filt, out := x.Layout.Shape, w.Layout.Shape, b.Space
 	images, channels, groups := in.At(0), out.At(1), op.Groups
 	per := channels / groups
@@ -87,7 +87,7 @@ func newConvNCHW[T float](b *body.Program, op graph.Conv2D, results []Operand, e
 	if cfg.C.Offsets, err = gemm.Offsets([]int{images, groups}, []int{plane.Stride[0], per * plane.Stride[1]}); err != nil {
 		return nil, err
 	}
-	return k, k.finish(cfg)
+	return k, k.makePlan(cfg)
 }
 
 // pixelwise returns the layout of images x [N,C,H,W] as [N,C,H·W] if each pixel of a convolution reads one pixel of the

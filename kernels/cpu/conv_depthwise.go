@@ -246,9 +246,9 @@ func boundedLine[T float](b *body.Program, x, at int) (vec.Gate[T], bool) {
 	return vec.Gate[T]{Slope: T(slope), Offset: T(offset), Floor: T(floor), Ceiling: T(ceiling)}, T(slope) > 0
 }
 
-// perChannel reports whether a layout over images has one number for each channel, side by side.
+// perChannel reports whether a layout has one number for each index of the axis of channels, side by side.
 func perChannel(l graph.Layout, channels int) bool {
-	for i := range 4 {
+	for i := range l.Shape.Rank() {
 		if i != channels && l.Stride[i] != 0 && l.Shape.At(i) != 1 {
 			return false
 		}

@@ -23,7 +23,7 @@ func convOf(op graph.Op) graph.Conv2D {
 // A transposedConv kernel computes transposes of convolutions of NHWC, see [conv.Transposed]. Programs that are not applied to sums
 // in registers run over bands of the result.
 type transposedConv[T float] struct {
-	pixelEpilogue[T]
+	matrixEpilogue[T]
 	plan  *conv.Transposed[T]
 	x, w  int // arguments
 	warm  bool

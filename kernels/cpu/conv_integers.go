@@ -29,7 +29,7 @@ const quad = 4
 
 // An integerConvolution convolves images of U8 in NHWC with filters of I8.
 type integerConvolution struct {
-	pixelEpilogue[float32]
+	matrixEpilogue[float32]
 	plan   *conv.Plan[float32]
 	x, w   int // arguments
 	layout graph.Layout

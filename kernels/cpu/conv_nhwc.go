@@ -8,7 +8,7 @@ import (
 
 // A convolution kernel convolves images of NHWC, see package conv.
 type convolution[T float] struct {
-	pixelEpilogue[T]
+	matrixEpilogue[T]
 	plan *conv.Plan[T]
 	x, w int // arguments
 

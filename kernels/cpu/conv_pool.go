@@ -7,6 +7,7 @@ import (
 	"fusec/graph/body"
 	"fusec/kernels/cpu/conv"
 	"fusec/kernels/cpu/depthwise"
+	"fusec/kernels/cpu/gemm"
 )
 
 // A convPool convolves images of NHWC and takes the maxima or means of windows of what it makes, which nothing stores: an item
@@ -17,7 +18,7 @@ type convPool[T float] struct {
 	plan *conv.Plan[T]
 	x, w int // arguments
 
-	finish  conv.Finish[T]
+	finish  gemm.MatrixFinish[T]
 	fused   *fusedFinish[T]
 	filters *conv.Filters[T] // of frozen filters
 	warm    bool             // filters are packed
@@ -91,7 +92,7 @@ func newConvPool[T float](b *body.Program, args, results []Operand, env *Env) (K
 		images: out.At(0), line: out.At(2) * out.At(3)}
 	k.y.Layout = store.Layout
 	k.height = k.y.Layout.Shape.At(1)
-	k.finish = conv.Finish[T]{Low: k.fused.low, High: k.fused.high, Gate: k.fused.gate}
+	k.finish = gemm.MatrixFinish[T]{Low: k.fused.low, High: k.fused.high, Gate: k.fused.gate}
 	if k.fused.residual != nil {
 		l, _ := pixelRows(k.fused.residual.Layout)
 		k.finish.RowStride = l.Stride[0]

@@ -9,7 +9,7 @@ import (
 
 // A separable kernel computes a depthwise convolution between convolutions of 1×1 by strips, see [conv.Separable].
 type separable[T float] struct {
-	pixelEpilogue[T]
+	matrixEpilogue[T]
 	plan              *conv.Separable[T]
 	operands          []body.Operand
 	expand, pointwise *conv.Filters[T] // packed; expand may be nil

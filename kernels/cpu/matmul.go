@@ -11,7 +11,7 @@ import (
 // A product kernel multiplies matrices (or convolves images of NCHW, see conv.go) and runs a program over each tile of
 // the result while it is in the cache.
 type product[T float] struct {
-	epilogue[T]
+	matrixEpilogue[T]
 	plan *gemm.Plan[T]
 	a, b int // arguments, b or -1
 	aOff int // first element of each operand in its buffer
@@ -29,16 +29,27 @@ type product[T float] struct {
 // newMatMul compiles a Fusion anchored on a MatMul.
 func newMatMul[T float](p *body.Program, args, results []Operand, env *Env) (*product[T], error) {
 	a, b := p.Operands[0], p.Operands[1]
-	k := &product[T]{epilogue: epilogue[T]{env: env}, a: a.Arg, b: b.Arg, aOff: a.Layout.Offset, bOff: b.Layout.Offset}
-	if err := k.compile(p, p.Space.Rank()-1, results, unitColumns); err != nil {
-		return nil, err
+	k := &product[T]{a: a.Arg, b: b.Arg, aOff: a.Layout.Offset, bOff: b.Layout.Offset}
+	for inPlace := args[k.b].Frozen; ; inPlace = false {
+		k.matrixEpilogue = matrixEpilogue[T]{epilogue: epilogue[T]{env: env}}
+		var err error
+		if inPlace {
+			_, err = k.compileFinish(p, true, results)
+		} else {
+			err = k.compile(p, p.Space.Rank()-1, results, unitColumns)
+		}
+		if err != nil {
+			return nil, err
+		}
+		cfg, err := k.config(p.Anchor.Op.(graph.MatMul), a.Layout, b.Layout, p.Space)
+		if err != nil {
+			return nil, err
+		}
+		k.frozen = args[k.b].Frozen && cfg.Batch > 0 && cfg.M > 1 && cfg.N > 0 && cfg.K > 0
+		if !inPlace || k.frozen && cfg.ReadsInPlace() {
+			return k, k.makePlan(cfg)
+		}
 	}
-	cfg, err := k.config(p.Anchor.Op.(graph.MatMul), a.Layout, b.Layout, p.Space)
-	if err != nil {
-		return nil, err
-	}
-	k.frozen = args[k.b].Frozen && cfg.Batch > 0 && cfg.M > 1 && cfg.N > 0 && cfg.K > 0
-	return k, k.finish(cfg)
 }
 
 // config describes the product of layouts a and b. Batch axes that only A has, and that follow its rows in memory, are
@@ -108,8 +119,8 @@ func (k *product[T]) config(op graph.MatMul, a, b graph.Layout, out graph.Shape)
 	return cfg, err
 }
 
-// finish makes the plan.
-func (k *product[T]) finish(cfg gemm.Config[T]) (err error) {
+// makePlan makes the plan.
+func (k *product[T]) makePlan(cfg gemm.Config[T]) (err error) {
 	k.cfg = cfg
 	if k.plan, err = gemm.New(cfg, k.env.Pool, k.env.gemm); err != nil {
 		return err
@@ -138,15 +149,15 @@ func (k *product[T]) Run(args, results []Memory) error {
 			return err
 		}
 	}
-	c := k.begin(args, results)
-	defer k.done()
-	if k.p == nil {
-		return k.plan.Run(a, b, c, nil)
+	c, finish, then := k.start(args, results)
+	defer k.release()
+	if then != nil {
+		then = k
 	}
-	if err := k.plan.Run(a, b, c, k); err != nil {
+	if err := k.plan.RunFinished(a, b, c, finish, then); err != nil {
 		return err
 	}
-	return k.end()
+	return k.complete()
 }
 
 // pack packs the frozen operand, and makes the plan that uses it.

@@ -49,7 +49,7 @@ func (k *Plan[T]) compute(worker, id int, b *band, row int, y []T, from, to int)
 			first = col
 		}
 		end = col + cols
-		finish := k.run.finish.at(&k.workers[worker].finish, row, col)
+		finish := k.run.finish.At(&k.workers[worker].finish, row, col)
 		lines, pixels := 1, b.images*b.rows*b.cols
 		if k.cfg.Line > 0 {
 			lines, pixels = b.images*b.rows, b.cols

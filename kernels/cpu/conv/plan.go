@@ -10,7 +10,6 @@ import (
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
 	"fusec/kernels/cpu/tiling"
-	"fusec/kernels/cpu/vec"
 )
 
 // A Config describes a convolution. Op.Layout does not matter: the layouts are those of NHWC.
@@ -39,40 +38,8 @@ type Epilogue interface {
 	Tile(worker, band, row, col, rows, cols int)
 }
 
-// A Finish is what follows the sums while they are in registers: y = min(max(Gate(sum + Shift + Residual), Low), High). Shift
-// has a number for each filter. Residual is a matrix [N·OH·OW, O] whose rows are RowStride elements apart; it may be
-// the result. What is nil is left out. A NaN stays a NaN.
-type Finish[T gemm.Float] struct {
-	Shift, Residual []T
-	RowStride       int
-	Low, High       T
-	Gate            vec.Gate[T]
-}
-
-// check reports, as an error, what is too short for a matrix of rows of out elements.
-func (f *Finish[T]) check(rows, out int) error {
-	if f != nil && (f.Shift != nil && len(f.Shift) < out ||
-		f.Residual != nil && (f.RowStride < 0 || len(f.Residual) < (rows-1)*f.RowStride+out)) {
-		return fmt.Errorf("conv: slices too short: the shift has %d elements, the residual %d, %d apart, of %d×%d",
-			len(f.Shift), len(f.Residual), f.RowStride, rows, out)
-	}
-	return nil
-}
-
-// at is what follows the sums from a row and column of the result on, in w, or nil if nothing does.
-func (f *Finish[T]) at(w *gemm.Finish[T], row, col int) *gemm.Finish[T] {
-	if f == nil {
-		return nil
-	}
-	*w = gemm.Finish[T]{Stride: f.RowStride, Low: f.Low, High: f.High, Gate: f.Gate}
-	if f.Shift != nil {
-		w.Shift = &f.Shift[col]
-	}
-	if f.Residual != nil {
-		w.Residual = &f.Residual[row*f.RowStride+col]
-	}
-	return w
-}
+// A Finish is what follows the sums while they are in registers. The residual is a matrix [N·OH·OW, O].
+type Finish[T gemm.Float] = gemm.MatrixFinish[T]
 
 // A Plan computes the convolutions of one Config. Make it with New.
 type Plan[T gemm.Float] struct {
@@ -340,8 +307,8 @@ func (k *Plan[T]) checkRun(r *run[T]) error {
 	if len(r.x) < k.need || len(r.w) < needW {
 		return fmt.Errorf("conv: slices too short: x has %d elements of %d, w %d of %d", len(r.x), k.need, len(r.w), needW)
 	}
-	if err := r.finish.check(rows, out); err != nil {
-		return err
+	if err := r.finish.Check(rows, out); err != nil {
+		return fmt.Errorf("conv: %w", err)
 	}
 	return nil
 }

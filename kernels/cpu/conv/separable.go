@@ -231,8 +231,8 @@ func (k *Separable[T]) Run(x []T, weights *SeparableWeights[T], y []T, finish *F
 		return fmt.Errorf("conv: slices too short: x has %d elements, y %d, the depthwise filters %d, biases %d and %d", len(x), len(y),
 			len(weights.Depthwise), len(weights.Bias), len(weights.ExpandBias))
 	}
-	if err := finish.check(rows, k.filters); err != nil {
-		return err
+	if err := finish.Check(rows, k.filters); err != nil {
+		return fmt.Errorf("conv: %w", err)
 	}
 	mem := gemm.Acquire[T](k.ws)
 	defer k.release()
@@ -361,7 +361,7 @@ func (k *Separable[T]) finishStrip(worker, number, row, pixels int, sums []T) {
 	shape := &k.cfg.Pointwise.shape
 	for panel := range shape.panels {
 		at, col, cols, _ := shape.panel(0, panel)
-		finish := k.run.finish.at(&k.workers[worker].finish, row, col)
+		finish := k.run.finish.At(&k.workers[worker].finish, row, col)
 		k.micro.Gather(&k.pointwise, pixels, k.outs, &sums[0], &k.cfg.Pointwise.data[at], nil,
 			&k.run.y[row*k.cfg.RowStride+col], k.cfg.RowStride, cols, finish)
 	}

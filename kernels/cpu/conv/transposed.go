@@ -222,8 +222,8 @@ func (k *Transposed[T]) Run(dy, w, y []T, finish *Finish[T], epilogue Epilogue) 
 	if need := (pixels-1)*k.rowStride + k.channels(); len(y) < need {
 		return fmt.Errorf("conv: slices too short: y has %d elements of %d", len(y), need)
 	}
-	if err := finish.check(pixels, k.channels()); err != nil {
-		return err
+	if err := finish.Check(pixels, k.channels()); err != nil {
+		return fmt.Errorf("conv: %w", err)
 	}
 	defer func() { k.run, k.part = transposedRun[T]{}, Finish[T]{} }()
 	k.run = transposedRun[T]{y: y, finish: finish, epilogue: epilogue}
@@ -285,7 +285,7 @@ func (t *clearTask[T]) Do(_, band int) {
 		y := k.run.y[pixel*k.rowStride:][:k.channels()]
 		clear(y)
 		if f := k.run.finish; f != nil {
-			f.at(&gemm.Finish[T]{}, 0, 0).Apply(&y[0], len(y), 1, len(y))
+			f.At(&gemm.Finish[T]{}, 0, 0).Apply(&y[0], len(y), 1, len(y))
 		}
 	}
 }

@@ -131,7 +131,12 @@ func (m Micro[T]) GatherStep() int   { return m.gather[0].step }
 // operands and on the pieces, not on its place. If next is not nil, it is a panel that will be needed soon, which is
 // loaded into the second-level cache. If finish is not nil, it is applied to C; its Residual moves on with the rows.
 func (m Micro[T]) Gather(pieces *Pieces, height int, rows []int, a, b, next, c *T, ldc, cols int, finish *Finish[T]) {
-	p := m.gatherPanel(cols)
+	m.gatherPanel(cols).gather(pieces, height, rows, a, b, next, c, ldc, cols, false, finish)
+}
+
+// gather is Gather, or adds to C if accumulate.
+func (p *gatherPanel[T]) gather(pieces *Pieces, height int, rows []int, a, b, next, c *T, ldc, cols int, accumulate bool,
+	finish *Finish[T]) {
 	size := int(unsafe.Sizeof(*c))
 	steps := tiling.CeilDiv(height, p.step)
 	ahead, parts := 0, 0 // the distance of next, and how many tiles load a part of it
@@ -151,7 +156,7 @@ func (m Micro[T]) Gather(pieces *Pieces, height int, rows []int, a, b, next, c *
 				then = finish
 			}
 			tile((*int)(unsafe.Pointer(&pieces.list[r.from])), r.to-r.from, &rows[0], a,
-				(*T)(unsafe.Add(unsafe.Pointer(b), r.before*p.width*size)), ahead, c, ldc, have, cols, i > 0, (*int)(unsafe.Pointer(then)))
+				(*T)(unsafe.Add(unsafe.Pointer(b), r.before*p.width*size)), ahead, c, ldc, have, cols, accumulate || i > 0, (*int)(unsafe.Pointer(then)))
 		}
 		if blocks == 1 {
 			return

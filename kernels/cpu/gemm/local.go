@@ -10,7 +10,7 @@ func (t *localTask[T]) Do(worker, batch int) {
 	for k0 := 0; k0 < cfg.K; k0 += p.kc {
 		kc := min(p.kc, cfg.K-k0)
 		if cfg.Prepacked != nil {
-			b = cfg.Prepacked.panels(batch, k0, kc, 0)
+			b = cfg.Prepacked.panels(batch, k0, 0)
 		} else {
 			p.packB(worker, b, batch, 0, cfg.N, k0, kc)
 		}

@@ -29,12 +29,16 @@ func (p *Plan[T]) packB(worker int, dst []T, batch, col, cols, k0, kc int) {
 }
 
 // multiply computes a tile of C, whose first element is c[0], from a packed
-// block of A and the packed panels of B. It adds to C if accumulate.
+// block of A and the packed panels of B, which are kc steps long, or the whole reduction if they are prepacked. It adds to C if
+// accumulate.
 func (p *Plan[T]) multiply(a, b, c, edge []T, rows, cols, kc int, accumulate bool) {
 	mr, nr, ldc := p.kern.mr, p.kern.nr, p.cfg.C.RowStride
-	full := rows / mr
+	full, steps := rows/mr, kc
+	if p.cfg.Prepacked != nil {
+		steps = p.cfg.K
+	}
 	for col := 0; col < cols; col += nr {
-		panel := &b[col*kc]
+		panel := &b[col*steps]
 		if cols-col < nr { // too narrow for the kernel to store
 			p.tile(tiling.CeilDiv(rows, mr), kc, &a[0], panel, &edge[0], nr, false)
 			merge(c[col:], ldc, edge, nr, rows, cols-col, accumulate)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/tiling"
 )
 
 // A Config describes a batch of products C = A·B, each of M×K by K×N. Any of
@@ -35,7 +36,9 @@ type Plan[T Float] struct {
 	blocking
 	whole bool // tiled: the operands are packed whole, see whole.go
 	scratch
-	thin thin
+	thin      thin
+	at        inPlace[T]
+	finishing *MatrixFinish[T] // of a run in place
 
 	lenA, lenB, lenC int // elements that the operands must have
 
@@ -51,6 +54,7 @@ const (
 	streamed                // few rows or columns: see thin.go
 	perMatrix               // small: see local.go
 	tiled                   // see tiled.go
+	inPlaced                // see inplace.go
 )
 
 // A run is what the work items of a run in progress share.
@@ -135,6 +139,10 @@ func (p *Plan[T]) choose() {
 	if cfg.Batch == 0 || cfg.M == 0 || cfg.N == 0 {
 		return
 	}
+	if cfg.Prepacked != nil && cfg.readsInPlace(p.kern) {
+		p.setInPlace()
+		return
+	}
 	p.blocking = cut(cfg, p.kern)
 	if cfg.K == 0 {
 		p.method = zeroed
@@ -187,6 +195,8 @@ func (p *Plan[T]) Run(a, b, c []T, epilogue Epilogue) error {
 		p.pool.Run(p.cfg.Batch*p.rowBlocks, (*zeroTask[T])(p))
 	case streamed:
 		p.pool.Run(p.cfg.Batch*p.thin.blocks, (*thinTask[T])(p))
+	case inPlaced:
+		p.pool.Run(p.cfg.Batch*p.rowBlocks*tiling.CeilDiv(p.cfg.N, p.tileCols), (*inPlaceTask[T])(p))
 	case perMatrix:
 		p.pool.Run(p.cfg.Batch, (*localTask[T])(p))
 	case tiled:

@@ -13,13 +13,13 @@ import (
 // their M.
 type Prepacked[T Float] struct {
 	k, n, matrices int
-	kc, width      int
+	width          int
 	layout         Layout
 	kern           *kernel[T]
 	pool           *pool.Pool
 	need           int // elements of the source
 	src            []T // during Update
-	data           []T // [matrix][block of the reduction][panel][kc][width]
+	data           []T // [matrix][panel][k][width]
 }
 
 // Prepack packs a batch of k×n matrices in b with the given layout, on the workers of p. If layout has no Offsets, one
@@ -37,8 +37,7 @@ func prepack[T Float](k, n int, layout Layout, b []T, p *pool.Pool, kern *kernel
 	}
 	pre := &Prepacked[T]{
 		k: k, n: n, matrices: 1,
-		kc: reductionBlock(k), width: kern.nr,
-		layout: layout, kern: kern, pool: p,
+		width: kern.nr, layout: layout, kern: kern, pool: p,
 	}
 	if layout.Offsets != nil {
 		pre.matrices = len(layout.Offsets)
@@ -58,7 +57,7 @@ func (q *Prepacked[T]) Update(b []T) error {
 		return fmt.Errorf("gemm: B (%d×%d) needs %d elements, the slice has %d", q.k, q.n, q.need, len(b))
 	}
 	q.src = b
-	q.pool.Run(q.matrices*q.blocks()*q.groups(), (*prepackTask[T])(q))
+	q.pool.Run(q.matrices*q.groups(), (*prepackTask[T])(q))
 	q.src = nil
 	return nil
 }
@@ -66,19 +65,16 @@ func (q *Prepacked[T]) Update(b []T) error {
 // Bytes returns the size of the packed operand.
 func (q *Prepacked[T]) Bytes() int { return len(q.data) * lineBytes / lineElements[T](1) }
 
-// stride is the number of elements of one packed matrix, blocks the number of
-// blocks of its reduction, groups that of packing items per block.
+// stride is the number of elements of one packed matrix, groups the number of packing items for it.
 func (q *Prepacked[T]) stride() int { return PackedLen(q.width, q.k, q.n) }
-func (q *Prepacked[T]) blocks() int { return tiling.CeilDiv(q.k, q.kc) }
 func (q *Prepacked[T]) groups() int { return tiling.CeilDiv(q.n, packPanels*q.width) }
 
-// panels returns the packed panels of a matrix for the block of the reduction
-// that has kc steps from k0, starting with the panel of column col.
-func (q *Prepacked[T]) panels(batch, k0, kc, col int) []T {
+// panels returns the packed panels of a matrix from step k0 of the reduction on, starting with the panel of column col.
+func (q *Prepacked[T]) panels(batch, k0, col int) []T {
 	if q.matrices == 1 {
 		batch = 0
 	}
-	return q.data[batch*q.stride()+k0*tiling.RoundUp(q.n, q.width)+col*kc:]
+	return q.data[batch*q.stride()+k0*q.width+col*q.k:]
 }
 
 // fits reports whether the operand can be B of a product.
@@ -94,19 +90,13 @@ func (q *Prepacked[T]) fits(k, n, batch, width int) error {
 	return nil
 }
 
-// prepackTask packs some panels of one block of the reduction.
+// prepackTask packs some panels.
 type prepackTask[T Float] Prepacked[T]
 
 func (t *prepackTask[T]) Do(_, item int) {
 	q := (*Prepacked[T])(t)
-	group := item % q.groups()
-	block := item / q.groups() % q.blocks()
-	matrix := item / q.groups() / q.blocks()
-
-	k0 := block * q.kc
-	kc := min(q.kc, q.k-k0)
-	col := group * packPanels * q.width
+	matrix, col := item/q.groups(), item%q.groups()*packPanels*q.width
 	cols := min(packPanels*q.width, q.n-col)
-	src := q.src[q.layout.at(matrix)+k0*q.layout.RowStride+col*q.layout.ColStride:]
-	q.kern.pack(q.panels(matrix, k0, kc, col), q.width, kc, cols, src, q.layout.RowStride, q.layout.ColStride)
+	src := q.src[q.layout.at(matrix)+col*q.layout.ColStride:]
+	q.kern.pack(q.panels(matrix, 0, col), q.width, q.k, cols, src, q.layout.RowStride, q.layout.ColStride)
 }

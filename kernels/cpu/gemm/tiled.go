@@ -108,7 +108,7 @@ func (t *tileTask[T]) Do(worker, item int) {
 	}
 	var b []T
 	if pre := p.cfg.Prepacked; pre != nil {
-		b = pre.panels(batch, ph.k0, ph.kc, ph.col+from)
+		b = pre.panels(batch, ph.k0, ph.col+from)
 	} else {
 		b = p.run.sharedB[from*ph.kc:]
 	}

@@ -120,7 +120,7 @@ func (t *tileWholeTask[T]) Do(worker, item int) {
 		}
 		switch {
 		case p.cfg.Prepacked != nil:
-			b = p.cfg.Prepacked.panels(batch, k0, kc, col)
+			b = p.cfg.Prepacked.panels(batch, k0, col)
 		case p.privateB():
 			p.packB(worker, b, 0, col, cols, k0, kc)
 		default:
