@@ -66,19 +66,15 @@ func (k *Plan[T]) compute(worker, id int, b *band, row int, y []T, from, to int)
 				continue
 			}
 			k.micro.Gather(&k.pieces, pixels, k.workers[worker].rows[line*pixels:], &patches[g*group], &k.run.packed[at],
-				k.next(from, panel, to), &c[0], k.cfg.RowStride, cols, finish)
+				k.next(panel), &c[0], k.cfg.RowStride, cols, finish)
 		}
 	}
 	return first, end
 }
 
-// next is the panel of filters that a worker, which computes those from from to to, most likely needs after one; nil if it
-// is small, or in the cache already.
-func (k *Plan[T]) next(from, panel, to int) *T {
-	if panel++; panel == to { // other workers take the items that follow
-		panel += (k.pool.Workers() - 1) * (to - from)
-	}
-	if panel >= k.shape.groups*k.shape.panels || k.shape.steps()*k.micro.NR*k.size < nextBytes {
+// next is the panel of filters that a worker most likely needs after one; nil if it is small, or in the cache already.
+func (k *Plan[T]) next(panel int) *T {
+	if panel++; panel >= k.shape.groups*k.shape.panels || k.shape.steps()*k.micro.NR*k.size < nextBytes {
 		return nil
 	}
 	at, _, _, _ := k.shape.panel(panel/k.shape.panels, panel%k.shape.panels)

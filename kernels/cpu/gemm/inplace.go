@@ -182,8 +182,8 @@ func (t *inPlaceTask[T]) Do(worker, item int) {
 				next = p.panel(batch, i, col+nr)
 			case !last:
 				next = p.panel(batch, i+1, from)
-			case from+p.pool.Workers()*p.tileCols < cfg.N: // other workers take the tiles that follow
-				next = p.panel(batch, 0, from+p.pool.Workers()*p.tileCols)
+			case to < cfg.N:
+				next = p.panel(batch, 0, to)
 			}
 			p.kern.gather[0].gather(part, rows, table, a, p.panel(batch, 0, col), next, &c[col], cfg.C.RowStride, min(nr, to-col), i > 0,
 				then)

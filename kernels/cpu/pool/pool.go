@@ -1,8 +1,9 @@
 // Package pool runs numbered work items on a fixed set of goroutines.
 //
 // It is the only source of parallelism in the CPU kernels. A kernel cuts its
-// work into items (output tiles, row blocks, packing jobs) and passes them to a Pool. Workers take items one by one
-// through an atomic counter, so a core that another process slows down does fewer of them.
+// work into items (output tiles, row blocks, packing jobs) and passes them to a Pool. Each worker has a span of consecutive items,
+// the same part of them in every run, so that it finds in its cache what it has made of the data of those items before. It takes
+// them one by one, and then those of other spans from their ends, so a core that another process slows down does fewer of them.
 //
 // Helpers join a run when they notice it. The caller works, too, and waits only for helpers that have joined. So a
 // helper that sleeps or has lost its core never delays a finished run. After a run a helper polls for the next one for
@@ -11,6 +12,7 @@
 package pool
 
 import (
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -49,6 +51,9 @@ const (
 	// spinYield is the number of polls between two calls of runtime.Gosched, which give the core to other goroutines.
 	spinYield = 1 << 9
 
+	// spansMax bounds the number of spans, which a caller sets in each run.
+	spansMax = 8
+
 	cacheLine = 64
 )
 
@@ -65,15 +70,40 @@ type Pool struct {
 	// The current run. Written by the caller before it opens the run and after the last helper has left it; read by
 	// those who joined.
 	task   Task
-	n      int
 	failed atomic.Pointer[Panic]
 	idle   chan struct{} // the last helper's signal to a caller that sleeps
 
 	_     [cacheLine]byte
 	state atomic.Uint64
 	_     [cacheLine]byte
-	next  atomic.Int64 // the first item that no worker has taken
-	_     [cacheLine]byte
+	spans []span // worker i's is that with number i, modulo their number
+}
+
+// A span is consecutive items that no worker has taken: the first one in the upper half of the word, the end in the lower half.
+type span struct {
+	word atomic.Uint64
+	_    [cacheLine - 8]byte
+}
+
+// set makes the span items lo to hi.
+func (s *span) set(lo, hi int) { s.word.Store(uint64(lo)<<32 | uint64(hi)) }
+
+// take takes an item, the first one or the last one.
+func (s *span) take(last bool) (item int, ok bool) {
+	for {
+		w := s.word.Load()
+		lo, hi := w>>32, w&math.MaxUint32
+		if lo >= hi {
+			return 0, false
+		}
+		if last {
+			if s.word.CompareAndSwap(w, w-1) {
+				return int(hi) - 1, true
+			}
+		} else if s.word.CompareAndSwap(w, w+1<<32) {
+			return int(lo), true
+		}
+	}
 }
 
 // A helper is the part of a worker that others use to wake it.
@@ -91,6 +121,7 @@ func New(workers int) *Pool {
 	p := &Pool{
 		helpers: make([]helper, workers-1),
 		idle:    make(chan struct{}, 1),
+		spans:   make([]span, min(workers, spansMax)),
 	}
 	return p
 }
@@ -108,9 +139,9 @@ func (p *Pool) start() {
 // Workers returns the number of workers, the caller of Run included.
 func (p *Pool) Workers() int { return len(p.helpers) + 1 }
 
-// Run executes items 0 to n-1 of t and returns when all are done. Items are taken in order by the workers that are
-// free. A single item, or any number on a pool of one worker or one that has been closed, is executed by the caller
-// alone. Run allocates nothing.
+// Run executes items 0 to n-1 of t, fewer than 2³², and returns when all are done. A worker takes consecutive items as long as its
+// part lasts. A single item, or any number on a pool of one worker or one that has been closed, is executed by the caller
+// alone, in order. Run allocates nothing.
 //
 // If an item panics, no further items are started, Run waits for those in progress, and panics with a *Panic that holds
 // the first value recovered. The pool remains usable.
@@ -125,8 +156,7 @@ func (p *Pool) Run(n int, t Task) {
 
 func (p *Pool) run(n int, t Task) (failure *Panic) {
 	p.mu.Lock()
-	p.task, p.n = t, n
-	p.next.Store(0)
+	p.task = t
 	// Deferred, so that a caller whose item ends the goroutine leaves no run open.
 	defer func() {
 		p.settle()
@@ -138,7 +168,12 @@ func (p *Pool) run(n int, t Task) (failure *Panic) {
 		if !p.started {
 			p.start()
 		}
+		for i := range p.spans {
+			p.spans[i].set(n*i/len(p.spans), n*(i+1)/len(p.spans))
+		}
 		p.open(n - 1)
+	} else {
+		p.spans[0].set(0, n) // the others are empty since the last run
 	}
 	p.drain(0)
 	return nil
@@ -272,20 +307,25 @@ func (p *Pool) drain(worker int) {
 			p.fail(item, recover())
 		}
 	}()
-	for {
-		item = int(p.next.Add(1)) - 1
-		if item >= p.n {
-			finished = true
-			return
+	home := worker % len(p.spans)
+	for i := range p.spans {
+		s := &p.spans[(home+i)%len(p.spans)]
+		for ok := true; ; {
+			if item, ok = s.take(i > 0); !ok {
+				break
+			}
+			p.task.Do(worker, item)
 		}
-		p.task.Do(worker, item)
 	}
+	finished = true
 }
 
 // fail records why an item did not return, and stops further items.
 func (p *Pool) fail(item int, value any) {
 	p.failed.CompareAndSwap(nil, newPanic(item, value))
-	p.next.Store(int64(p.n))
+	for i := range p.spans {
+		p.spans[i].set(0, 0)
+	}
 }
 
 // yield is the body of a waiting loop.

@@ -53,7 +53,7 @@ type taskFunc func(worker, item int)
 func (f taskFunc) Do(worker, item int) { f(worker, item) }
 
 func TestRunExecutesEveryItemOnce(t *testing.T) {
-	for _, workers := range []int{-1, 1, 2, 3, 8} {
+	for _, workers := range []int{-1, 1, 2, 3, 8, 20} {
 		p := New(workers)
 		if want := max(workers, 1); p.Workers() != want {
 			t.Errorf("New(%d).Workers() = %d, want %d", workers, p.Workers(), want)
@@ -111,6 +111,61 @@ func TestRunIsParallel(t *testing.T) {
 		meet.Done()
 		meet.Wait()
 	}))
+}
+
+// A worker takes the items of its part from the first on, and those that the other one leaves from the last on.
+func TestRunKeepsParts(t *testing.T) {
+	p := New(2)
+	defer p.Close()
+	for range 50 {
+		var taken [2][]int
+		var meet sync.WaitGroup
+		meet.Add(2)
+		p.Run(9, taskFunc(func(worker, item int) {
+			if taken[worker] = append(taken[worker], item); len(taken[worker]) == 1 {
+				meet.Done()
+				meet.Wait()
+			}
+		}))
+		for worker, list := range taken {
+			from, to := worker*4, 4+5*worker
+			end := to - 1
+			for i, item := range list {
+				switch {
+				case item == from+i && from+i < to:
+				case item >= from && item < to || i == 0:
+					t.Fatalf("worker %d took items %v", worker, list)
+				default: // the other one's
+					if end >= from && end < to {
+						end = 8 - 5*worker
+					}
+					if item != end {
+						t.Fatalf("worker %d took items %v", worker, list)
+					}
+					end--
+				}
+			}
+		}
+	}
+}
+
+// A worker alone takes the items in order.
+func TestRunAlone(t *testing.T) {
+	p, closed := New(1), New(3)
+	closed.Run(9, newTally(3, 9))
+	closed.Close()
+	for _, p := range []*Pool{p, closed} {
+		last := -1
+		p.Run(100, taskFunc(func(_, item int) {
+			if item != last+1 {
+				t.Errorf("item %d after %d", item, last)
+			}
+			last = item
+		}))
+		if last != 99 {
+			t.Errorf("the last item is %d", last)
+		}
+	}
 }
 
 // The caller sleeps when a helper takes much longer than it does.
