@@ -6614,6 +6614,9 @@ bound:
 	VMULPS       Z24, Z23, Z23
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z26
 	VMAXPS       Z0, Z26, Z0
 	VMAXPS       Z1, Z26, Z1
@@ -6639,6 +6642,11 @@ gated:
 	VMAXPS       Z21, Z26, Z21
 	VMAXPS       Z22, Z26, Z22
 	VMAXPS       Z23, Z26, Z23
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z26
 	VMINPS       Z0, Z26, Z0
 	VMINPS       Z1, Z26, Z1
@@ -6665,6 +6673,7 @@ gated:
 	VMINPS       Z22, Z26, Z22
 	VMINPS       Z23, Z26, Z23
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -7416,6 +7425,9 @@ bound:
 	VMULPS       Z20, Z19, Z19
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z22
 	VMAXPS       Z0, Z22, Z0
 	VMAXPS       Z1, Z22, Z1
@@ -7437,6 +7449,11 @@ gated:
 	VMAXPS       Z17, Z22, Z17
 	VMAXPS       Z18, Z22, Z18
 	VMAXPS       Z19, Z22, Z19
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z22
 	VMINPS       Z0, Z22, Z0
 	VMINPS       Z1, Z22, Z1
@@ -7459,6 +7476,7 @@ gated:
 	VMINPS       Z18, Z22, Z18
 	VMINPS       Z19, Z22, Z19
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -8084,6 +8102,9 @@ bound:
 	VMULPS       Z16, Z15, Z15
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z18
 	VMAXPS       Z0, Z18, Z0
 	VMAXPS       Z1, Z18, Z1
@@ -8101,6 +8122,11 @@ gated:
 	VMAXPS       Z13, Z18, Z13
 	VMAXPS       Z14, Z18, Z14
 	VMAXPS       Z15, Z18, Z15
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z18
 	VMINPS       Z0, Z18, Z0
 	VMINPS       Z1, Z18, Z1
@@ -8119,6 +8145,7 @@ gated:
 	VMINPS       Z14, Z18, Z14
 	VMINPS       Z15, Z18, Z15
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -8618,6 +8645,9 @@ bound:
 	VMULPS       Z12, Z11, Z11
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z14
 	VMAXPS       Z0, Z14, Z0
 	VMAXPS       Z1, Z14, Z1
@@ -8631,6 +8661,11 @@ gated:
 	VMAXPS       Z9, Z14, Z9
 	VMAXPS       Z10, Z14, Z10
 	VMAXPS       Z11, Z14, Z11
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z14
 	VMINPS       Z0, Z14, Z0
 	VMINPS       Z1, Z14, Z1
@@ -8645,6 +8680,7 @@ gated:
 	VMINPS       Z10, Z14, Z10
 	VMINPS       Z11, Z14, Z11
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -9018,6 +9054,9 @@ bound:
 	VMULPS       Z8, Z7, Z7
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z10
 	VMAXPS       Z0, Z10, Z0
 	VMAXPS       Z1, Z10, Z1
@@ -9027,6 +9066,11 @@ gated:
 	VMAXPS       Z5, Z10, Z5
 	VMAXPS       Z6, Z10, Z6
 	VMAXPS       Z7, Z10, Z7
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z10
 	VMINPS       Z0, Z10, Z0
 	VMINPS       Z1, Z10, Z1
@@ -9037,6 +9081,7 @@ gated:
 	VMINPS       Z6, Z10, Z6
 	VMINPS       Z7, Z10, Z7
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -9284,17 +9329,26 @@ bound:
 	VMULPS       Z4, Z3, Z3
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z6
 	VMAXPS       Z0, Z6, Z0
 	VMAXPS       Z1, Z6, Z1
 	VMAXPS       Z2, Z6, Z2
 	VMAXPS       Z3, Z6, Z3
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z6
 	VMINPS       Z0, Z6, Z0
 	VMINPS       Z1, Z6, Z1
 	VMINPS       Z2, Z6, Z2
 	VMINPS       Z3, Z6, Z3
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -9746,6 +9800,9 @@ bound:
 	VMULPS       Y12, Y11, Y11
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Y14
 	VMAXPS       Y0, Y14, Y0
 	VMAXPS       Y1, Y14, Y1
@@ -9759,6 +9816,11 @@ gated:
 	VMAXPS       Y9, Y14, Y9
 	VMAXPS       Y10, Y14, Y10
 	VMAXPS       Y11, Y14, Y11
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Y14
 	VMINPS       Y0, Y14, Y0
 	VMINPS       Y1, Y14, Y1
@@ -9773,6 +9835,7 @@ gated:
 	VMINPS       Y10, Y14, Y10
 	VMINPS       Y11, Y14, Y11
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -10238,6 +10301,9 @@ bound:
 	VMULPS       Y8, Y7, Y7
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Y10
 	VMAXPS       Y0, Y10, Y0
 	VMAXPS       Y1, Y10, Y1
@@ -10247,6 +10313,11 @@ gated:
 	VMAXPS       Y5, Y10, Y5
 	VMAXPS       Y6, Y10, Y6
 	VMAXPS       Y7, Y10, Y7
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Y10
 	VMINPS       Y0, Y10, Y0
 	VMINPS       Y1, Y10, Y1
@@ -10257,6 +10328,7 @@ gated:
 	VMINPS       Y6, Y10, Y6
 	VMINPS       Y7, Y10, Y7
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -10564,17 +10636,26 @@ bound:
 	VMULPS       Y4, Y3, Y3
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Y6
 	VMAXPS       Y0, Y6, Y0
 	VMAXPS       Y1, Y6, Y1
 	VMAXPS       Y2, Y6, Y2
 	VMAXPS       Y3, Y6, Y3
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Y6
 	VMINPS       Y0, Y6, Y0
 	VMINPS       Y1, Y6, Y1
 	VMINPS       Y2, Y6, Y2
 	VMINPS       Y3, Y6, Y3
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -11112,6 +11193,9 @@ bound:
 	VMULPS       Z12, Z11, Z11
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z13
 	VMAXPS       Z0, Z13, Z0
 	VMAXPS       Z1, Z13, Z1
@@ -11125,6 +11209,11 @@ gated:
 	VMAXPS       Z9, Z13, Z9
 	VMAXPS       Z10, Z13, Z10
 	VMAXPS       Z11, Z13, Z11
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z13
 	VMINPS       Z0, Z13, Z0
 	VMINPS       Z1, Z13, Z1
@@ -11139,6 +11228,7 @@ gated:
 	VMINPS       Z10, Z13, Z10
 	VMINPS       Z11, Z13, Z11
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -11666,6 +11756,9 @@ bound:
 	VMULPS       Z10, Z9, Z9
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z11
 	VMAXPS       Z0, Z11, Z0
 	VMAXPS       Z1, Z11, Z1
@@ -11677,6 +11770,11 @@ gated:
 	VMAXPS       Z7, Z11, Z7
 	VMAXPS       Z8, Z11, Z8
 	VMAXPS       Z9, Z11, Z9
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z11
 	VMINPS       Z0, Z11, Z0
 	VMINPS       Z1, Z11, Z1
@@ -11689,6 +11787,7 @@ gated:
 	VMINPS       Z8, Z11, Z8
 	VMINPS       Z9, Z11, Z9
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -12132,6 +12231,9 @@ bound:
 	VMULPS       Z8, Z7, Z7
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z9
 	VMAXPS       Z0, Z9, Z0
 	VMAXPS       Z1, Z9, Z1
@@ -12141,6 +12243,11 @@ gated:
 	VMAXPS       Z5, Z9, Z5
 	VMAXPS       Z6, Z9, Z6
 	VMAXPS       Z7, Z9, Z7
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z9
 	VMINPS       Z0, Z9, Z0
 	VMINPS       Z1, Z9, Z1
@@ -12151,6 +12258,7 @@ gated:
 	VMINPS       Z6, Z9, Z6
 	VMINPS       Z7, Z9, Z7
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -12510,6 +12618,9 @@ bound:
 	VMULPS       Z6, Z5, Z5
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z7
 	VMAXPS       Z0, Z7, Z0
 	VMAXPS       Z1, Z7, Z1
@@ -12517,6 +12628,11 @@ gated:
 	VMAXPS       Z3, Z7, Z3
 	VMAXPS       Z4, Z7, Z4
 	VMAXPS       Z5, Z7, Z5
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z7
 	VMINPS       Z0, Z7, Z0
 	VMINPS       Z1, Z7, Z1
@@ -12525,6 +12641,7 @@ gated:
 	VMINPS       Z4, Z7, Z4
 	VMINPS       Z5, Z7, Z5
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -12800,17 +12917,26 @@ bound:
 	VMULPS       Z4, Z3, Z3
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z5
 	VMAXPS       Z0, Z5, Z0
 	VMAXPS       Z1, Z5, Z1
 	VMAXPS       Z2, Z5, Z2
 	VMAXPS       Z3, Z5, Z3
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z5
 	VMINPS       Z0, Z5, Z0
 	VMINPS       Z1, Z5, Z1
 	VMINPS       Z2, Z5, Z2
 	VMINPS       Z3, Z5, Z3
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -13002,13 +13128,22 @@ bound:
 	VMULPS       Z2, Z1, Z1
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z3
 	VMAXPS       Z0, Z3, Z0
 	VMAXPS       Z1, Z3, Z1
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z3
 	VMINPS       Z0, Z3, Z0
 	VMINPS       Z1, Z3, Z1
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -13327,6 +13462,9 @@ bound:
 	VMULPS       Y6, Y5, Y5
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Y7
 	VMAXPS       Y0, Y7, Y0
 	VMAXPS       Y1, Y7, Y1
@@ -13334,6 +13472,11 @@ gated:
 	VMAXPS       Y3, Y7, Y3
 	VMAXPS       Y4, Y7, Y4
 	VMAXPS       Y5, Y7, Y5
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Y7
 	VMINPS       Y0, Y7, Y0
 	VMINPS       Y1, Y7, Y1
@@ -13342,6 +13485,7 @@ gated:
 	VMINPS       Y4, Y7, Y4
 	VMINPS       Y5, Y7, Y5
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -13689,17 +13833,26 @@ bound:
 	VMULPS       Y4, Y3, Y3
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Y5
 	VMAXPS       Y0, Y5, Y0
 	VMAXPS       Y1, Y5, Y1
 	VMAXPS       Y2, Y5, Y2
 	VMAXPS       Y3, Y5, Y3
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Y5
 	VMINPS       Y0, Y5, Y0
 	VMINPS       Y1, Y5, Y1
 	VMINPS       Y2, Y5, Y2
 	VMINPS       Y3, Y5, Y3
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -13939,13 +14092,22 @@ bound:
 	VMULPS       Y2, Y1, Y1
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Y3
 	VMAXPS       Y0, Y3, Y0
 	VMAXPS       Y1, Y3, Y1
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Y3
 	VMINPS       Y0, Y3, Y0
 	VMINPS       Y1, Y3, Y1
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -14708,6 +14870,9 @@ bound:
 	VMULPD       Z24, Z23, Z23
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z26
 	VMAXPD       Z0, Z26, Z0
 	VMAXPD       Z1, Z26, Z1
@@ -14733,6 +14898,11 @@ gated:
 	VMAXPD       Z21, Z26, Z21
 	VMAXPD       Z22, Z26, Z22
 	VMAXPD       Z23, Z26, Z23
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z26
 	VMINPD       Z0, Z26, Z0
 	VMINPD       Z1, Z26, Z1
@@ -14759,6 +14929,7 @@ gated:
 	VMINPD       Z22, Z26, Z22
 	VMINPD       Z23, Z26, Z23
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -15510,6 +15681,9 @@ bound:
 	VMULPD       Z20, Z19, Z19
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z22
 	VMAXPD       Z0, Z22, Z0
 	VMAXPD       Z1, Z22, Z1
@@ -15531,6 +15705,11 @@ gated:
 	VMAXPD       Z17, Z22, Z17
 	VMAXPD       Z18, Z22, Z18
 	VMAXPD       Z19, Z22, Z19
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z22
 	VMINPD       Z0, Z22, Z0
 	VMINPD       Z1, Z22, Z1
@@ -15553,6 +15732,7 @@ gated:
 	VMINPD       Z18, Z22, Z18
 	VMINPD       Z19, Z22, Z19
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -16178,6 +16358,9 @@ bound:
 	VMULPD       Z16, Z15, Z15
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z18
 	VMAXPD       Z0, Z18, Z0
 	VMAXPD       Z1, Z18, Z1
@@ -16195,6 +16378,11 @@ gated:
 	VMAXPD       Z13, Z18, Z13
 	VMAXPD       Z14, Z18, Z14
 	VMAXPD       Z15, Z18, Z15
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z18
 	VMINPD       Z0, Z18, Z0
 	VMINPD       Z1, Z18, Z1
@@ -16213,6 +16401,7 @@ gated:
 	VMINPD       Z14, Z18, Z14
 	VMINPD       Z15, Z18, Z15
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -16712,6 +16901,9 @@ bound:
 	VMULPD       Z12, Z11, Z11
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z14
 	VMAXPD       Z0, Z14, Z0
 	VMAXPD       Z1, Z14, Z1
@@ -16725,6 +16917,11 @@ gated:
 	VMAXPD       Z9, Z14, Z9
 	VMAXPD       Z10, Z14, Z10
 	VMAXPD       Z11, Z14, Z11
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z14
 	VMINPD       Z0, Z14, Z0
 	VMINPD       Z1, Z14, Z1
@@ -16739,6 +16936,7 @@ gated:
 	VMINPD       Z10, Z14, Z10
 	VMINPD       Z11, Z14, Z11
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -17112,6 +17310,9 @@ bound:
 	VMULPD       Z8, Z7, Z7
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z10
 	VMAXPD       Z0, Z10, Z0
 	VMAXPD       Z1, Z10, Z1
@@ -17121,6 +17322,11 @@ gated:
 	VMAXPD       Z5, Z10, Z5
 	VMAXPD       Z6, Z10, Z6
 	VMAXPD       Z7, Z10, Z7
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z10
 	VMINPD       Z0, Z10, Z0
 	VMINPD       Z1, Z10, Z1
@@ -17131,6 +17337,7 @@ gated:
 	VMINPD       Z6, Z10, Z6
 	VMINPD       Z7, Z10, Z7
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -17378,17 +17585,26 @@ bound:
 	VMULPD       Z4, Z3, Z3
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z6
 	VMAXPD       Z0, Z6, Z0
 	VMAXPD       Z1, Z6, Z1
 	VMAXPD       Z2, Z6, Z2
 	VMAXPD       Z3, Z6, Z3
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z6
 	VMINPD       Z0, Z6, Z0
 	VMINPD       Z1, Z6, Z1
 	VMINPD       Z2, Z6, Z2
 	VMINPD       Z3, Z6, Z3
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -17840,6 +18056,9 @@ bound:
 	VMULPD       Y12, Y11, Y11
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Y14
 	VMAXPD       Y0, Y14, Y0
 	VMAXPD       Y1, Y14, Y1
@@ -17853,6 +18072,11 @@ gated:
 	VMAXPD       Y9, Y14, Y9
 	VMAXPD       Y10, Y14, Y10
 	VMAXPD       Y11, Y14, Y11
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Y14
 	VMINPD       Y0, Y14, Y0
 	VMINPD       Y1, Y14, Y1
@@ -17867,6 +18091,7 @@ gated:
 	VMINPD       Y10, Y14, Y10
 	VMINPD       Y11, Y14, Y11
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -18332,6 +18557,9 @@ bound:
 	VMULPD       Y8, Y7, Y7
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Y10
 	VMAXPD       Y0, Y10, Y0
 	VMAXPD       Y1, Y10, Y1
@@ -18341,6 +18569,11 @@ gated:
 	VMAXPD       Y5, Y10, Y5
 	VMAXPD       Y6, Y10, Y6
 	VMAXPD       Y7, Y10, Y7
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Y10
 	VMINPD       Y0, Y10, Y0
 	VMINPD       Y1, Y10, Y1
@@ -18351,6 +18584,7 @@ gated:
 	VMINPD       Y6, Y10, Y6
 	VMINPD       Y7, Y10, Y7
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -18658,17 +18892,26 @@ bound:
 	VMULPD       Y4, Y3, Y3
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Y6
 	VMAXPD       Y0, Y6, Y0
 	VMAXPD       Y1, Y6, Y1
 	VMAXPD       Y2, Y6, Y2
 	VMAXPD       Y3, Y6, Y3
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Y6
 	VMINPD       Y0, Y6, Y0
 	VMINPD       Y1, Y6, Y1
 	VMINPD       Y2, Y6, Y2
 	VMINPD       Y3, Y6, Y3
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -19206,6 +19449,9 @@ bound:
 	VMULPD       Z12, Z11, Z11
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z13
 	VMAXPD       Z0, Z13, Z0
 	VMAXPD       Z1, Z13, Z1
@@ -19219,6 +19465,11 @@ gated:
 	VMAXPD       Z9, Z13, Z9
 	VMAXPD       Z10, Z13, Z10
 	VMAXPD       Z11, Z13, Z11
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z13
 	VMINPD       Z0, Z13, Z0
 	VMINPD       Z1, Z13, Z1
@@ -19233,6 +19484,7 @@ gated:
 	VMINPD       Z10, Z13, Z10
 	VMINPD       Z11, Z13, Z11
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -19760,6 +20012,9 @@ bound:
 	VMULPD       Z10, Z9, Z9
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z11
 	VMAXPD       Z0, Z11, Z0
 	VMAXPD       Z1, Z11, Z1
@@ -19771,6 +20026,11 @@ gated:
 	VMAXPD       Z7, Z11, Z7
 	VMAXPD       Z8, Z11, Z8
 	VMAXPD       Z9, Z11, Z9
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z11
 	VMINPD       Z0, Z11, Z0
 	VMINPD       Z1, Z11, Z1
@@ -19783,6 +20043,7 @@ gated:
 	VMINPD       Z8, Z11, Z8
 	VMINPD       Z9, Z11, Z9
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -20226,6 +20487,9 @@ bound:
 	VMULPD       Z8, Z7, Z7
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z9
 	VMAXPD       Z0, Z9, Z0
 	VMAXPD       Z1, Z9, Z1
@@ -20235,6 +20499,11 @@ gated:
 	VMAXPD       Z5, Z9, Z5
 	VMAXPD       Z6, Z9, Z6
 	VMAXPD       Z7, Z9, Z7
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z9
 	VMINPD       Z0, Z9, Z0
 	VMINPD       Z1, Z9, Z1
@@ -20245,6 +20514,7 @@ gated:
 	VMINPD       Z6, Z9, Z6
 	VMINPD       Z7, Z9, Z7
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -20604,6 +20874,9 @@ bound:
 	VMULPD       Z6, Z5, Z5
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z7
 	VMAXPD       Z0, Z7, Z0
 	VMAXPD       Z1, Z7, Z1
@@ -20611,6 +20884,11 @@ gated:
 	VMAXPD       Z3, Z7, Z3
 	VMAXPD       Z4, Z7, Z4
 	VMAXPD       Z5, Z7, Z5
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z7
 	VMINPD       Z0, Z7, Z0
 	VMINPD       Z1, Z7, Z1
@@ -20619,6 +20897,7 @@ gated:
 	VMINPD       Z4, Z7, Z4
 	VMINPD       Z5, Z7, Z5
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -20894,17 +21173,26 @@ bound:
 	VMULPD       Z4, Z3, Z3
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z5
 	VMAXPD       Z0, Z5, Z0
 	VMAXPD       Z1, Z5, Z1
 	VMAXPD       Z2, Z5, Z2
 	VMAXPD       Z3, Z5, Z3
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z5
 	VMINPD       Z0, Z5, Z0
 	VMINPD       Z1, Z5, Z1
 	VMINPD       Z2, Z5, Z2
 	VMINPD       Z3, Z5, Z3
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -21096,13 +21384,22 @@ bound:
 	VMULPD       Z2, Z1, Z1
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z3
 	VMAXPD       Z0, Z3, Z0
 	VMAXPD       Z1, Z3, Z1
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z3
 	VMINPD       Z0, Z3, Z0
 	VMINPD       Z1, Z3, Z1
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -21421,6 +21718,9 @@ bound:
 	VMULPD       Y6, Y5, Y5
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Y7
 	VMAXPD       Y0, Y7, Y0
 	VMAXPD       Y1, Y7, Y1
@@ -21428,6 +21728,11 @@ gated:
 	VMAXPD       Y3, Y7, Y3
 	VMAXPD       Y4, Y7, Y4
 	VMAXPD       Y5, Y7, Y5
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Y7
 	VMINPD       Y0, Y7, Y0
 	VMINPD       Y1, Y7, Y1
@@ -21436,6 +21741,7 @@ gated:
 	VMINPD       Y4, Y7, Y4
 	VMINPD       Y5, Y7, Y5
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -21783,17 +22089,26 @@ bound:
 	VMULPD       Y4, Y3, Y3
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Y5
 	VMAXPD       Y0, Y5, Y0
 	VMAXPD       Y1, Y5, Y1
 	VMAXPD       Y2, Y5, Y2
 	VMAXPD       Y3, Y5, Y3
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Y5
 	VMINPD       Y0, Y5, Y0
 	VMINPD       Y1, Y5, Y1
 	VMINPD       Y2, Y5, Y2
 	VMINPD       Y3, Y5, Y3
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -22033,13 +22348,22 @@ bound:
 	VMULPD       Y2, Y1, Y1
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Y3
 	VMAXPD       Y0, Y3, Y0
 	VMAXPD       Y1, Y3, Y1
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Y3
 	VMINPD       Y0, Y3, Y0
 	VMINPD       Y1, Y3, Y1
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -22826,6 +23150,9 @@ bound:
 	VMULPS       Z24, Z23, Z23
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z26
 	VMAXPS       Z0, Z26, Z0
 	VMAXPS       Z1, Z26, Z1
@@ -22851,6 +23178,11 @@ gated:
 	VMAXPS       Z21, Z26, Z21
 	VMAXPS       Z22, Z26, Z22
 	VMAXPS       Z23, Z26, Z23
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z26
 	VMINPS       Z0, Z26, Z0
 	VMINPS       Z1, Z26, Z1
@@ -22877,6 +23209,7 @@ gated:
 	VMINPS       Z22, Z26, Z22
 	VMINPS       Z23, Z26, Z23
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -23648,6 +23981,9 @@ bound:
 	VMULPS       Z20, Z19, Z19
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z22
 	VMAXPS       Z0, Z22, Z0
 	VMAXPS       Z1, Z22, Z1
@@ -23669,6 +24005,11 @@ gated:
 	VMAXPS       Z17, Z22, Z17
 	VMAXPS       Z18, Z22, Z18
 	VMAXPS       Z19, Z22, Z19
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z22
 	VMINPS       Z0, Z22, Z0
 	VMINPS       Z1, Z22, Z1
@@ -23691,6 +24032,7 @@ gated:
 	VMINPS       Z18, Z22, Z18
 	VMINPS       Z19, Z22, Z19
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -24332,6 +24674,9 @@ bound:
 	VMULPS       Z16, Z15, Z15
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z18
 	VMAXPS       Z0, Z18, Z0
 	VMAXPS       Z1, Z18, Z1
@@ -24349,6 +24694,11 @@ gated:
 	VMAXPS       Z13, Z18, Z13
 	VMAXPS       Z14, Z18, Z14
 	VMAXPS       Z15, Z18, Z15
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z18
 	VMINPS       Z0, Z18, Z0
 	VMINPS       Z1, Z18, Z1
@@ -24367,6 +24717,7 @@ gated:
 	VMINPS       Z14, Z18, Z14
 	VMINPS       Z15, Z18, Z15
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -24878,6 +25229,9 @@ bound:
 	VMULPS       Z12, Z11, Z11
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z14
 	VMAXPS       Z0, Z14, Z0
 	VMAXPS       Z1, Z14, Z1
@@ -24891,6 +25245,11 @@ gated:
 	VMAXPS       Z9, Z14, Z9
 	VMAXPS       Z10, Z14, Z10
 	VMAXPS       Z11, Z14, Z11
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z14
 	VMINPS       Z0, Z14, Z0
 	VMINPS       Z1, Z14, Z1
@@ -24905,6 +25264,7 @@ gated:
 	VMINPS       Z10, Z14, Z10
 	VMINPS       Z11, Z14, Z11
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -25286,6 +25646,9 @@ bound:
 	VMULPS       Z8, Z7, Z7
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z10
 	VMAXPS       Z0, Z10, Z0
 	VMAXPS       Z1, Z10, Z1
@@ -25295,6 +25658,11 @@ gated:
 	VMAXPS       Z5, Z10, Z5
 	VMAXPS       Z6, Z10, Z6
 	VMAXPS       Z7, Z10, Z7
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z10
 	VMINPS       Z0, Z10, Z0
 	VMINPS       Z1, Z10, Z1
@@ -25305,6 +25673,7 @@ gated:
 	VMINPS       Z6, Z10, Z6
 	VMINPS       Z7, Z10, Z7
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -25556,17 +25925,26 @@ bound:
 	VMULPS       Z4, Z3, Z3
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z6
 	VMAXPS       Z0, Z6, Z0
 	VMAXPS       Z1, Z6, Z1
 	VMAXPS       Z2, Z6, Z2
 	VMAXPS       Z3, Z6, Z3
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z6
 	VMINPS       Z0, Z6, Z0
 	VMINPS       Z1, Z6, Z1
 	VMINPS       Z2, Z6, Z2
 	VMINPS       Z3, Z6, Z3
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -26088,6 +26466,9 @@ bound:
 	VMULPS       Z12, Z11, Z11
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z13
 	VMAXPS       Z0, Z13, Z0
 	VMAXPS       Z1, Z13, Z1
@@ -26101,6 +26482,11 @@ gated:
 	VMAXPS       Z9, Z13, Z9
 	VMAXPS       Z10, Z13, Z10
 	VMAXPS       Z11, Z13, Z11
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z13
 	VMINPS       Z0, Z13, Z0
 	VMINPS       Z1, Z13, Z1
@@ -26115,6 +26501,7 @@ gated:
 	VMINPS       Z10, Z13, Z10
 	VMINPS       Z11, Z13, Z11
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -26652,6 +27039,9 @@ bound:
 	VMULPS       Z10, Z9, Z9
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z11
 	VMAXPS       Z0, Z11, Z0
 	VMAXPS       Z1, Z11, Z1
@@ -26663,6 +27053,11 @@ gated:
 	VMAXPS       Z7, Z11, Z7
 	VMAXPS       Z8, Z11, Z8
 	VMAXPS       Z9, Z11, Z9
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z11
 	VMINPS       Z0, Z11, Z0
 	VMINPS       Z1, Z11, Z1
@@ -26675,6 +27070,7 @@ gated:
 	VMINPS       Z8, Z11, Z8
 	VMINPS       Z9, Z11, Z9
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -27126,6 +27522,9 @@ bound:
 	VMULPS       Z8, Z7, Z7
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z9
 	VMAXPS       Z0, Z9, Z0
 	VMAXPS       Z1, Z9, Z1
@@ -27135,6 +27534,11 @@ gated:
 	VMAXPS       Z5, Z9, Z5
 	VMAXPS       Z6, Z9, Z6
 	VMAXPS       Z7, Z9, Z7
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z9
 	VMINPS       Z0, Z9, Z0
 	VMINPS       Z1, Z9, Z1
@@ -27145,6 +27549,7 @@ gated:
 	VMINPS       Z6, Z9, Z6
 	VMINPS       Z7, Z9, Z7
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -27510,6 +27915,9 @@ bound:
 	VMULPS       Z6, Z5, Z5
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z7
 	VMAXPS       Z0, Z7, Z0
 	VMAXPS       Z1, Z7, Z1
@@ -27517,6 +27925,11 @@ gated:
 	VMAXPS       Z3, Z7, Z3
 	VMAXPS       Z4, Z7, Z4
 	VMAXPS       Z5, Z7, Z5
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z7
 	VMINPS       Z0, Z7, Z0
 	VMINPS       Z1, Z7, Z1
@@ -27525,6 +27938,7 @@ gated:
 	VMINPS       Z4, Z7, Z4
 	VMINPS       Z5, Z7, Z5
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -27804,17 +28218,26 @@ bound:
 	VMULPS       Z4, Z3, Z3
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z5
 	VMAXPS       Z0, Z5, Z0
 	VMAXPS       Z1, Z5, Z1
 	VMAXPS       Z2, Z5, Z2
 	VMAXPS       Z3, Z5, Z3
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z5
 	VMINPS       Z0, Z5, Z0
 	VMINPS       Z1, Z5, Z1
 	VMINPS       Z2, Z5, Z2
 	VMINPS       Z3, Z5, Z3
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -28008,13 +28431,22 @@ bound:
 	VMULPS       Z2, Z1, Z1
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z3
 	VMAXPS       Z0, Z3, Z0
 	VMAXPS       Z1, Z3, Z1
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z3
 	VMINPS       Z0, Z3, Z0
 	VMINPS       Z1, Z3, Z1
 
+unbounded1:
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -28410,6 +28842,9 @@ bound:
 	VMULPS       Z16, Z15, Z15
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z18
 	VMAXPS       Z0, Z18, Z0
 	VMAXPS       Z1, Z18, Z1
@@ -28427,6 +28862,11 @@ gated:
 	VMAXPS       Z13, Z18, Z13
 	VMAXPS       Z14, Z18, Z14
 	VMAXPS       Z15, Z18, Z15
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z18
 	VMINPS       Z0, Z18, Z0
 	VMINPS       Z1, Z18, Z1
@@ -28445,6 +28885,7 @@ gated:
 	VMINPS       Z14, Z18, Z14
 	VMINPS       Z15, Z18, Z15
 
+unbounded1:
 sums:
 	MOVQ   c+32(FP), CX
 	MOVQ   ldc+40(FP), DX
@@ -28768,6 +29209,9 @@ bound:
 	VMULPS       Y8, Y7, Y7
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Y10
 	VMAXPS       Y0, Y10, Y0
 	VMAXPS       Y1, Y10, Y1
@@ -28777,6 +29221,11 @@ gated:
 	VMAXPS       Y5, Y10, Y5
 	VMAXPS       Y6, Y10, Y6
 	VMAXPS       Y7, Y10, Y7
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Y10
 	VMINPS       Y0, Y10, Y0
 	VMINPS       Y1, Y10, Y1
@@ -28787,6 +29236,7 @@ gated:
 	VMINPS       Y6, Y10, Y6
 	VMINPS       Y7, Y10, Y7
 
+unbounded1:
 sums:
 	MOVQ   c+32(FP), CX
 	MOVQ   ldc+40(FP), DX
@@ -29139,6 +29589,9 @@ bound:
 	VMULPS       Z8, Z7, Z7
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Z9
 	VMAXPS       Z0, Z9, Z0
 	VMAXPS       Z1, Z9, Z1
@@ -29148,6 +29601,11 @@ gated:
 	VMAXPS       Z5, Z9, Z5
 	VMAXPS       Z6, Z9, Z6
 	VMAXPS       Z7, Z9, Z7
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Z9
 	VMINPS       Z0, Z9, Z0
 	VMINPS       Z1, Z9, Z1
@@ -29158,6 +29616,7 @@ gated:
 	VMINPS       Z6, Z9, Z6
 	VMINPS       Z7, Z9, Z7
 
+unbounded1:
 sums:
 	MOVQ   c+32(FP), CX
 	MOVQ   ldc+40(FP), DX
@@ -29396,17 +29855,26 @@ bound:
 	VMULPS       Y4, Y3, Y3
 
 gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSS 24(CX), Y5
 	VMAXPS       Y0, Y5, Y0
 	VMAXPS       Y1, Y5, Y1
 	VMAXPS       Y2, Y5, Y2
 	VMAXPS       Y3, Y5, Y3
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
 	VBROADCASTSS 28(CX), Y5
 	VMINPS       Y0, Y5, Y0
 	VMINPS       Y1, Y5, Y1
 	VMINPS       Y2, Y5, Y2
 	VMINPS       Y3, Y5, Y3
 
+unbounded1:
 sums:
 	MOVQ   c+32(FP), CX
 	MOVQ   ldc+40(FP), DX
@@ -29863,6 +30331,9 @@ bound:
 	VMULPD       Z16, Z15, Z15
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z18
 	VMAXPD       Z0, Z18, Z0
 	VMAXPD       Z1, Z18, Z1
@@ -29880,6 +30351,11 @@ gated:
 	VMAXPD       Z13, Z18, Z13
 	VMAXPD       Z14, Z18, Z14
 	VMAXPD       Z15, Z18, Z15
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z18
 	VMINPD       Z0, Z18, Z0
 	VMINPD       Z1, Z18, Z1
@@ -29898,6 +30374,7 @@ gated:
 	VMINPD       Z14, Z18, Z14
 	VMINPD       Z15, Z18, Z15
 
+unbounded1:
 sums:
 	MOVQ   c+32(FP), CX
 	MOVQ   ldc+40(FP), DX
@@ -30221,6 +30698,9 @@ bound:
 	VMULPD       Y8, Y7, Y7
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Y10
 	VMAXPD       Y0, Y10, Y0
 	VMAXPD       Y1, Y10, Y1
@@ -30230,6 +30710,11 @@ gated:
 	VMAXPD       Y5, Y10, Y5
 	VMAXPD       Y6, Y10, Y6
 	VMAXPD       Y7, Y10, Y7
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Y10
 	VMINPD       Y0, Y10, Y0
 	VMINPD       Y1, Y10, Y1
@@ -30240,6 +30725,7 @@ gated:
 	VMINPD       Y6, Y10, Y6
 	VMINPD       Y7, Y10, Y7
 
+unbounded1:
 sums:
 	MOVQ   c+32(FP), CX
 	MOVQ   ldc+40(FP), DX
@@ -30592,6 +31078,9 @@ bound:
 	VMULPD       Z8, Z7, Z7
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Z9
 	VMAXPD       Z0, Z9, Z0
 	VMAXPD       Z1, Z9, Z1
@@ -30601,6 +31090,11 @@ gated:
 	VMAXPD       Z5, Z9, Z5
 	VMAXPD       Z6, Z9, Z6
 	VMAXPD       Z7, Z9, Z7
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Z9
 	VMINPD       Z0, Z9, Z0
 	VMINPD       Z1, Z9, Z1
@@ -30611,6 +31105,7 @@ gated:
 	VMINPD       Z6, Z9, Z6
 	VMINPD       Z7, Z9, Z7
 
+unbounded1:
 sums:
 	MOVQ   c+32(FP), CX
 	MOVQ   ldc+40(FP), DX
@@ -30849,17 +31344,26 @@ bound:
 	VMULPD       Y4, Y3, Y3
 
 gated:
+	MOVQ         $0xfff0000000000000, DX
+	CMPQ         DX, 24(CX)
+	JE           unbounded0
 	VBROADCASTSD 24(CX), Y5
 	VMAXPD       Y0, Y5, Y0
 	VMAXPD       Y1, Y5, Y1
 	VMAXPD       Y2, Y5, Y2
 	VMAXPD       Y3, Y5, Y3
+
+unbounded0:
+	MOVQ         $0x7ff0000000000000, DX
+	CMPQ         DX, 32(CX)
+	JE           unbounded1
 	VBROADCASTSD 32(CX), Y5
 	VMINPD       Y0, Y5, Y0
 	VMINPD       Y1, Y5, Y1
 	VMINPD       Y2, Y5, Y2
 	VMINPD       Y3, Y5, Y3
 
+unbounded1:
 sums:
 	MOVQ   c+32(FP), CX
 	MOVQ   ldc+40(FP), DX

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -392,13 +393,24 @@ func (k gatherKernel) finish(acc [][]VecVirtual, tmp []VecVirtual, masks []Regis
 	bound := func(i int) Mem { return Mem{Base: finish, Disp: 8*finishElements + i*k.element.bytes} }
 	k.gate(acc, bound)
 	// Where one is a NaN, the result is the second operand, which is the sum.
+	infinite := GP64()
 	for i, op := range []func(...Op){k.max, k.min} {
+		skip := fmt.Sprint("unbounded", i)
+		if k.element.bytes == 4 {
+			MOVL(U32(math.Float32bits(float32(math.Inf(2*i-1)))), infinite.As32())
+			CMPL(infinite.As32(), bound(finishLow+i))
+		} else {
+			MOVQ(U64(math.Float64bits(math.Inf(2*i-1))), infinite)
+			CMPQ(infinite, bound(finishLow+i))
+		}
+		JE(LabelRef(skip))
 		k.splat(bound(finishLow+i), tmp[0])
 		for r := range acc {
 			for _, v := range acc[r] {
 				op(v, tmp[0], v)
 			}
 		}
+		Label(skip)
 	}
 }
 
