@@ -47,7 +47,8 @@ func newConv[T float](b *body.Program, args, results []Operand, env *Env) (Kerne
 // implicit as in cuDNN, arXiv 1410.0759). Those of one pixel, side by side, are the image itself.
 func newConvNCHW[T float](b *body.Program, op graph.Conv2D, results []Operand, env *Env) (*product[T], error) {
 	x, w := b.Operands[0], b.Operands[1]
-	k := &product[T]{matrixEpilogue: matrixEpilogue[T]{epilogue: epilogue[T]{env: env}}, a: w.Arg, b: x.Arg, aOff: w.Layout.Offset, bOff: x.Layout.Offset}
+	k := &product[T]{a: w.Arg, b: x.Arg, aOff: w.Layout.Offset, bOff: x.Layout.Offset}
+	k.env = env
 	in, filt, out := x.Layout.Shape, w.Layout.Shape, b.Space
 	images, channels, groups := in.At(0), out.At(1), op.Groups
 	per := channels / groups

@@ -8,9 +8,9 @@ import (
 	"fusec/kernels/cpu/gemm"
 )
 
-// A matrixEpilogue is what follows a product that reads its rows where they lie, or a convolution of images of NHWC, whose result is
-// a matrix with a row for each pixel. A bias, a residual and bounds are applied to sums in registers. Other programs run over each
-// block of the result while it is in the cache, after a bias that they begin with.
+// A matrixEpilogue is what follows a product that reads its rows where they lie, or a convolution of images of NHWC, whose result
+// is a matrix with a row for each pixel. A bias, a residual and bounds are applied to sums in registers. Other programs run over
+// each block of the result while it is in the cache, after a bias that they begin with.
 type matrixEpilogue[T float] struct {
 	epilogue[T]
 	finish gemm.MatrixFinish[T]
@@ -18,8 +18,8 @@ type matrixEpilogue[T float] struct {
 	shift  *body.Value     // the bias that is applied in registers before the epilogue, or nil
 }
 
-// compileFinish compiles what follows, and returns the layout of the matrix, whose columns are the last axis. A residual may be added
-// in registers, or not.
+// compileFinish compiles what follows, and returns the layout of the matrix, whose columns are the last axis. A residual may be
+// added in registers, or not.
 func (k *matrixEpilogue[T]) compileFinish(b *body.Program, residual bool, results []Operand) (graph.Layout, error) {
 	columns := b.Space.Rank() - 1
 	matrix := graph.ShapeOf(b.Space.With(columns, 1).Elems(), b.Space.At(columns))

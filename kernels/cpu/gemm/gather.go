@@ -156,7 +156,8 @@ func (p *gatherPanel[T]) gather(pieces *Pieces, height int, rows []int, a, b, ne
 				then = finish
 			}
 			tile((*int)(unsafe.Pointer(&pieces.list[r.from])), r.to-r.from, &rows[0], a,
-				(*T)(unsafe.Add(unsafe.Pointer(b), r.before*p.width*size)), ahead, c, ldc, have, cols, accumulate || i > 0, (*int)(unsafe.Pointer(then)))
+				(*T)(unsafe.Add(unsafe.Pointer(b), r.before*p.width*size)), ahead, c, ldc, have, cols, accumulate || i > 0,
+				(*int)(unsafe.Pointer(then)))
 		}
 		if blocks == 1 {
 			return

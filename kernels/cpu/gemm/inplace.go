@@ -10,8 +10,8 @@ import (
 
 // A product by packed panels of B, whose rows of A have contiguous elements, reads A where it lies, by the kernels of Gather. Rows
 // are not packed, and a tile is computed over the whole reduction, whose blocks are those of other products, so that the result
-// has the same bits. What follows the sums may be applied while they are in registers. A tile is multiplied by a part of each of its
-// panels that stays in the second-level cache, then by the next part.
+// has the same bits. What follows the sums may be applied while they are in registers. A tile is multiplied by a part of each of
+// its panels that stays in the second-level cache, then by the next part.
 
 const (
 	// panelBytes bounds the part of a panel of B that the rows of a tile are multiplied by at one time.

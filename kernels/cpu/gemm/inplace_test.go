@@ -73,7 +73,9 @@ func testInPlace[T Float](t *testing.T) {
 				return max(y+float64(f.Shift[j])+float64(f.Residual[(batch*m+i)*f.RowStride+j]), -3)
 			}
 			run(plan, &f, nil, finished)
-			run(plan, &f, marking[T]{problem}, func(batch, i, j int, y float64) float64 { return finished(batch, i, j, y) + mark(batch, i, j) })
+			run(plan, &f, marking[T]{problem}, func(batch, i, j int, y float64) float64 {
+				return marked(batch, i, j, finished(batch, i, j, y))
+			})
 		}
 	}
 }
