@@ -46,6 +46,13 @@ var attentionRow = OpInfo{
 	Kind: KindAttention, MinArgs: 3, MaxArgs: 7, Infer: inferAttention, FLOPs: flopsAttention,
 	Decompose: decomposeAttention, Grad: gradAttention,
 	Contracts: func(_ Op, i int) bool { return i < attentionOptional },
+	Usual:     func(n *Node) Op { return usualAttention(n) },
+}
+
+// usualAttention scales by 1/√d.
+func usualAttention(n *Node) Attention {
+	s := n.Args[attentionQ].Type.Shape
+	return Attention{Scale: 1 / math.Sqrt(float64(s.At(s.Rank()-1)))}
 }
 
 // Operand indices of an Attention; those of the optional operands are given by its methods.

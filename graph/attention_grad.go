@@ -14,6 +14,7 @@ var attentionGradRow = OpInfo{
 		g := op.(AttentionGrad)
 		return i < attentionOptional || i == g.OutArg() || i == g.DOutArg()
 	},
+	Usual: func(n *Node) Op { return AttentionGrad{Attention: usualAttention(n)} },
 }
 
 // AttentionGrad is the gradient of an Attention of the same attributes: results 0, 1 and 2 are those for q, k and v.

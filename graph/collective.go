@@ -130,7 +130,7 @@ var reduceScatterRow = OpInfo{
 
 var allGatherRow = OpInfo{
 	Name: "all_gather", Doc: "values of all participants joined along an axis", Operands: "x", Proto: AllGather{},
-	Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferAllGather, FLOPs: free,
+	Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferAllGather, FLOPs: free, Moves: first,
 	Sent: func(bytes, participants int64) int64 { return bytes * (participants - 1) },
 	Grad: func(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 		op := n.Op.(AllGather)
@@ -140,7 +140,7 @@ var allGatherRow = OpInfo{
 
 var allToAllRow = OpInfo{
 	Name: "all_to_all", Doc: "a part of x for each participant, and theirs joined", Operands: "x", Proto: AllToAll{},
-	Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferAllToAll, FLOPs: free, Sent: sentShares,
+	Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferAllToAll, FLOPs: free, Moves: first, Sent: sentShares,
 	Grad: func(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 		op := n.Op.(AllToAll)
 		return []*Node{b.Add(AllToAll{Split: op.Join, Join: op.Split, Group: op.Group}, dys[0])}, nil
@@ -150,12 +150,13 @@ var allToAllRow = OpInfo{
 var partRow = OpInfo{
 	Name: "part", Doc: "the participant's own part of x; it waits for its further operands", Operands: "x, after...",
 	Proto: Part{}, Class: ClassCollective, MinArgs: 1, MaxArgs: -1, Infer: inferPart, FLOPs: free, Grad: gradPart,
-	Sent: func(_, _ int64) int64 { return 0 },
+	Moves: first, Sent: func(_, _ int64) int64 { return 0 },
 }
 
 var permuteRow = OpInfo{
 	Name: "permute", Doc: "the x of another participant, around a ring; it begins after its further operands", Operands: "x, after...",
 	Proto: Permute{}, Class: ClassCollective, MinArgs: 1, MaxArgs: -1, Infer: inferPermute, FLOPs: free, Sent: sentOnce,
+	Moves: first,
 	Grad: func(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 		op, grads := n.Op.(Permute), make([]*Node, len(n.Args))
 		grads[0] = b.Add(Permute{-op.Shift, op.Group}, dys[0])
@@ -166,6 +167,7 @@ var permuteRow = OpInfo{
 var broadcastFromRow = OpInfo{
 	Name: "broadcast_from", Doc: "the x of one participant, for all", Operands: "x", Proto: BroadcastFrom{},
 	Class: ClassCollective, MinArgs: 1, MaxArgs: 1, Infer: inferBroadcastFrom, FLOPs: free, Grad: gradBroadcastFrom, Sent: sentOnce,
+	Moves: first,
 }
 
 // gradPart writes dy to where x was read, in a tensor of zeros. Which part is the participant's own follows from its part

@@ -105,34 +105,48 @@ func (Conv2DTranspose) FilterAt() int { return 1 }
 // FilterAt implements ImageOp.
 func (Conv2DFilterGrad) FilterAt() int { return FiltersOut }
 
+// oneStep is a stride or dilation of 1, and noPad no padding.
+var oneStep, noPad = IntsOf(1, 1), IntsOf(0, 0, 0, 0)
+
+// inserts is true of convolutions between whose elements zeros may stand.
+func inserts(Op) bool { return true }
+
 var conv2DRow = OpInfo{
 	Name: "conv2d", Doc: "two-dimensional convolution", Operands: "x, w", Proto: Conv2D{},
 	Class: ClassContraction, Fuses: true, Anchor: AnchorConv, Kind: KindConv, MinArgs: 2, MaxArgs: 2,
 	Infer: inferConv2D, FLOPs: flopsConv2D, Lower: lowerConv2D, Grad: gradConv2D, Contracts: factors,
+	Skips: func(op Op) bool { return op.(Conv2D).Pad != noPad },
+	Usual: func(*Node) Op { return Conv2D{Stride: oneStep, Dilation: oneStep, Pad: noPad, Groups: 1} },
 }
 
 var conv2DTransposeRow = OpInfo{
 	Name: "conv2d_transpose", Doc: "the image that a convolution leads back to", Operands: "dy, w", Proto: Conv2DTranspose{},
 	Class: ClassContraction, Fuses: true, Anchor: AnchorConv, Kind: KindConv, MinArgs: 2, MaxArgs: 2,
 	Infer: inferConv2DTranspose, FLOPs: flopsConv2DTranspose, Lower: lowerConv2DTranspose, Grad: gradConv2DTranspose,
-	Contracts: factors,
+	Contracts: factors, Skips: inserts, Usual: func(*Node) Op {
+		return Conv2DTranspose{Stride: oneStep, Dilation: oneStep, Pad: noPad, Groups: 1}
+	},
 }
 
 var conv2DFilterGradRow = OpInfo{
 	Name: "conv2d_filter_grad", Doc: "gradient of conv2d for its filters", Operands: "x, dy", Proto: Conv2DFilterGrad{},
 	Class: ClassContraction, Kind: KindConv, MinArgs: 2, MaxArgs: 2,
 	Infer: inferConv2DFilterGrad, FLOPs: flopsConv2DFilterGrad, Lower: lowerConv2DFilterGrad, Grad: gradConv2DFilterGrad,
-	Contracts: factors,
+	Contracts: factors, Skips: inserts, Usual: func(*Node) Op {
+		return Conv2DFilterGrad{Stride: oneStep, Dilation: oneStep, Pad: noPad, Groups: 1}
+	},
 }
 
 var im2ColRow = OpInfo{
 	Name: "im2col", Doc: "the patches of an image as rows", Operands: "x", Proto: Im2Col{}, Class: ClassMove,
-	MinArgs: 1, MaxArgs: 1, Infer: inferIm2Col, FLOPs: free, Grad: gradIm2Col,
+	MinArgs: 1, MaxArgs: 1, Infer: inferIm2Col, FLOPs: free, Grad: gradIm2Col, Moves: first,
+	Usual: func(*Node) Op { return Im2Col{Stride: oneStep, Dilation: oneStep, Pad: noPad} },
 }
 
 var col2ImRow = OpInfo{
 	Name: "col2im", Doc: "patches summed into an image", Operands: "cols", Proto: Col2Im{}, Class: ClassMove,
 	MinArgs: 1, MaxArgs: 1, Infer: inferCol2Im, FLOPs: perOperand, Grad: gradCol2Im,
+	Usual: func(*Node) Op { return Col2Im{Stride: oneStep, Dilation: oneStep, Pad: noPad} },
 }
 
 // The three convolutions are the derivatives of one form, linear in images x, filters w and results y:

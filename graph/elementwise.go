@@ -48,6 +48,7 @@ var binaryRow = OpInfo{
 var selectRow = OpInfo{
 	Name: "select", Doc: "cond ? a : b, elementwise", Operands: "cond, a, b", Proto: Select{},
 	Class: ClassElementwise, Fuses: true, MinArgs: 3, MaxArgs: 3, Infer: inferSelect, Grad: gradSelect,
+	Moves: func(i int) bool { return i > 0 },
 }
 
 var castRow = OpInfo{

@@ -19,13 +19,15 @@ func (ScatterAdd) OpName() string { return "scatter_add" }
 var gatherRow = OpInfo{
 	Name: "gather", Doc: "slices of x picked by indices", Operands: "x, indices", Proto: Gather{},
 	Class: ClassIndex, Fails: always, MinArgs: 2, MaxArgs: 2, Infer: inferGather, FLOPs: free, Grad: gradGather,
+	Moves: first, Usual: func(*Node) Op { return Gather{} },
 	Index: func(n *Node) (int, int) { return 1, n.Args[0].Type.Shape.At(n.Op.(Gather).Axis) },
 }
 
 var scatterAddRow = OpInfo{
 	Name: "scatter_add", Doc: "updates added to zeros at indices", Operands: "indices, updates", Proto: ScatterAdd{},
 	Class: ClassIndex, Fails: always, MinArgs: 2, MaxArgs: 2, Infer: inferScatterAdd, FLOPs: perUpdate,
-	Grad: gradScatterAdd, Index: func(n *Node) (int, int) { return 0, n.Op.(ScatterAdd).Size },
+	Usual: func(*Node) Op { return ScatterAdd{} },
+	Grad:  gradScatterAdd, Index: func(n *Node) (int, int) { return 0, n.Op.(ScatterAdd).Size },
 }
 
 func gradGather(b *Builder, n *Node, dys []*Node) ([]*Node, error) {

@@ -59,16 +59,17 @@ var broadcastRow = OpInfo{
 var concatRow = OpInfo{
 	Name: "concat", Doc: "operands joined along an axis", Operands: "x...", Proto: Concat{}, Class: ClassMove,
 	MinArgs: 1, MaxArgs: -1, Infer: inferConcat, FLOPs: free, Grad: gradConcat,
+	Moves: func(int) bool { return true },
 }
 
 var padRow = OpInfo{
 	Name: "pad", Doc: "the operand surrounded by a value", Operands: "x", Proto: Pad{}, Class: ClassMove,
-	MinArgs: 1, MaxArgs: 1, Infer: inferPad, FLOPs: free, Grad: gradPad,
+	MinArgs: 1, MaxArgs: 1, Infer: inferPad, FLOPs: free, Grad: gradPad, Moves: first,
 }
 
 var copyRow = OpInfo{
 	Name: "copy", Doc: "a contiguous copy", Operands: "x", Proto: Copy{}, Class: ClassMove, Strided: true,
-	Stored: true, MinArgs: 1, MaxArgs: 1, Infer: inferSame, FLOPs: free, Grad: gradCopy,
+	Stored: true, MinArgs: 1, MaxArgs: 1, Infer: inferSame, FLOPs: free, Grad: gradCopy, Moves: first,
 }
 
 func gradReshape(b *Builder, n *Node, dys []*Node) ([]*Node, error) {

@@ -34,30 +34,39 @@ func (BatchNorm) OpName() string { return "batch_norm" }
 // OpName implements Op.
 func (GroupNorm) OpName() string { return "group_norm" }
 
+// usualEps is the Eps that frameworks take if the user says nothing.
+const usualEps = 1e-5
+
 var layerNormRow = OpInfo{
 	Name: "layer_norm", Doc: "last axis normalised to mean 0 and variance 1, scaled and shifted",
 	Operands: "x, gamma, beta", Proto: LayerNorm{}, Class: ClassComposite, Fuses: true, Anchor: AnchorRow,
 	RowAxes: lastAxis, RowWeights: true, Kind: KindNorm, MinArgs: 3, MaxArgs: 3, Infer: inferNorm, FLOPs: times(8),
-	Decompose: decomposeLayerNorm, Grad: gradLayerNorm,
+	Decompose: decomposeLayerNorm, Grad: gradLayerNorm, Usual: func(*Node) Op { return LayerNorm{usualEps} },
 }
 
 var rmsNormRow = OpInfo{
 	Name: "rms_norm", Doc: "last axis divided by its root mean square, scaled", Operands: "x, gamma",
 	Proto: RMSNorm{}, Class: ClassComposite, Fuses: true, Anchor: AnchorRow, RowAxes: lastAxis, RowWeights: true, Kind: KindNorm,
 	MinArgs: 2, MaxArgs: 2, Infer: inferNorm, FLOPs: times(4), Decompose: decomposeRMSNorm, Grad: gradRMSNorm,
+	Usual: func(*Node) Op { return RMSNorm{usualEps} },
 }
 
 var batchNormRow = OpInfo{
 	Name: "batch_norm", Doc: "channels normalised over the batch; results y, running mean, running variance",
 	Operands: "x, gamma, beta, mean, variance", Proto: BatchNorm{}, Class: ClassComposite, Kind: KindNorm,
-	MinArgs: 5, MaxArgs: 5, Infer: inferBatchNorm, FLOPs: times(8), Decompose: decomposeBatchNorm,
-	Grad: gradBatchNorm,
+	ChannelWeights: true, MinArgs: 5, MaxArgs: 5, Infer: inferBatchNorm, FLOPs: times(8), Decompose: decomposeBatchNorm,
+	Grad: gradBatchNorm, Usual: func(n *Node) Op {
+		if op := n.Op.(BatchNorm); !op.Train { // the momentum is not read
+			return BatchNorm{Eps: usualEps, Momentum: op.Momentum}
+		}
+		return BatchNorm{Eps: usualEps, Momentum: 0.9}
+	},
 }
 
 var groupNormRow = OpInfo{
 	Name: "group_norm", Doc: "groups of channels normalised", Operands: "x, gamma, beta", Proto: GroupNorm{},
-	Class: ClassComposite, Kind: KindNorm, MinArgs: 3, MaxArgs: 3, Infer: inferGroupNorm, FLOPs: times(8),
-	Decompose: decomposeGroupNorm, Grad: gradGroupNorm,
+	Class: ClassComposite, ChannelWeights: true, Kind: KindNorm, MinArgs: 3, MaxArgs: 3, Infer: inferGroupNorm, FLOPs: times(8),
+	Decompose: decomposeGroupNorm, Grad: gradGroupNorm, Usual: func(*Node) Op { return GroupNorm{1, usualEps} },
 }
 
 // normalise is (x − mean) ÷ √(variance + eps) along the given axes.

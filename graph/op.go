@@ -44,6 +44,8 @@ type OpInfo struct {
 	RowAxes func(n *Node) Ints
 	// RowWeights says that all operands but the first of an operation of AnchorRow are vectors that all rows read.
 	RowWeights bool
+	// ChannelWeights says that all operands but the first are vectors of one element for each channel: axis 1 of the first.
+	ChannelWeights bool
 	// Contracts reports whether operand i of op meets another operand in products that are summed; see [Contracts]. Nil: none
 	// does.
 	Contracts func(op Op, i int) bool
@@ -63,6 +65,16 @@ type OpInfo struct {
 	// Chooses reports whether operand i is compared to choose something: a small error in it may change much of the results.
 	// Nil: none is.
 	Chooses func(i int) bool
+	// Moves reports whether elements of operand i are elements of the result as they are; see [Moves]. Nil: the first operand's
+	// are if Class is ClassView, and no others.
+	Moves func(i int) bool
+	// Skips reports whether a kernel for op may leave out products with the zeros of padding, of a mask or of dropped elements,
+	// so that what they are multiplied with does not show if it is not finite. Nil: only kernels of an anchor that is the whole
+	// operation may.
+	Skips func(op Op) bool
+	// Usual is n's operation with the attributes that frameworks give it if the user says nothing. Drawings leave these out.
+	// Nil: there are none.
+	Usual func(n *Node) Op
 	// Kind is the operation's class in reports and drawings.
 	Kind Kind
 	// Verb is what messages and drawings call op, such as the function that it applies. Nil, or an empty text: Name. Detail is
@@ -263,6 +275,32 @@ func Choosers(n *Node) (list []*Node) {
 		}
 	}
 	return list
+}
+
+// Moves reports whether elements of operand i of op are elements of its result as they are, such as those of concat.
+func Moves(op Op, i int) bool {
+	info := InfoOf(op)
+	switch {
+	case info == nil:
+		return false
+	case info.Moves == nil:
+		return info.Class == ClassView && i == 0
+	}
+	return info.Moves(i)
+}
+
+// Skips reports whether a kernel for op may leave out products with the zeros of padding, of a mask or of dropped elements.
+func Skips(op Op) bool {
+	info := InfoOf(op)
+	return info != nil && (info.Anchor.Whole() || info.Skips != nil && info.Skips(op))
+}
+
+// Usual is n's operation with the attributes that frameworks give it if the user says nothing, or nil if there are none.
+func Usual(n *Node) Op {
+	if info := InfoOf(n.Op); info != nil && info.Usual != nil {
+		return info.Usual(n)
+	}
+	return nil
 }
 
 // Fails reports whether n may fail at run time.

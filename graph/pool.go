@@ -50,13 +50,15 @@ func (PoolGrad) FilterAt() int { return NoFilters }
 var poolRow = OpInfo{
 	Name: "pool", Doc: "maximum or mean of each window", Operands: "x", Proto: Pool{}, Class: ClassReduce,
 	Kind: KindPool, MinArgs: 1, MaxArgs: 1, Infer: inferPool, FLOPs: flopsPool,
-	Lower: lowerImage, Grad: gradPool, Verb: func(op Op) string { return op.(Pool).Fn.String() + "_pool" },
+	Lower: lowerImage, Grad: gradPool, Usual: func(*Node) Op { return Pool{Stride: oneStep, Pad: noPad} },
+	Verb: func(op Op) string { return op.(Pool).Fn.String() + "_pool" },
 }
 
 var poolGradRow = OpInfo{
 	Name: "pool_grad", Doc: "gradient of pool", Operands: "x, dy", Proto: PoolGrad{}, Class: ClassMove,
 	Kind: KindPool, MinArgs: 2, MaxArgs: 2, Infer: inferPoolGrad, FLOPs: perOperand,
-	Lower: lowerImage, Grad: gradPoolGrad, Verb: func(op Op) string { return op.(PoolGrad).Fn.String() + "_pool_grad" },
+	Lower: lowerImage, Grad: gradPoolGrad, Usual: func(*Node) Op { return PoolGrad{Stride: oneStep, Pad: noPad} },
+	Verb: func(op Op) string { return op.(PoolGrad).Fn.String() + "_pool_grad" },
 }
 
 func gradPool(b *Builder, n *Node, dys []*Node) ([]*Node, error) {

@@ -23,6 +23,7 @@ func (Random) OpName() string { return "random" }
 var dropoutRow = OpInfo{
 	Name: "dropout", Doc: "elements zeroed at random, the others scaled", Operands: "x, seed", Proto: Dropout{},
 	Class: ClassRandom, Fuses: true, MinArgs: 2, MaxArgs: 2, Infer: inferDropout, Grad: gradDropout,
+	Skips: func(Op) bool { return true },
 }
 
 var randomRow = OpInfo{

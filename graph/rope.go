@@ -8,7 +8,7 @@ import (
 var ropeRow = OpInfo{
 	Name: "rope", Doc: "pairs of elements rotated by angles proportional to the position", Operands: "x, start, divisors?",
 	Proto: RoPE{}, Class: ClassComposite, Strided: true, MinArgs: 2, MaxArgs: 3, Infer: inferRoPE, FLOPs: flopsRoPE,
-	Decompose: decomposeRoPE, Grad: gradRoPE,
+	Decompose: decomposeRoPE, Grad: gradRoPE, Usual: func(*Node) Op { return RoPE{Base: 1e4} },
 }
 
 // RoPE is the rotary position embedding (Su et al., arXiv 2104.09864): row i of x [..., s, d] has the position p =

@@ -44,6 +44,8 @@ var separableConv2DRow = OpInfo{
 	Operands: "x, depthwise, bias, pointwise, expand, expandBias", Proto: SeparableConv2D{},
 	Class: ClassComposite, Fuses: true, Anchor: AnchorConv, Kind: KindConv, MinArgs: SeparableExpand, MaxArgs: separableArgs,
 	Infer: inferSeparable, FLOPs: flopsSeparable, Decompose: decomposeSeparable, Lower: decomposeSeparable,
+	Skips: func(op Op) bool { return op.(SeparableConv2D).Pad != noPad },
+	Usual: func(*Node) Op { return SeparableConv2D{Stride: oneStep, Dilation: oneStep, Pad: noPad} },
 }
 
 // pointwise is the convolution of 1×1 in NHWC.

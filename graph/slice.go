@@ -28,7 +28,7 @@ var sliceRow = OpInfo{
 var unsliceRow = OpInfo{
 	Name: "unslice", Doc: "zeros with the operand written to part of one axis", Operands: "x, start",
 	Proto: Unslice{}, Class: ClassMove, Fails: always, MinArgs: 2, MaxArgs: 2, Infer: inferUnslice, FLOPs: free,
-	Grad: gradUnslice, Index: func(n *Node) (int, int) {
+	Moves: first, Grad: gradUnslice, Index: func(n *Node) (int, int) {
 		op := n.Op.(Unslice)
 		return 1, starts(n.Args[0].Type.Shape.At(op.Axis), op.Step, op.Size)
 	},

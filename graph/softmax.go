@@ -20,6 +20,7 @@ var softmaxRow = OpInfo{
 	Class: ClassComposite, Fuses: true, Anchor: AnchorRow, Kind: KindSoftmax,
 	RowAxes: func(n *Node) Ints { return IntsOf(n.Op.(Softmax).Axis) }, MinArgs: 1, MaxArgs: 1, Infer: inferSoftmax,
 	FLOPs: times(16), Decompose: decomposeSoftmax, Grad: gradSoftmax,
+	Usual: func(n *Node) Op { return Softmax{n.Type.Shape.Rank() - 1} },
 }
 
 var logSoftmaxRow = OpInfo{
@@ -27,6 +28,7 @@ var logSoftmaxRow = OpInfo{
 	Fuses: true, Anchor: AnchorRow, Kind: KindSoftmax,
 	RowAxes: func(n *Node) Ints { return IntsOf(n.Op.(LogSoftmax).Axis) }, MinArgs: 1, MaxArgs: 1,
 	Infer: inferSoftmax, FLOPs: times(16), Decompose: decomposeLogSoftmax, Grad: gradLogSoftmax,
+	Usual: func(n *Node) Op { return LogSoftmax{n.Type.Shape.Rank() - 1} },
 }
 
 // shifted is x − max x along axis, where an infinite maximum is replaced by the nearest finite number. So the

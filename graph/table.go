@@ -19,6 +19,9 @@ var opTable = []OpInfo{
 
 func always(*Node) bool { return true }
 
+// first is true of operand 0.
+func first(i int) bool { return i == 0 }
+
 func free(Op, []Type, []Type) int64 { return 0 }
 
 // product multiplies counts; a product too large for an int64 becomes the largest int64.

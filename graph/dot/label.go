@@ -40,7 +40,7 @@ func attributes(op graph.Op) []attribute {
 }
 
 // attrWords writes the attributes that a label does not show otherwise: all except the function, types and shapes, and
-// what is usual: zeros that mean "no", and [usual].
+// those that are as usual, or zeros that mean "no".
 func attrWords(n *graph.Node) []string {
 	switch n.Op.(type) {
 	case graph.Const, graph.Host, graph.Reshape, graph.Broadcast, graph.Fusion:
@@ -55,8 +55,12 @@ func attrWords(n *graph.Node) []string {
 // otherWords is attrWords without one attribute.
 func otherWords(n *graph.Node, without string) []string {
 	var words []string
-	for _, a := range attributes(n.Op) {
-		if a.key == without || usual(n, a) {
+	var usual []attribute
+	if op := graph.Usual(n); op != nil {
+		usual = attributes(op)
+	}
+	for i, a := range attributes(n.Op) {
+		if a.key == without || usual != nil && isAlike(a.value, usual[i].value) {
 			continue
 		}
 		switch v := a.value.(type) {
@@ -69,9 +73,7 @@ func otherWords(n *graph.Node, without string) []string {
 				words = append(words, a.key+" "+number(v))
 			}
 		case int:
-			if v != 0 || a.key != "window" && a.key != "page" && a.key != "winograd" { // elsewhere 0 is an index or a size
-				words = append(words, fmt.Sprintf("%s %d", a.key, v))
-			}
+			words = append(words, fmt.Sprintf("%s %d", a.key, v))
 		case graph.Ints:
 			if list := v.Slice(); len(list) > 1 && len(slices.Compact(list)) == 1 && a.key != "axes" {
 				words = append(words, fmt.Sprintf("%s %d", a.key, list[0])) // the same on all sides
@@ -87,35 +89,13 @@ func otherWords(n *graph.Node, without string) []string {
 	return words
 }
 
-// usual reports whether an attribute has the value that every framework gives it if the user says nothing.
-func usual(n *graph.Node, a attribute) bool {
-	switch v := a.value.(type) {
-	case float64:
-		last := func() float64 {
-			if len(n.Args) == 0 || n.Args[0].Type.Shape.Rank() == 0 {
-				return 0
-			}
-			s := n.Args[0].Type.Shape
-			return float64(s.At(s.Rank() - 1))
-		}
-		if b, ok := n.Op.(graph.BatchNorm); ok && a.key == "momentum" {
-			return !b.Train || v == 0.9
-		}
-		return a.key == "eps" && v == 1e-5 || a.key == "base" && v == 1e4 || a.key == "scale" &&
-			math.Abs(v*math.Sqrt(last())-1) < 1e-6
-	case int:
-		_, softmax := n.Op.(graph.Softmax)
-		return a.key == "groups" && v == 1 || softmax && a.key == "axis" && v == n.Type.Shape.Rank()-1 || a.key == "axis" &&
-			v == 0 && graph.ClassOf(n.Op) == graph.ClassIndex
-	case graph.Ints:
-		all := func(want int) bool {
-			return !slices.ContainsFunc(v.Slice(), func(x int) bool { return x != want })
-		}
-		return (a.key == "stride" || a.key == "dilation") && all(1) || a.key == "pad" && all(0)
-	case string:
-		return a.key == "layout" && v == graph.NCHW.String()
+// isAlike reports whether two values of an attribute are the same, but for the rounding of numbers to f32.
+func isAlike(a, b any) bool {
+	x, ok := a.(float64)
+	if !ok {
+		return a == b
 	}
-	return false
+	return math.Abs(x-b.(float64)) <= 1e-6*math.Abs(x)
 }
 
 // isDepthwise reports whether n convolves each channel by itself.

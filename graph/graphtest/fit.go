@@ -116,27 +116,12 @@ func rangesOf(g *graph.Graph) map[*graph.Node]*span {
 			continue
 		}
 		for j, a := range n.Args {
-			if moves(n.Op, j) {
+			if graph.Moves(n.Op, j) || graph.ClassOf(n.Op) == graph.ClassCollective && j == 0 { // of a group of one participant
 				limit(a, int(s.lo), int(s.hi))
 			}
 		}
 	}
 	return ranges
-}
-
-// moves reports whether an operation copies elements of operand j to its result unchanged.
-func moves(op graph.Op, j int) bool {
-	switch op.(type) {
-	case graph.Concat:
-		return true
-	case graph.Copy, graph.Gather, graph.Collective:
-		return j == 0
-	case graph.UpdateSlice:
-		return j < 2
-	case graph.Select:
-		return j > 0
-	}
-	return graph.IsView(op) && j == 0
 }
 
 // limitOperands calls limit for the operands of n that give positions, or that can make it fail.

@@ -431,21 +431,61 @@ func simple(op string, attrs func(n *graph.Node) []*pb.AttributeProto) *form {
 	}}
 }
 
-// plainUnary are functions that are operators; binaries likewise.
-var plainUnary = map[graph.UnaryFn]string{
-	graph.Neg: "Neg", graph.Abs: "Abs", graph.Sign: "Sign", graph.Ceil: "Ceil", graph.Floor: "Floor", graph.Round: "Round",
-	graph.Exp: "Exp", graph.Log: "Log",
-	graph.Sqrt: "Sqrt", graph.Recip: "Reciprocal", graph.Sin: "Sin", graph.Cos: "Cos", graph.Tan: "Tan", graph.Asin: "Asin",
-	graph.Acos: "Acos", graph.Atan: "Atan",
-	graph.Sinh: "Sinh", graph.Cosh: "Cosh", graph.Asinh: "Asinh", graph.Acosh: "Acosh", graph.Atanh: "Atanh", graph.Tanh: "Tanh",
-	graph.Sigmoid:  "Sigmoid",
-	graph.Softplus: "Softplus", graph.Erf: "Erf", graph.Relu: "Relu", graph.GeluErf: "Gelu", graph.Not: "Not",
+// A unaryForm writes a function of one variable, of the only operand in args.
+type unaryForm func(w *writer, n *graph.Node, args []string) string
+
+// plain is a function that is an operator, with attributes.
+func plain(name string, attrs ...*pb.AttributeProto) unaryForm {
+	return func(w *writer, _ *graph.Node, args []string) string { return w.emit(name, args, attrs...) }
 }
 
-var plainBinary = map[graph.BinaryFn]string{
-	graph.Add: "Add", graph.Sub: "Sub", graph.Mul: "Mul", graph.Div: "Div", graph.Pow: "Pow", graph.Max: "Max", graph.Min: "Min",
-	graph.Lt: "Less", graph.Gt: "Greater",
-	graph.Le: "LessOrEqual", graph.Ge: "GreaterOrEqual", graph.Eq: "Equal", graph.And: "And", graph.Or: "Or",
+// withAlpha is an operator with the function's number.
+func withAlpha(name string) unaryForm {
+	return func(w *writer, n *graph.Node, args []string) string {
+		return w.emit(name, args, attributeOf("alpha", n.Op.(graph.Unary).Alpha))
+	}
+}
+
+// with writes an operator of x and a number.
+func (w *writer) with(n *graph.Node, name, x string, v float64) string {
+	return w.emit(name, []string{x, w.scalar(n.Type.DType, v)})
+}
+
+// unaries are the forms of functions of one variable.
+var unaries = map[graph.UnaryFn]unaryForm{
+	graph.Neg: plain("Neg"), graph.Abs: plain("Abs"), graph.Sign: plain("Sign"), graph.Ceil: plain("Ceil"),
+	graph.Floor: plain("Floor"), graph.Round: plain("Round"), graph.Exp: plain("Exp"), graph.Log: plain("Log"),
+	graph.Sqrt: plain("Sqrt"), graph.Recip: plain("Reciprocal"), graph.Sin: plain("Sin"), graph.Cos: plain("Cos"),
+	graph.Tan: plain("Tan"), graph.Asin: plain("Asin"), graph.Acos: plain("Acos"), graph.Atan: plain("Atan"),
+	graph.Sinh: plain("Sinh"), graph.Cosh: plain("Cosh"), graph.Asinh: plain("Asinh"), graph.Acosh: plain("Acosh"),
+	graph.Atanh: plain("Atanh"), graph.Tanh: plain("Tanh"), graph.Sigmoid: plain("Sigmoid"),
+	graph.Softplus: plain("Softplus"), graph.Erf: plain("Erf"), graph.Relu: plain("Relu"), graph.Not: plain("Not"),
+	graph.GeluErf: plain("Gelu"), graph.GeluTanh: plain("Gelu", attributeOf("approximate", "tanh")),
+	graph.LeakyRelu: withAlpha("LeakyRelu"), graph.Elu: withAlpha("Elu"),
+	graph.Expm1: func(w *writer, n *graph.Node, x []string) string { return w.with(n, "Sub", w.emit("Exp", x), 1) },
+	graph.Log1p: func(w *writer, n *graph.Node, x []string) string {
+		return w.emit("Log", []string{w.with(n, "Add", x[0], 1)})
+	},
+	graph.Log2: func(w *writer, n *graph.Node, x []string) string {
+		return w.with(n, "Mul", w.emit("Log", x), 1/math.Ln2)
+	},
+	graph.Rsqrt: func(w *writer, _ *graph.Node, x []string) string {
+		return w.emit("Reciprocal", []string{w.emit("Sqrt", x)})
+	},
+	graph.Square: func(w *writer, _ *graph.Node, x []string) string { return w.emit("Mul", []string{x[0], x[0]}) },
+	graph.Cube: func(w *writer, _ *graph.Node, x []string) string {
+		return w.emit("Mul", []string{w.emit("Mul", []string{x[0], x[0]}), x[0]})
+	},
+	graph.Silu: func(w *writer, _ *graph.Node, x []string) string {
+		return w.emit("Mul", []string{x[0], w.emit("Sigmoid", x)})
+	},
+}
+
+// binaries are the operators of functions of two variables. A second one is of the first one's result.
+var binaries = map[graph.BinaryFn][]string{
+	graph.Add: {"Add"}, graph.Sub: {"Sub"}, graph.Mul: {"Mul"}, graph.Div: {"Div"}, graph.Pow: {"Pow"}, graph.Max: {"Max"},
+	graph.Min: {"Min"}, graph.Lt: {"Less"}, graph.Gt: {"Greater"}, graph.Le: {"LessOrEqual"}, graph.Ge: {"GreaterOrEqual"},
+	graph.Eq: {"Equal"}, graph.Ne: {"Equal", "Not"}, graph.And: {"And"}, graph.Or: {"Or"},
 }
 
 // reduceNames and poolNames are ONNX's operators.
@@ -459,16 +499,23 @@ func init() {
 	if err := errors.Join(graph.CheckReductions("graph/onnx", reduceNames), graph.CheckPools("graph/onnx", poolNames)); err != nil {
 		panic(err)
 	}
-	forms["unary"] = &form{write: writeUnary}
-	forms["binary"] = &form{write: func(w *writer, n *graph.Node, args []string) (string, error) {
-		f := n.Op.(graph.Binary).Fn
-		if f == graph.Ne {
-			return w.emit("Not", []string{w.emit("Equal", args)}), nil
-		}
-		if op := plainBinary[f]; op != "" {
-			return w.emit(op, args), nil
+	forms["unary"] = &form{write: func(w *writer, n *graph.Node, args []string) (string, error) {
+		f := n.Op.(graph.Unary).Fn
+		if write := unaries[f]; write != nil {
+			return write(w, n, args), nil
 		}
 		return "", fmt.Errorf("ONNX has no operator for %v", f)
+	}}
+	forms["binary"] = &form{write: func(w *writer, n *graph.Node, args []string) (string, error) {
+		f := n.Op.(graph.Binary).Fn
+		if binaries[f] == nil {
+			return "", fmt.Errorf("ONNX has no operator for %v", f)
+		}
+		y := w.emit(binaries[f][0], args)
+		for _, op := range binaries[f][1:] {
+			y = w.emit(op, []string{y})
+		}
+		return y, nil
 	}}
 	forms["select"] = simple("Where", nil)
 	quantised := func(n *graph.Node, axis, block int) []*pb.AttributeProto {
@@ -623,37 +670,4 @@ func writeSlice(w *writer, n *graph.Node, args []string) (string, error) {
 	start := w.emit("Reshape", []string{args[1], w.ints(1)})
 	end := w.emit("Add", []string{start, w.ints(max(op.Size-1, 0)*op.Step + min(op.Size, 1))})
 	return w.emit("Slice", []string{args[0], start, end, w.ints(op.Axis), w.ints(op.Step)}), nil
-}
-
-// writeUnary writes a function of one variable.
-func writeUnary(w *writer, n *graph.Node, args []string) (string, error) {
-	op, d := n.Op.(graph.Unary), n.Type.DType
-	if name := plainUnary[op.Fn]; name != "" {
-		return w.emit(name, args), nil
-	}
-	x := args[0]
-	with := func(name, x string, v float64) string { return w.emit(name, []string{x, w.scalar(d, v)}) }
-	switch op.Fn {
-	case graph.Expm1:
-		return with("Sub", w.emit("Exp", args), 1), nil
-	case graph.Log1p:
-		return w.emit("Log", []string{with("Add", x, 1)}), nil
-	case graph.Log2:
-		return with("Mul", w.emit("Log", args), 1/math.Ln2), nil
-	case graph.Rsqrt:
-		return w.emit("Reciprocal", []string{w.emit("Sqrt", args)}), nil
-	case graph.Square:
-		return w.emit("Mul", []string{x, x}), nil
-	case graph.Cube:
-		return w.emit("Mul", []string{w.emit("Mul", []string{x, x}), x}), nil
-	case graph.LeakyRelu:
-		return w.emit("LeakyRelu", args, attributeOf("alpha", op.Alpha)), nil
-	case graph.Elu:
-		return w.emit("Elu", args, attributeOf("alpha", op.Alpha)), nil
-	case graph.GeluTanh:
-		return w.emit("Gelu", args, attributeOf("approximate", "tanh")), nil
-	case graph.Silu:
-		return w.emit("Mul", []string{x, w.emit("Sigmoid", args)}), nil
-	}
-	return "", fmt.Errorf("ONNX has no operator for %v", op.Fn)
 }

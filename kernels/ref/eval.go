@@ -76,30 +76,21 @@ func loosen(n *graph.Node, args, out []Value) {
 		}
 	}
 	masked := func(result, i int) bool { return false }
-	if anchor, _ := graph.AnchorOf(n.Op); anchor.Whole() {
+	switch {
+	case graph.Joins(n.Op) && graph.Skips(n.Op):
+		masked = func(_, i int) bool { return infinite(args[0], i) }
+	case graph.Skips(n.Op):
 		masked = func(int, int) bool { return !finite }
-	}
-	switch op := n.Op.(type) {
-	case graph.BatchNorm, graph.GroupNorm: // the vectors of channels may be joined before they meet x
+	case graph.InfoOf(n.Op).ChannelWeights: // the vectors of channels may be joined before they meet x
 		inner := max(graph.ShapeOf(n.Type.Shape.Slice()[2:]...).Elems(), 1)
 		masked = func(result, i int) bool {
 			channel := i / inner % n.Type.Shape.At(1)
 			return result == 0 && slices.ContainsFunc(args[1:], func(a Value) bool { return infinite(a, channel) })
 		}
-	case graph.Conv2D:
-		masked = func(int, int) bool { return !finite && padded(op.Pad) }
-	case graph.SeparableConv2D:
-		masked = func(int, int) bool { return !finite && padded(op.Pad) }
-	case graph.Conv2DTranspose, graph.Conv2DFilterGrad: // zeros may stand between the elements of dy
-		masked = func(int, int) bool { return !finite }
-	case graph.Dropout:
-		masked = func(_, i int) bool { return infinite(args[0], i) }
-	case graph.TopK, graph.Route:
-		if !sure {
-			for _, v := range out {
-				for i := range v.Mag {
-					v.Mag[i] = unsure
-				}
+	case !sure && len(graph.Choosers(n)) > 0:
+		for _, v := range out {
+			for i := range v.Mag {
+				v.Mag[i] = unsure
 			}
 		}
 	}
@@ -114,8 +105,6 @@ func loosen(n *graph.Node, args, out []Value) {
 		}
 	}
 }
-
-func padded(pad graph.Ints) bool { return pad != graph.IntsOf(0, 0, 0, 0) }
 
 func results(g *graph.Graph, values map[*graph.Node][]Value) (outputs, updates map[string]Value) {
 	outputs, updates = map[string]Value{}, map[string]Value{}

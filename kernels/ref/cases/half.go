@@ -27,21 +27,14 @@ func Half(d graph.DType) []Case {
 
 // halve turns the operands that may have 16 bits to type d. It reports whether the operation has any.
 func (c *Case) halve(d graph.DType) bool {
-	class := graph.ClassOf(c.Op)
-	moves := class == graph.ClassView || class == graph.ClassMove
-	switch op := c.Op.(type) {
-	case graph.Gather:
-		moves = true
-	case graph.Col2Im, graph.PoolGrad, graph.Quantize, graph.Dequantize, graph.PackWeights: // they compute
-		moves = false
-	case graph.Input:
+	if op, ok := c.Op.(graph.Input); ok {
 		c.Op = graph.Input{Type: op.Type.With(d)}
 		return true
 	}
 	args := append([]Arg(nil), c.Args...)
 	found := false
 	for i := range args {
-		if args[i].Type.DType == graph.F32 && (moves || graph.Contracts(c.Op, i)) {
+		if args[i].Type.DType == graph.F32 && (graph.Contracts(c.Op, i) || graph.Moves(c.Op, i) && !graph.Elementwise(c.Op)) {
 			args[i].Type.DType = d
 			found = true
 		}

@@ -66,8 +66,7 @@ func (c Case) whole(d graph.DType) (Case, bool) {
 	if !found {
 		return c, false
 	}
-	switch c.Op.(type) {
-	case graph.Fusion, graph.Host: // which say their types
+	if graph.ClassOf(c.Op) == graph.ClassFusion { // which says its types
 		return c, false
 	}
 	_, err := graph.InfoOf(c.Op).Infer(c.Op, types)
