@@ -594,7 +594,7 @@ func (c *config) numbers(t lowering.Target) ([]int, error) {
 			return nil, err
 		case of.Name != t.Name:
 			return nil, fmt.Errorf("devices %q and %q are of different targets", c.devices[0], name)
-		case t.Numbered && slices.Contains(numbers[:i], number):
+		case t.Device != "" && slices.Contains(numbers[:i], number):
 			return nil, fmt.Errorf("device %q is given twice", name)
 		}
 		numbers[i] = number

@@ -26,32 +26,37 @@ func Targets() []string {
 	return names
 }
 
+// TargetNamed is the target of a name, which may have the number of a device. It reports false if there is none.
+func TargetNamed(name string) (t lowering.Target, ok bool) {
+	name, _, numbered := strings.Cut(name, ":")
+	for _, t := range targets {
+		if t.Name == name && !(numbered && t.Device == "") {
+			return t, true
+		}
+	}
+	return t, false
+}
+
 // find is the target that the configuration names, and the number of its device.
 func (c *config) find() (lowering.Target, int, error) { return c.named(c.target) }
 
 // named is the target of a name, and the number of its device.
-func (c *config) named(target string) (lowering.Target, int, error) {
-	name, number, numbered := strings.Cut(target, ":")
-	for _, t := range targets {
-		if t.Name != name || numbered && !t.Numbered {
-			continue
-		}
-		index := 0
-		if numbered {
-			var err error
-			if index, err = strconv.Atoi(number); err != nil || index < 0 {
-				return t, 0, fmt.Errorf("target %q: want %s, or %s:N for device number N, from 0 on", target, name, name)
-			}
-		}
-		for _, o := range c.options {
-			if o.Of() != name {
-				return t, 0, fmt.Errorf("target %q: a %T was given, which is an option of target %q", target, o, o.Of())
-			}
-		}
-		return t, index, nil
+func (c *config) named(target string) (t lowering.Target, index int, err error) {
+	t, ok := TargetNamed(target)
+	if !ok {
+		return t, 0, fmt.Errorf("target %q is not known; this version compiles for %s", target, strings.Join(Targets(), ", "))
 	}
-	return lowering.Target{}, 0, fmt.Errorf("target %q is not known; this version compiles for %s", target,
-		strings.Join(Targets(), ", "))
+	if _, number, numbered := strings.Cut(target, ":"); numbered {
+		if index, err = strconv.Atoi(number); err != nil || index < 0 {
+			return t, 0, fmt.Errorf("target %q: want %s, or %s:N for device number N, from 0 on", target, t.Name, t.Name)
+		}
+	}
+	for _, o := range c.options {
+		if o.Of() != t.Name {
+			return t, 0, fmt.Errorf("target %q: a %T was given, which is an option of target %q", target, o, o.Of())
+		}
+	}
+	return t, index, nil
 }
 
 // device makes the target that the configuration names: to run programs, or only to plan them.

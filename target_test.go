@@ -37,6 +37,15 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// TestTargetNamed asks what targets say of themselves.
+func TestTargetNamed(t *testing.T) {
+	for name, want := range map[string]string{"cpu": "cpu", "cuda": "cuda", "cuda:1": "cuda", "fpga": "fpga", "cpu:0": "", "tpu": ""} {
+		if target, ok := fusec.TargetNamed(name); ok != (want != "") || target.Name != want {
+			t.Errorf("%s is the target %q, %v", name, target.Name, ok)
+		}
+	}
+}
+
 // TestMachineOnReference trains w to the least of w² on the reference: each step takes a fifth off it.
 func TestMachineOnReference(t *testing.T) {
 	g := gorgonia.NewGraph()

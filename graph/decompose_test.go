@@ -153,3 +153,48 @@ func TestDecompose(t *testing.T) {
 		t.Error("an input was decomposed")
 	}
 }
+
+// unknown is an operation that is not in the table.
+type unknown struct{}
+
+func (unknown) OpName() string { return "unknown" }
+
+// TestFactsOfRows checks that what is usual of an operation is the operation with attributes that its type rule takes, and which
+// operands move to the result.
+func TestFactsOfRows(t *testing.T) {
+	for _, c := range cases.All(graph.F32) {
+		b := graph.NewBuilder(c.Name)
+		args := make([]*graph.Node, len(c.Args))
+		for i, a := range c.Args {
+			args[i] = b.Input(fmt.Sprint("x", i), a.Type)
+		}
+		n := b.Add(c.Op, args...)
+		if err := b.Err(); err != nil {
+			t.Fatalf("%s: %v", c.Name, err)
+		}
+		if u := graph.Usual(n); u != nil && u.OpName() != n.Op.OpName() {
+			t.Errorf("%s: %v is usual", c.Name, u)
+		}
+	}
+	for _, c := range []struct {
+		op    graph.Op
+		moves string // the operands
+		skips bool
+	}{
+		{graph.Reshape{}, "0", false}, {graph.Concat{}, "012", false}, {graph.Select{}, "12", false}, {graph.Gather{}, "0", false},
+		{graph.UpdateSlice{}, "01", false}, {graph.Unary{}, "", false}, {unknown{}, "", false}, {graph.Dropout{}, "", true},
+		{graph.Attention{}, "", true}, {graph.Conv2D{Pad: graph.IntsOf(0, 0, 0, 0)}, "", false},
+		{graph.Conv2D{Pad: graph.IntsOf(1, 0, 0, 0)}, "", true}, {graph.Conv2DTranspose{}, "", true},
+		{graph.SeparableConv2D{Pad: graph.IntsOf(0, 0, 0, 0)}, "", false},
+	} {
+		moves := ""
+		for i := range 3 {
+			if graph.Moves(c.op, i) {
+				moves += fmt.Sprint(i)
+			}
+		}
+		if moves != c.moves || graph.Skips(c.op) != c.skips {
+			t.Errorf("%s moves %q and skips %v", c.op.OpName(), moves, graph.Skips(c.op))
+		}
+	}
+}

@@ -11,12 +11,21 @@ import (
 
 // A Target is a named kind of device. Each target's package has one, and package fusec lists them.
 type Target struct {
-	Name     string // such as "cpu"
-	Numbered bool   // there may be several devices, and "name:1" is the second
+	Name string // such as "cpu"
+	// Synonyms are names that other tools give it, in small letters.
+	Synonyms []string
+	// Device is what one device is called, such as "GPU", if there may be several: "name:1" is the second.
+	Device string
 	// Groups says that programs run in a group of participants, if they are asked to.
 	Groups bool
 	// InPlace says that the devices have no memory of their own: programs read and write bound tensors themselves.
 	InPlace bool
+	// Halves says that operands of contractions may be of 16 bits, such as the keys and values that attentions read.
+	Halves bool
+	// Integers says that the devices compute in integers of 8 bits.
+	Integers bool
+	// Untimed says that how long a run takes tells nothing: it may be that of a simulator, or of code that is not made to be fast.
+	Untimed bool
 	// NoGradients says why the target cannot train; empty if it can.
 	NoGradients string
 	// Open makes a device.

@@ -9,6 +9,7 @@ import (
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
 	"fusec/fpga/isa"
+	"fusec/lowering"
 	"fusec/lowering/fpga"
 )
 
@@ -31,7 +32,7 @@ samples that --calibrate gives, and the overlay's descriptors to be read.`,
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
 		c := &aheadCompiler{}
-		c.compile.Declare(f, "cuda", modelio.OverlayTarget)
+		c.compile.Declare(f, cli.Targets(func(t lowering.Target) bool { return t.Load != nil })...)
 		c.values.Declare(f)
 		f.Output(&c.out, "write `FILE` (default: the model's name with the extension .fuse)")
 		return c.run

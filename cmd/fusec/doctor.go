@@ -14,6 +14,7 @@ import (
 	"fusec"
 	"fusec/cmd/internal/bench"
 	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/modelio"
 	"fusec/cmd/peers/workload"
 	"fusec/lowering/cuda"
 )
@@ -126,8 +127,8 @@ var libraryFolders = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-lin
 
 // cudaChecks looks for what the cuda target needs of the system: the driver.
 func cudaChecks(proc string, folders []string) []check {
-	cuda := needs("cuda")
-	driver := check{Name: "NVIDIA driver", State: stateMissing, Detail: "no driver is loaded", For: cuda}
+	target := needs(cuda.Target.Name)
+	driver := check{Name: "NVIDIA driver", State: stateMissing, Detail: "no driver is loaded", For: target}
 	if src, err := os.ReadFile(filepath.Join(proc, "driver/nvidia/version")); err == nil {
 		driver.State = stateOK
 		driver.Detail, _, _ = strings.Cut(strings.TrimSpace(string(src)), "\n")
@@ -142,25 +143,25 @@ func cudaChecks(proc string, folders []string) []check {
 		}
 		return c
 	}
-	return []check{driver, library("CUDA driver library", "libcuda.so*", cuda)}
+	return []check{driver, library("CUDA driver library", "libcuda.so*", target)}
 }
 
 // gpuChecks asks fusec itself: whether it was built for GPUs and finds any, and for the compiler of their kernels.
 func gpuChecks() []check {
-	gpus := check{Name: "GPUs", State: stateMissing, For: needs("cuda")}
+	gpus := check{Name: "GPUs", State: stateMissing, For: needs(cuda.Target.Name)}
 	if n, err := cuda.Count(); err != nil {
 		gpus.Detail = err.Error()
 	} else if gpus.Detail = cli.Plural(n, "GPU", "GPUs"); n > 0 {
 		gpus.State = stateOK
 	}
 	compiler := check{Name: "CUDA run-time compiler", State: stateMissing,
-		For: needs("cuda") + ", compiling for it ahead of time, and dump --format ptx"}
+		For: needs(cuda.Target.Name) + ", compiling for it ahead of time, and dump --format ptx"}
 	if name, err := cuda.CompilerName(); err != nil {
 		compiler.Detail, _, _ = strings.Cut(err.Error(), "\n")
 	} else {
 		compiler.State, compiler.Detail = stateOK, name
 	}
-	exchanger := check{Name: "NCCL", State: stateMissing, For: needs("cuda") + " in a group of several GPUs"}
+	exchanger := check{Name: "NCCL", State: stateMissing, For: needs(cuda.Target.Name) + " in a group of several GPUs"}
 	if name, err := cuda.Exchanger(); err != nil {
 		exchanger.Detail, _, _ = strings.Cut(err.Error(), "\n")
 	} else {
@@ -177,8 +178,8 @@ type tool struct {
 
 var tools = []tool{
 	{"nvcc", "developing CUDA kernels; running them does without", []string{"--version"}},
-	{"verilator", needs("fpga") + ", simulated", []string{"--version"}},
-	{"g++", needs("fpga") + ", simulated; clang++ does too", []string{"--version"}},
+	{"verilator", needs(modelio.OverlayTarget) + ", simulated", []string{"--version"}},
+	{"g++", needs(modelio.OverlayTarget) + ", simulated; clang++ does too", []string{"--version"}},
 	{"yosys", "fusec fpga build", []string{"--version"}},
 	{"nextpnr-ice40", "fusec fpga build for hx8k", []string{"--version"}},
 	{"nextpnr-ecp5", "fusec fpga build for ecp5-85f", []string{"--version"}},

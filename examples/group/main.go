@@ -55,8 +55,8 @@ func run(target string, steps int64, folder string, zero, microbatches int) (err
 		}
 		g.Close()
 	}()
-	if target == "cuda" {
-		target = fmt.Sprintf("cuda:%d", place.Local)
+	if t, ok := fusec.TargetNamed(target); ok && t.Device != "" { // each process has a device of its own
+		target = fmt.Sprintf("%s:%d", t.Name, place.Local)
 	}
 	model, err := network()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // Target is the processor.
-var Target = lowering.Target{Name: "cpu", Groups: true, InPlace: true, Open: open}
+var Target = lowering.Target{Name: "cpu", Synonyms: []string{"host"}, Groups: true, InPlace: true, Open: open}
 
 // Of implements [lowering.TargetOption].
 func (Option) Of() string { return Target.Name }

@@ -17,7 +17,8 @@ import (
 )
 
 // Target is an NVIDIA GPU.
-var Target = lowering.Target{Name: "cuda", Numbered: true, Groups: true, Open: open, Load: load}
+var Target = lowering.Target{Name: "cuda", Synonyms: []string{"gpu", "nvidia"}, Device: "GPU", Groups: true, Halves: true,
+	Open: open, Load: load}
 
 // Of implements [lowering.TargetOption].
 func (Option) Of() string { return Target.Name }

@@ -18,7 +18,7 @@ import (
 )
 
 // Target is the overlay of package fusec/fpga.
-var Target = lowering.Target{Name: "fpga", Open: open, Load: load,
+var Target = lowering.Target{Name: "fpga", Open: open, Load: load, Integers: true, Untimed: true,
 	NoGradients: "computes in integers of 8 bits, which is too coarse for gradients"}
 
 // Of implements [lowering.TargetOption].

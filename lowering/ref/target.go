@@ -6,7 +6,7 @@ import (
 )
 
 // Target is the reference. It has no options.
-var Target = lowering.Target{Name: "ref", Open: func(s lowering.Setup) (lowering.Device, error) {
+var Target = lowering.Target{Name: "ref", Synonyms: []string{"reference"}, Untimed: true, Open: func(s lowering.Setup) (lowering.Device, error) {
 	if s.Precision != precision.F32 {
 		return nil, s.Refuses("float64")
 	}

@@ -166,7 +166,7 @@ func (b *bencher) gpuSuite(e *cli.Env) (*outcome, error) {
 		return nil, err
 	}
 	var lines []gpuLine
-	failed, err := b.gpuLines(e, list, "cuda", func(l gpuLine) error { lines = append(lines, l); return nil })
+	failed, err := b.gpuLines(e, list, cuda.Target.Name, func(l gpuLine) error { lines = append(lines, l); return nil })
 	if err != nil {
 		return nil, err
 	}

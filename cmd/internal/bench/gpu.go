@@ -18,6 +18,7 @@ import (
 	"fusec/cmd/internal/modelio"
 	"fusec/graph"
 	"fusec/lowering"
+	"fusec/lowering/cuda"
 )
 
 // How often a work is run on the GPU: as its rivals are, since a GPU at work for longer is slower.
@@ -58,8 +59,8 @@ func (b *bencher) gpu(e *cli.Env, words []string) error {
 	if target == modelio.OverlayTarget {
 		return cli.Usage("fusec bench gpu is not for an overlay; fusec bench model.graph --target fpga times a model on one")
 	}
-	if !strings.HasPrefix(target, "cuda") {
-		target = "cuda"
+	if !b.compile.OnGPU() {
+		target = cuda.Target.Name
 	}
 	if err := opens(target); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"fusec"
 	"fusec/graph"
+	"fusec/lowering/cpu"
 )
 
 // gpuSamples is how many rows of a result are computed again in float64.
@@ -391,7 +392,7 @@ func firstLoss(v *gpuValues, g *graph.Graph) (_ float64, err error) {
 	w := *v.work
 	w.optimizer = nil
 	u := &gpuValues{work: &w, graph: g, in: v.in}
-	p, err := u.compile("cpu", fusec.F32)
+	p, err := u.compile(cpu.Target.Name, fusec.F32)
 	if err != nil {
 		return 0, err
 	}

@@ -9,6 +9,7 @@ import (
 	"fusec/cmd/internal/modelio"
 	"fusec/graph"
 	"fusec/lowering"
+	"fusec/lowering/cpu"
 	"fusec/lowering/cuda"
 	"fusec/lowering/fpga"
 )
@@ -106,9 +107,9 @@ func (b *bencher) onOverlay(e *cli.Env, path string, g *graph.Graph, vals *model
 
 // others times the model on the CPU, and on a GPU if there is one.
 func (b *bencher) others(e *cli.Env, g *graph.Graph, vals *modelio.Values, rep *OverlayReport) error {
-	targets := []string{"cpu"}
+	targets := []string{cpu.Target.Name}
 	if n, err := cuda.Count(); err == nil && n > 0 {
-		targets = append(targets, "cuda")
+		targets = append(targets, cuda.Target.Name)
 	}
 	plain := *vals
 	plain.Ahead = nil

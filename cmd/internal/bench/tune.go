@@ -13,6 +13,7 @@ import (
 	"fusec/graph"
 	kernels "fusec/kernels/cuda"
 	"fusec/lowering"
+	"fusec/lowering/cpu"
 	"fusec/lowering/cuda"
 	"fusec/lowering/local"
 )
@@ -40,7 +41,7 @@ on choose algorithms, blocks and the layout of images by these times; fusec expl
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
 		t := &tuner{}
-		t.compile.Declare(f, "cuda", "cpu")
+		t.compile.Declare(f, cuda.Target.Name, cpu.Target.Name)
 		t.values.Declare(f)
 		f.BoolVar(&t.json, "json", false, "print the report as JSON")
 		return t.run
@@ -160,7 +161,7 @@ func (t *tuner) kernel(op graph.Op, args, results []kernels.Operand, cfg kernels
 func (t *tuner) keep() (*tuneReport, error) {
 	rep := &tuneReport{Schema: "fusec.tune/1", Chip: t.chip, Products: []tunedResult{}}
 	tuning := &kernels.Tuning{Chip: t.chip, Ways: map[kernels.Product]string{}}
-	if old, err := local.ReadTuning("cuda", t.chip, kernels.ParseTuning); err == nil && old != nil {
+	if old, err := local.ReadTuning(cuda.Target.Name, t.chip, kernels.ParseTuning); err == nil && old != nil {
 		tuning.Ways = old.Ways
 	}
 	for product, times := range t.times {
@@ -181,7 +182,7 @@ func (t *tuner) keep() (*tuneReport, error) {
 	}
 	slices.SortFunc(rep.Products, func(a, b tunedResult) int { return strings.Compare(a.Product, b.Product) })
 	var err error
-	rep.File, err = local.WriteTuning("cuda", t.chip, tuning.String())
+	rep.File, err = local.WriteTuning(cuda.Target.Name, t.chip, tuning.String())
 	return rep, err
 }
 

@@ -36,7 +36,7 @@ func (t *tuner) convolutions(e *cli.Env, path string) error {
 	if err != nil {
 		return err
 	}
-	tuning, err := local.ReadTuning("cpu", device.Chip(), kernels.ParseTuning)
+	tuning, err := local.ReadTuning(cpu.Target.Name, device.Chip(), kernels.ParseTuning)
 	if tuning == nil || err != nil { // what is not readable is replaced
 		tuning = &kernels.Tuning{Chip: device.Chip(), Times: map[kernels.Convolution]map[kernels.Way]time.Duration{}}
 	}
@@ -54,7 +54,7 @@ func (t *tuner) convolutions(e *cli.Env, path string) error {
 	}
 	show.Done()
 	slices.SortFunc(rep.Products, func(a, b tunedResult) int { return strings.Compare(a.Product, b.Product) })
-	if rep.File, err = local.WriteTuning("cpu", tuning.Chip, tuning.String()); err != nil {
+	if rep.File, err = local.WriteTuning(cpu.Target.Name, tuning.Chip, tuning.String()); err != nil {
 		return err
 	}
 	return t.print(e, rep)

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"fusec"
+	"fusec/lowering"
 )
 
 // FlagSet is a flag.FlagSet whose flags may follow arguments and whose errors help.
@@ -180,6 +181,14 @@ func ParseSeconds(s string) (float64, error) {
 	return v, nil
 }
 
+// Targets lists the targets of which is is true.
+func Targets(is func(lowering.Target) bool) []string {
+	return slices.DeleteFunc(fusec.Targets(), func(name string) bool {
+		t, _ := fusec.TargetNamed(name)
+		return !is(t)
+	})
+}
+
 // Target declares the flag that names a target: one of among, or of all if there are none. The first is the default.
 func (f *FlagSet) Target(p *string, among ...string) {
 	if len(among) == 0 {
@@ -187,8 +196,10 @@ func (f *FlagSet) Target(p *string, among ...string) {
 	}
 	f.Values("target", func() []string { return among })
 	help := fmt.Sprintf("compile for the `TARGET` %s (default %s)", Either(among), among[0])
-	if slices.Contains(among, "cuda") {
-		help += "; cuda:1 is the second GPU, and cuda:0,cuda:1 are two participants"
+	for _, name := range among {
+		if t, _ := fusec.TargetNamed(name); t.Device != "" {
+			help += fmt.Sprintf("; %s:1 is the second %s, and %[1]s:0,%[1]s:1 are two participants", name, t.Device)
+		}
 	}
 	f.Func("target", help, func(s string) error {
 		for device := range strings.SplitSeq(s, ",") {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"fusec"
 	"slices"
 	"strings"
 )
@@ -29,11 +30,19 @@ func Either(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// synonyms are other tools' names for targets and precisions.
+// synonyms are other tools' names for precisions, and for targets, which say them.
 var synonyms = map[string]string{
-	"gpu": "cuda", "nvidia": "cuda", "host": "cpu", "reference": "ref",
 	"fp32": "f32", "float": "f32", "float32": "f32", "single": "f32", "tensorfloat32": "tf32",
 	"fp16": "f16", "half": "f16", "float16": "f16", "bfloat16": "bf16", "bfloat": "bf16", "brain": "bf16",
+}
+
+func init() {
+	for _, name := range fusec.Targets() {
+		t, _ := fusec.TargetNamed(name)
+		for _, s := range t.Synonyms {
+			synonyms[s] = name
+		}
+	}
 }
 
 // suggestFlag is suggest for flags.

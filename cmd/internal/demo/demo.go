@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"strconv"
 
 	"fusec"
@@ -78,10 +77,7 @@ on top in both programs. Traffic is what the launches read and write, counted fr
 		})
 		f.BoolVar(&s.Causal, "causal", false, "queries attend keys up to their own")
 		f.BoolVar(&s.FFN, "ffn", false, "the block has a feed-forward network instead of a mixture of experts")
-		timed := slices.DeleteFunc(fusec.Targets(),
-			func(t string) bool { // the time of a simulator or of the reference says nothing
-				return t == modelio.OverlayTarget || t == modelio.ReferenceTarget
-			})
+		timed := cli.Targets(func(t lowering.Target) bool { return !t.Untimed })
 		f.Choice(&d.target, "target", timed, "run on the `TARGET` "+cli.Either(timed)+" (default cpu)")
 		f.Alias("target", "device")
 		f.Threads(&d.threads, "all")

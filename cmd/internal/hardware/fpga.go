@@ -18,11 +18,12 @@ import (
 	"fusec/fpga/board"
 	"fusec/fpga/isa"
 	"fusec/fpga/rtl"
+	"fusec/lowering/fpga"
 )
 
 // Command is fusec fpga.
 var Command = &cli.Command{
-	Name:    "fpga",
+	Name:    fpga.Target.Name,
 	Args:    "build | report | plan model.graph [flags]",
 	Summary: "build overlays into bitstreams, report what they take, and plan hardware for a model",
 	Doc: `

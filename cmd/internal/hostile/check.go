@@ -21,6 +21,7 @@ import (
 	"fusec/lowering"
 	"fusec/lowering/cpu"
 	"fusec/lowering/cuda"
+	"fusec/lowering/fpga"
 	"fusec/passes"
 )
 
@@ -225,7 +226,7 @@ func (k *checker) variants(c *graphtest.Case) []variant {
 		return func() (lowering.Device, error) { return cpu.New(opts...), nil }
 	}
 	one := onCPU(cpu.Workers(1))
-	if k.target == "cuda" {
+	if k.target == cuda.Target.Name {
 		return []variant{k.onCUDA(c)}
 	}
 	if halves(c.Graph) {
@@ -265,7 +266,7 @@ func (k *checker) devices(c *graphtest.Case) []variant {
 		l = append(l, k.onCUDA(c))
 	}
 	if k.fpga && len(c.Graph.Updates) == 0 && !halves(c.Graph) {
-		v := variant{name: "fpga", device: openFPGA, lower: []lowering.Option{lowering.CannotUndo()}, close: true}
+		v := variant{name: fpga.Target.Name, device: openFPGA, lower: []lowering.Option{lowering.CannotUndo()}, close: true}
 		if v.cfg.Frozen = c.Seed%2 == 0; v.cfg.Frozen {
 			v.name += " frozen"
 		}
@@ -277,7 +278,7 @@ func (k *checker) devices(c *graphtest.Case) []variant {
 // onCUDA is one of the ways to run a case there, by its seed: in a precision, with what only the newest chips have or
 // without, with parameters that are frozen or not, all at once or launch by launch in memory that is not shared.
 func (k *checker) onCUDA(c *graphtest.Case) variant {
-	v := variant{name: "cuda"}
+	v := variant{name: cuda.Target.Name}
 	rounding := kernels.F32
 	if i := c.Seed % 8; i >= 5 {
 		v.cfg.Precision = []precision.Precision{precision.TF32, precision.BF16, precision.F16}[i-5]

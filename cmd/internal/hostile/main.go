@@ -40,6 +40,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"fusec/graph/graphtest"
+	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/driver"
 )
 
@@ -77,7 +78,7 @@ func main() {
 	flag.BoolVar(&o.child, "child", false, "run -n cases from -seed on in this process, and tell on standard output how each went")
 	flag.Parse()
 	var err error
-	if o.target != "" && o.target != "cuda" {
+	if o.target != "" && o.target != cuda.Target.Name {
 		fmt.Fprintf(os.Stderr, "hostile: -target %s: want cuda\n", o.target)
 		os.Exit(2)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // cudaStage is the stage of dump that is behind the last pass: the text that the kernels are compiled from.
-const cudaStage = "cuda"
+var cudaStage = cuda.Target.Name
 
 // ptxFormat is the format that shows what that text compiles to.
 const ptxFormat = "ptx"

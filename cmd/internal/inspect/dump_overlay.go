@@ -9,7 +9,7 @@ import (
 )
 
 // overlayStage is the stage of dump that is behind the last pass: the overlay's descriptors.
-const overlayStage = "fpga"
+var overlayStage = modelio.OverlayTarget
 
 // dumpOverlay writes the descriptors.
 func (d *dumper) dumpOverlay(e *cli.Env, path string) error {
@@ -20,7 +20,7 @@ func (d *dumper) dumpOverlay(e *cli.Env, path string) error {
 	if err != nil {
 		return err
 	}
-	d.compile.Target = modelio.OverlayTarget
+	d.compile.Target = overlayStage
 	list, err := d.compile.Listing(g)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"fusec/graph"
 	"fusec/graph/fuselock"
 	"fusec/graph/trace"
+	"fusec/lowering/cuda"
 )
 
 // Lock is fusec lock.
@@ -117,8 +118,8 @@ func (l *locker) open(e *cli.Env, args []string) (g *graph.Graph, model string, 
 		return nil, "", nil, cli.Usage("--file %s: a lock file is named like model%s", l.file, fuselock.Ext)
 	}
 	switch { // without --target the file says what to plan for
-	case l.arch != "" && !slices.Contains(l.targets, "cuda"):
-		return nil, "", nil, cli.Usage("--arch %s is for --target cuda", l.arch)
+	case l.arch != "" && !slices.Contains(l.targets, cuda.Target.Name):
+		return nil, "", nil, cli.Usage("--arch %s is for --target %s", l.arch, cuda.Target.Name)
 	case l.overlay != "" && !slices.Contains(l.targets, modelio.OverlayTarget):
 		return nil, "", nil, cli.Usage("--overlay %s is for --target %s", l.overlay, modelio.OverlayTarget)
 	}
@@ -151,11 +152,10 @@ func (l *locker) asked(file *fuselock.File) []planned {
 	for _, t := range targets {
 		for _, p := range precisions {
 			x := planned{t, "", p}
-			switch t {
-			case "cuda":
-				x.chip = cmp.Or(l.arch, modelio.DefaultArch)
-			case modelio.OverlayTarget:
-				x.chip = l.overlay
+			c := modelio.CompileFlags{Target: t, Arch: cmp.Or(l.arch, modelio.DefaultArch),
+				Overlay: modelio.OverlayFlags{Overlay: l.overlay}}
+			if chip := c.Chip(); chip != nil {
+				x.chip = *chip
 			}
 			if !slices.Contains(list, x) {
 				list = append(list, x)
@@ -176,11 +176,8 @@ func (l *locker) of(x planned, err error) error {
 // plan compiles the model and gives the section of it.
 func plan(g *graph.Graph, x planned) (s fuselock.Section, t *trace.Trace, err error) {
 	c := modelio.CompileFlags{Target: x.target, Arch: modelio.DefaultArch}
-	switch x.target {
-	case modelio.OverlayTarget:
-		c.Overlay.Overlay = x.chip
-	case "cuda":
-		c.Arch = x.chip
+	if chip := c.Chip(); chip != nil {
+		*chip = x.chip
 	}
 	if x.target != modelio.OverlayTarget || x.precision != "int8" { // which is the overlay's own
 		if c.Precision, err = fusec.ParsePrecision(x.precision); err != nil {

@@ -25,6 +25,7 @@ import (
 	"fusec/lowering"
 	"fusec/lowering/cuda"
 	"fusec/lowering/fpga"
+	"fusec/lowering/ref"
 )
 
 // StdinName is the argument that means standard input.
@@ -301,8 +302,19 @@ func AboutHere(model string, flags ...string) tracejson.About {
 
 // OnGPU reports whether the target is a GPU.
 func (c *CompileFlags) OnGPU() bool {
-	kind, _, _ := strings.Cut(c.Target, ":")
-	return kind == "cuda"
+	t, _ := fusec.TargetNamed(c.Target)
+	return t.Name == cuda.Target.Name
+}
+
+// Chip is the flag that says which chip of the target to plan for, or nil if there is none.
+func (c *CompileFlags) Chip() *string {
+	switch {
+	case c.OnGPU():
+		return &c.Arch
+	case c.Target == OverlayTarget:
+		return &c.Overlay.Overlay
+	}
+	return nil
 }
 
 // Pipelined reports whether the model is cut into stages.
@@ -509,7 +521,7 @@ func (v *Values) Bind(p *fusec.Program) error {
 }
 
 // ReferenceTarget is the target that others are compared with.
-const ReferenceTarget = "ref"
+var ReferenceTarget = ref.Target.Name
 
 // AheadExt is the extension of a model that was compiled ahead of time.
 const AheadExt = ".fuse"

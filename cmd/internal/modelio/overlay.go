@@ -21,7 +21,7 @@ import (
 )
 
 // OverlayTarget is the target that is an overlay.
-const OverlayTarget = "fpga"
+var OverlayTarget = fpga.Target.Name
 
 // OverlayFlags are the flags that say which overlay, where, and how its values are calibrated.
 type OverlayFlags struct{ Overlay, link, calibrate string }

@@ -17,6 +17,7 @@ import (
 	"fusec/examples/llama"
 	"fusec/graph"
 	"fusec/graph/memlimit"
+	"fusec/lowering"
 )
 
 // Generate is fusec generate.
@@ -63,7 +64,7 @@ after it follows.`,
 			return nil
 		})
 		f.Seed(&g.seed, "`N` decides the picks (default 1)")
-		f.Target(&g.target, "cpu", "cuda", "ref")
+		f.Target(&g.target, cli.Targets(func(t lowering.Target) bool { return !t.Integers })...)
 		f.Precision(&g.precision)
 		f.Choice(&g.activations, "activations", []string{"f32", "i8"},
 			"round what is multiplied by weights of Q8_0 and Q4_0 to `TYPE`: f32, or i8, which is faster (default f32)")

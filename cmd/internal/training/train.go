@@ -176,8 +176,8 @@ func (t *trainer) run(e *cli.Env, args []string) (err error) {
 		return err
 	}
 	if g := t.set.Group; g != nil {
-		if t.set.Target == "cuda" {
-			t.set.Target = fmt.Sprintf("cuda:%d", max(place.Local, 0))
+		if kind, _ := fusec.TargetNamed(t.set.Target); kind.Device != "" && kind.Name == t.set.Target {
+			t.set.Target = fmt.Sprintf("%s:%d", kind.Name, max(place.Local, 0))
 		}
 		defer func() {
 			if err != nil && !errors.Is(err, context.Canceled) {
