@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// Custom functions are elementwise functions that a program adds at run time: it registers a name, a body in Go, a body in
-// CUDA C++ and a gradient with [RegisterCustom], and uses the function by the operation [Custom]. Passes treat it as any other
-// elementwise work. It is part of fusions: the CPU calls the Go body on strips of a tile, and CUDA compiles the other body
-// into the kernel. The row of the operation is one row of the table. The row of each function is a [CustomInfo], as that of a
+// Custom functions are elementwise functions that a program adds at run time: it registers a name, a body in Go, bodies for
+// targets that compile text, and a gradient with [RegisterCustom], and uses the function by the operation [Custom]. Passes treat
+// it as any other elementwise work. It is part of fusions: the CPU calls the Go body on strips of a tile, and other targets
+// compile theirs into the kernel. The row of the operation is one row of the table. The row of each function is a [CustomInfo], as that of a
 // function of one variable is a [UnaryInfo].
 
 // CustomFn is the name of a custom function: a lower-case letter, and then lower-case letters, digits and underscores.
@@ -37,11 +37,11 @@ type CustomInfo struct {
 	// least 1. Operands must not be changed, except that dst may be the very memory of an operand: element i of all operands
 	// is read before dst[i] is set. F32 must not keep the slices, and should not allocate.
 	F32 func(dst []float32, x [][]float32)
-	// CUDA, which may be empty, is the body of a function of CUDA C++ with the operands x0, x1 and so on, of type T, and a
-	// result of type T, which is float or double. Numbers are written as T(0.5). The functions of one and two variables of
-	// this package are there as op::exp, op::max and so on, next to CUDA's own. Without it the processor computes the
-	// function for programs on GPUs.
-	CUDA string
+	// Bodies, which may be nil, are the texts that targets compile, by the target's name. That of "cuda" is the body of a
+	// function of CUDA C++ with the operands x0, x1 and so on, of type T, and a result of type T, which is float or double.
+	// Numbers are written as T(0.5). The functions of one and two variables of this package are there as op::exp, op::max and
+	// so on, next to CUDA's own. Without it the processor computes the function for programs on GPUs.
+	Bodies map[string]string
 	// Grad, which may be nil, appends to b the gradient of each operand: an expression of the operands x, the result y and
 	// its gradient dy, of y's type. An operand without a gradient has nil. Gradients of scalar operands are summed after
 	// it. Without Grad a cost must not depend on the function's operands.
@@ -90,10 +90,13 @@ func (i *CustomInfo) check() error {
 		return fmt.Errorf("the custom function %s has %d operands: it needs 1 to %d", i.Name, i.Operands, MaxCustomOperands)
 	case i.Eval == nil:
 		return fmt.Errorf("the custom function %s has no Go body: set Eval", i.Name)
-	case i.CUDA != "" && !strings.Contains(i.CUDA, "return"):
-		return fmt.Errorf("the CUDA body of the custom function %s returns nothing", i.Name)
 	case i.FLOPs < 0:
 		return fmt.Errorf("the custom function %s has %d operations for each element", i.Name, i.FLOPs)
+	}
+	for target, text := range i.Bodies {
+		if !strings.Contains(text, "return") {
+			return fmt.Errorf("the body for %s of the custom function %s returns nothing", target, i.Name)
+		}
 	}
 	return nil
 }

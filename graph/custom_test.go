@@ -33,7 +33,7 @@ func TestRegisterCustomErrors(t *testing.T) {
 		"spoilt has 0 operands: it needs 1 to 8": func(i *graph.CustomInfo) { i.Operands = 0 },
 		"spoilt has 9 operands":                  func(i *graph.CustomInfo) { i.Operands = 9 },
 		"spoilt has no Go body":                  func(i *graph.CustomInfo) { i.Eval = nil },
-		"spoilt returns nothing":                 func(i *graph.CustomInfo) { i.CUDA = "x0 + x1;" },
+		"spoilt returns nothing":                 func(i *graph.CustomInfo) { i.Bodies = map[string]string{"cuda": "x0 + x1;"} },
 		"-1 operations for each element":         func(i *graph.CustomInfo) { i.FLOPs = -1 },
 		"spoilt, of f32: 1 gradients of 2 operands": grad(func(_ *graph.Builder, _ []*graph.Node, _, dy *graph.Node) []*graph.Node {
 			return []*graph.Node{dy}

@@ -40,10 +40,10 @@ func init() {
 			}
 		},
 		// T is float or double.
-		CUDA: `
+		Bodies: map[string]string{cuda.Target.Name: `
 			const T e = op::exp(op::min(x0, T(20)));
 			const T n = e * (e + T(2));
-			return x0 * (n / (n + T(2)));`,
+			return x0 * (n / (n + T(2)));`},
 		// d/dx x·t = t + x·(1 − t²)·sigmoid(x) for t = tanh(softplus(x)). These are operations of the graph, which fuse, too.
 		Grad: func(b *graph.Builder, x []*graph.Node, _, dy *graph.Node) []*graph.Node {
 			t := b.Unary(graph.Tanh, b.Unary(graph.Softplus, x[0]))
@@ -70,7 +70,7 @@ func machineFor(target string) fusec.Option {
 	if target != "emulator" {
 		return fusec.WithTarget(target)
 	}
-	return fusec.WithTarget("cuda",
+	return fusec.WithTarget(cuda.Target.Name,
 		cuda.Driver(func(int) (driver.GPU, driver.Compiler, error) { return emulator.Open(emulator.Options{}) }))
 }
 

@@ -31,7 +31,7 @@ func init() {
 					}
 				}
 			},
-			CUDA: "const T a = op::abs(x0);\nreturn a > T(1e30) ? op::sign(x0) : x0 / (T(1) + a);",
+			Bodies: map[string]string{"cuda": "const T a = op::abs(x0);\nreturn a > T(1e30) ? op::sign(x0) : x0 / (T(1) + a);"},
 			Grad: func(b *graph.Builder, x []*graph.Node, _, dy *graph.Node) []*graph.Node {
 				below := b.Unary(graph.Square, b.BinaryScalar(graph.Add, b.Unary(graph.Abs, x[0]), 1))
 				return []*graph.Node{b.Binary(graph.Div, dy, below)}
@@ -41,7 +41,7 @@ func init() {
 				s := graph.Sigmoid.Eval(x[2], 0)
 				return s*x[0] + (1-s)*x[1]
 			},
-			CUDA: "const T s = op::sigmoid(x2);\nreturn s * x0 + (T(1) - s) * x1;",
+			Bodies: map[string]string{"cuda": "const T s = op::sigmoid(x2);\nreturn s * x0 + (T(1) - s) * x1;"},
 			Grad: func(b *graph.Builder, x []*graph.Node, _, dy *graph.Node) []*graph.Node {
 				s := b.Unary(graph.Sigmoid, x[2])
 				rest := b.Binary(graph.Sub, b.Scalar(dy.Type.DType, 1), s)

@@ -8,9 +8,12 @@ import (
 	"fusec/graph"
 )
 
+// Name is the name of the target.
+const Name = "cuda"
+
 // custom is what the text calls a custom function. The error is a refusal: the function has no body for CUDA.
 func (u *unit) custom(f graph.CustomFn) (string, error) {
-	if f.Info().CUDA == "" {
+	if f.Info().Bodies[Name] == "" {
 		return "", fmt.Errorf("the custom function %s has no body for CUDA", f)
 	}
 	if !slices.Contains(u.customs, f) {
@@ -38,7 +41,7 @@ func customText(list []graph.CustomFn) string {
 			elements = append(elements, fmt.Sprintf("x%d[i]", k))
 		}
 		fmt.Fprintf(&text, "template <class T> DEVICE T %s(%s) {\n#line 1 %q\n%s\n}\n#line 1 \"generated\"\n", name,
-			strings.Join(numbers, ", "), "custom function "+string(f), info.CUDA)
+			strings.Join(numbers, ", "), "custom function "+string(f), info.Bodies[Name])
 		fmt.Fprintf(&text, "template <class T, int W> DEVICE Vec<T, W> %s(%s) {\n  Vec<T, W> y;\n#pragma unroll\n"+
 			"  for (int i = 0; i < W; i++) y[i] = %s(%s);\n  return y;\n}\n\n", name, strings.Join(vectors, ", "), name,
 			strings.Join(elements, ", "))

@@ -14,7 +14,11 @@ import (
 func registered(t *testing.T, name graph.CustomFn, body string) graph.CustomFn {
 	t.Helper()
 	if name.Info() == nil { // with -count the test runs again
-		err := graph.RegisterCustom(graph.CustomInfo{Name: name, Operands: 1, CUDA: body,
+		bodies := map[string]string{}
+		if body != "" {
+			bodies[cuda.Name] = body
+		}
+		err := graph.RegisterCustom(graph.CustomInfo{Name: name, Operands: 1, Bodies: bodies,
 			Eval: func(x []float64) float64 { return x[0] }})
 		if err != nil {
 			t.Fatal(err)
