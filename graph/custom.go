@@ -12,8 +12,8 @@ import (
 // Custom functions are elementwise functions that a program adds at run time: it registers a name, a body in Go, bodies for
 // targets that compile text, and a gradient with [RegisterCustom], and uses the function by the operation [Custom]. Passes treat
 // it as any other elementwise work. It is part of fusions: the CPU calls the Go body on strips of a tile, and other targets
-// compile theirs into the kernel. The row of the operation is one row of the table. The row of each function is a [CustomInfo], as that of a
-// function of one variable is a [UnaryInfo].
+// compile theirs into the kernel. The row of the operation is one row of the table. The row of each function is a
+// [CustomInfo], as that of a function of one variable is a [UnaryInfo].
 
 // CustomFn is the name of a custom function: a lower-case letter, and then lower-case letters, digits and underscores.
 type CustomFn string

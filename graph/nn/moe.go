@@ -146,7 +146,7 @@ func NewMoE(g *gorgonia.ExprGraph, of tensor.Dtype, name string, dim, experts, h
 	return m, nil
 }
 
-// Params lists the weights, as solvers and gorgonia.Grad want them.
+// Params lists the weights, as solvers and gorgonia.Grad take them.
 func (m *MixtureOfExperts) Params() gorgonia.Nodes {
 	return append(m.Router.Params(), m.Experts.Params()...)
 }

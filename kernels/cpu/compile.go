@@ -7,8 +7,8 @@ import (
 	"fusec/graph/body"
 )
 
-// Compile makes the kernel of one operation. Fusions and Copy take operands of any layout; other operations want them
-// contiguous. The error says which operation cannot be computed, and why; for want of memory it is that of [Env.Fits].
+// Compile makes the kernel of one operation. Fusions and Copy take operands of any layout; other operations require
+// contiguous ones. The error says which operation cannot be computed, and why; where memory is missing it is that of [Env.Fits].
 func Compile(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 	k, err := compile(op, args, results, env)
 	if err != nil {

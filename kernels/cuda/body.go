@@ -36,7 +36,7 @@ type printer struct {
 	// overtake lets reads of arguments move before stores: where a thread runs the body more than once.
 	overtake bool
 	// again, if set, says of what is read through a layout that a thread reads it more than once: it may not overtake,
-	// lest the compiler read it once and keep it in registers that it has not.
+	// so that the compiler does not read it once and keep it in registers that it has not.
 	again func(graph.Layout) bool
 	// instead, if set, may say how the load with the given index is read, or, if that is -1, a result is written, where
 	// not straight from memory.
@@ -235,7 +235,7 @@ func (b *printer) load(i int) value {
 	return b.bindFixed(kind, lane(d), expr, r.Node, b.fixed(l))
 }
 
-// still marks a place in an argument that no result lies over, if reads shall overtake stores.
+// still marks a place in an argument that no result lies over, if reads are to overtake stores.
 func (b *printer) still(arg int, l graph.Layout, at string) string {
 	if !b.overtake || b.again != nil && b.again(l) ||
 		slices.ContainsFunc(b.u.results, func(r Operand) bool { return r.Over == 1+arg || r.Update }) {

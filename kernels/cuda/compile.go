@@ -7,7 +7,7 @@ import (
 )
 
 // Compile makes the kernel of one operation. The error is a refusal: which operation has no kernel here, and why.
-// Fusions and Copy take operands of any layout; other operations want them contiguous.
+// Fusions and Copy take operands of any layout; other operations require contiguous ones.
 func Compile(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
 	f, ok := op.(graph.Fusion)
 	if !ok {

@@ -184,7 +184,7 @@ func (p *product) mergeBatches() (size batches, a, b [2]int, ok bool) {
 }
 
 // readable reports whether the copy engine can read the factor as it lies: elements side by side, everything else at
-// multiples of 16 bytes. The tensor cores want tf32 with k as the inner axis.
+// multiples of 16 bytes. The tensor cores require tf32 with k as the inner axis.
 func (f *hopperFactor) readable(k int) bool {
 	return (f.kInner || f.dtype.Size() == 2) && f.aligned(k)
 }

@@ -32,7 +32,7 @@ func (m *matmul) math() string {
 	return "Tf32"
 }
 
-// mmaTiles are the tiles to choose from, for elements of 2 and of 4 bytes: the fastest that want no more registers than
+// mmaTiles are the tiles to choose from, for elements of 2 and of 4 bytes: the fastest that need no more registers than
 // there are.
 var mmaTiles = map[int][]Tile{
 	2: {
@@ -72,7 +72,7 @@ func (m *matmul) tile(math string) Tile {
 			continue
 		}
 		if m.rows == 0 && full && t.M*t.N > 32*t.threads() {
-			continue // more accumulators would want too many registers
+			continue // more accumulators would need too many registers
 		}
 		fit = append(fit, t)
 	}

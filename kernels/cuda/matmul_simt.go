@@ -24,7 +24,7 @@ const simtColumns = 4
 func (m *matmul) simtCut() cut {
 	tiles := simtTiles
 	if m.acc == graph.F64 {
-		tiles = tiles[1:] // the largest would want too many registers
+		tiles = tiles[1:] // the largest would need too many registers
 	}
 	if m.rows > 0 {
 		tiles = slices.DeleteFunc(slices.Clone(tiles), func(t simtTile) bool { return t.bm != m.rows })

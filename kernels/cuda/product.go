@@ -134,7 +134,7 @@ func newFactor(o body.Operand, space graph.Shape, last bool) (f factor, k int) {
 	return f, l.Shape.At(inner)
 }
 
-// transposed reports whether the product should be computed as Cᵀ = Bᵀ·Aᵀ. Column sums want their columns, and dropout
+// transposed reports whether the product should be computed as Cᵀ = Bᵀ·Aᵀ. Column sums need their columns, and dropout
 // draws along the last axis.
 func transposed(p *body.Program) bool {
 	if p.Draws() || p.SumsColumns() {

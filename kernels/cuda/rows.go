@@ -228,7 +228,7 @@ const (
 	held      = 144
 )
 
-// roomOfSums is how many bytes of a row and of its column sums together a thread holds. Column sums want few blocks
+// roomOfSums is how many bytes of a row and of its column sums together a thread holds. Column sums need few blocks
 // that run for long, so their threads may take as many registers as there are.
 func roomOfSums(threads int) int {
 	switch {

@@ -147,7 +147,7 @@ func (t *Team) Failed() error { return t.g.Failed() }
 func (t *Team) Size() int  { return len(t.ranks) }
 func (t *Team) Place() int { return t.place }
 
-// Neighbours are where a participant at a place sends its value, and whence it receives one, if values go around a ring of n by
+// Neighbours are where a participant at a place sends its value, and from where it receives one, if values go around a ring of n by
 // shift places.
 func Neighbours(place, shift, n int) (next, last int) {
 	turn := func(by int) int { return ((place+by)%n + n) % n }

@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -465,47 +464,18 @@ func (e *executable) place(i int) error {
 }
 
 // placeAt fills the parameters of a launch.
-func (e *executable) placeAt(l *launch, args, results []driver.Ptr, status driver.Ptr) error {
-	address := func(p kernels.Param) driver.Ptr {
-		switch p.Kind {
-		case kernels.ArgPtr:
-			return args[p.Index] + driver.Ptr(p.Byte)
-		case kernels.ResultPtr:
-			return results[p.Index] + driver.Ptr(p.Byte)
-		case kernels.ScratchPtr:
-			return l.scratch + driver.Ptr(p.Byte)
-		case kernels.ZeroedPtr:
-			return l.zeroed + driver.Ptr(p.Byte)
-		case kernels.KeptPtr:
-			return l.kept + driver.Ptr(p.Byte)
-		}
-		return status
-	}
+func (e *executable) placeAt(l *launch, args, results []driver.Ptr, status driver.Ptr) (err error) {
+	at := driver.Addresses{Args: args, Results: results, Scratch: l.scratch, Zeroed: l.zeroed, Kept: l.kept, Status: status}
 	for i := range l.steps {
 		s := &l.steps[i]
 		switch {
 		case s.Exchange != nil:
-			s.send = driver.Exchange{Exchange: s.Exchange, X: address(s.Params[0]), Y: address(s.Params[1])}
-			continue
+			s.send = driver.Exchange{Exchange: s.Exchange, X: at.Of(s.Params[0]), Y: at.Of(s.Params[1])}
 		case s.Entry == "":
-			s.fill = address(s.Params[0])
-			continue
-		}
-		at, size := s.Offsets()
-		s.params = make([]byte, size)
-		for j, p := range s.Params {
-			to := s.params[at[j]:]
-			switch p.Kind {
-			case kernels.Int32, kernels.Float32:
-				binary.LittleEndian.PutUint32(to, uint32(p.Bits))
-			case kernels.Int64:
-				binary.LittleEndian.PutUint64(to, p.Bits)
-			case kernels.MapParam:
-				if err := e.gpu.EncodeMap(p.Map, address(p.Map.Base), (*[128]byte)(to)); err != nil {
-					return err
-				}
-			default:
-				binary.LittleEndian.PutUint64(to, uint64(address(p)))
+			s.fill = at.Of(s.Params[0])
+		default:
+			if s.params, err = at.Params(e.gpu, s.Step); err != nil {
+				return err
 			}
 		}
 	}

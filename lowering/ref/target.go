@@ -6,9 +6,10 @@ import (
 )
 
 // Target is the reference. It has no options.
-var Target = lowering.Target{Name: "ref", Synonyms: []string{"reference"}, Untimed: true, Open: func(s lowering.Setup) (lowering.Device, error) {
-	if s.Precision != precision.F32 {
-		return nil, s.Refuses("float64")
-	}
-	return Device{}, nil
-}}
+var Target = lowering.Target{Name: "ref", Synonyms: []string{"reference"}, Untimed: true,
+	Open: func(s lowering.Setup) (lowering.Device, error) {
+		if s.Precision != precision.F32 {
+			return nil, s.Refuses("float64")
+		}
+		return Device{}, nil
+	}}

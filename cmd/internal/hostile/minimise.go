@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -164,34 +165,27 @@ func resize(c *graphtest.Case, from, to int) bool {
 		return s
 	}
 	for _, n := range c.Graph.Nodes {
-		t := n.Type.Reshaped(shape(n.Type.Shape))
-		switch op := n.Op.(type) {
-		case graph.Input:
-			n.Op = graph.Input{Type: t}
-		case graph.Param:
-			n.Op = graph.Param{Type: t}
-		case graph.State:
-			n.Op = graph.State{Type: t}
-		case graph.Const:
-			n.Op = graph.Const{Value: cut(op.Value, t)}
-		case graph.Random:
-			op.Type = t
-			n.Op = op
-		case graph.Host:
-			op.Type = t
-			n.Op = op
-		case graph.Reshape:
-			n.Op = graph.Reshape{Shape: shape(op.Shape)}
-		case graph.Broadcast:
-			n.Op = graph.Broadcast{Shape: shape(op.Shape)}
-		case graph.Slice:
-			if op.Size == from {
-				op.Size = to
-			}
-			n.Op = op
-		case graph.Fusion:
+		if _, fused := n.Op.(graph.Fusion); fused {
 			return false
 		}
+		op := reflect.New(reflect.TypeOf(n.Op)).Elem()
+		op.Set(reflect.ValueOf(n.Op))
+		for _, f := range reflect.VisibleFields(op.Type()) {
+			field := op.FieldByIndex(f.Index)
+			switch v := field.Interface().(type) {
+			case graph.Type:
+				field.Set(reflect.ValueOf(v.Reshaped(shape(v.Shape))))
+			case graph.Shape:
+				field.Set(reflect.ValueOf(shape(v)))
+			case *graph.Tensor:
+				field.Set(reflect.ValueOf(cut(v, v.Type.Reshaped(shape(v.Type.Shape)))))
+			case int:
+				if f.Name == "Size" && v == from { // of an axis
+					field.SetInt(int64(to))
+				}
+			}
+		}
+		n.Op = op.Interface().(graph.Op)
 		types, err := graph.ResultTypes(n.Op, n.Args)
 		if err != nil {
 			return false

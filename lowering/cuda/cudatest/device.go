@@ -9,7 +9,6 @@
 package cudatest
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -205,37 +204,37 @@ func (d Device) run(k *kernels.Kernel, image []byte, args, results []Buffer) (st
 		return status, err
 	}
 	for i := range args {
-		if err := r.upload(&r.args, args[i].image(), true); err != nil {
+		if err := r.upload(&r.args, &r.at.Args, args[i].image(), true); err != nil {
 			return status, err
 		}
 	}
 	for i := range results {
 		if over := results[i].Operand.Over; over > 0 {
-			r.results = append(r.results, r.args[over-1])
+			r.results, r.at.Results = append(r.results, r.args[over-1]), append(r.at.Results, r.args[over-1].ptr)
 			continue
 		}
-		if err := r.upload(&r.results, results[i].image(), false); err != nil {
+		if err := r.upload(&r.results, &r.at.Results, results[i].image(), false); err != nil {
 			return status, err
 		}
 	}
-	if r.scratch, err = r.alloc(k.Scratch); err != nil {
+	if r.at.Scratch, err = r.alloc(k.Scratch); err != nil {
 		return status, err
 	}
-	if r.zeroed, err = r.alloc(k.Zeroed); err != nil {
+	if r.at.Zeroed, err = r.alloc(k.Zeroed); err != nil {
 		return status, err
 	}
-	if r.kept, err = r.alloc(k.Kept); err != nil {
+	if r.at.Kept, err = r.alloc(k.Kept); err != nil {
 		return status, err
 	}
 	if k.Zeroed > 0 {
-		if err := r.stream.Fill(r.zeroed, 0, k.Zeroed); err != nil {
+		if err := r.stream.Fill(r.at.Zeroed, 0, k.Zeroed); err != nil {
 			return status, err
 		}
 	}
-	if r.status, err = r.alloc(int64(unsafe.Sizeof(status))); err != nil {
+	if r.at.Status, err = r.alloc(int64(unsafe.Sizeof(status))); err != nil {
 		return status, err
 	}
-	if err := r.stream.Fill(r.status, 0, int64(unsafe.Sizeof(status))); err != nil {
+	if err := r.stream.Fill(r.at.Status, 0, int64(unsafe.Sizeof(status))); err != nil {
 		return status, err
 	}
 	if image != nil {
@@ -267,7 +266,7 @@ func (d Device) run(k *kernels.Kernel, image []byte, args, results []Buffer) (st
 			return status, err
 		}
 	}
-	if err := r.stream.CopyOut(unsafe.Pointer(&status), r.status, int64(unsafe.Sizeof(status))); err != nil {
+	if err := r.stream.CopyOut(unsafe.Pointer(&status), r.at.Status, int64(unsafe.Sizeof(status))); err != nil {
 		return status, err
 	}
 	return status, r.stream.Sync()
@@ -276,12 +275,11 @@ func (d Device) run(k *kernels.Kernel, image []byte, args, results []Buffer) (st
 // runner is a run, with the resources that it has to free.
 type runner struct {
 	Device
-	stream          driver.Stream
-	module          driver.Module
-	args, results   []memory
-	scratch, status driver.Ptr
-	zeroed, kept    driver.Ptr
-	allocated       []driver.Ptr
+	stream        driver.Stream
+	module        driver.Module
+	args, results []memory
+	at            driver.Addresses
+	allocated     []driver.Ptr
 }
 
 func (r *runner) close() (first error) {
@@ -320,7 +318,7 @@ func (r *runner) alloc(n int64) (driver.Ptr, error) {
 }
 
 // upload makes a buffer. If it has no value, poison is not copied.
-func (r *runner) upload(list *[]memory, image []byte, value bool) error {
+func (r *runner) upload(list *[]memory, at *[]driver.Ptr, image []byte, value bool) error {
 	m := memory{image: image}
 	var err error
 	if m.ptr, err = r.alloc(int64(len(image))); err != nil {
@@ -331,7 +329,7 @@ func (r *runner) upload(list *[]memory, image []byte, value bool) error {
 			return err
 		}
 	}
-	*list = append(*list, m)
+	*list, *at = append(*list, m), append(*at, m.ptr)
 	return nil
 }
 
@@ -358,48 +356,18 @@ func (r *runner) unchanged(i int, results []Buffer) error {
 	return nil
 }
 
-// address is the value of a field that is an address.
-func (r *runner) address(p kernels.Param) driver.Ptr {
-	switch p.Kind {
-	case kernels.ArgPtr:
-		return r.args[p.Index].ptr + driver.Ptr(p.Byte)
-	case kernels.ResultPtr:
-		return r.results[p.Index].ptr + driver.Ptr(p.Byte)
-	case kernels.KeptPtr:
-		return r.kept + driver.Ptr(p.Byte)
-	case kernels.ZeroedPtr:
-		return r.zeroed + driver.Ptr(p.Byte)
-	case kernels.ScratchPtr:
-		return r.scratch + driver.Ptr(p.Byte)
-	}
-	return r.status
-}
-
 // step executes one step of a kernel.
 func (r *runner) step(s *kernels.Step) error {
 	if s.Entry == "" {
-		return r.stream.Fill(r.address(s.Params[0]), s.Value, s.Bytes)
+		return r.stream.Fill(r.at.Of(s.Params[0]), s.Value, s.Bytes)
 	}
 	f, err := r.module.Function(s.Entry)
 	if err != nil {
 		return err
 	}
-	offsets, size := s.Offsets()
-	params := make([]byte, size)
-	for i, p := range s.Params {
-		to := params[offsets[i]:]
-		switch p.Kind {
-		case kernels.Int32, kernels.Float32:
-			binary.LittleEndian.PutUint32(to, uint32(p.Bits))
-		case kernels.Int64:
-			binary.LittleEndian.PutUint64(to, p.Bits)
-		case kernels.MapParam:
-			if err := r.GPU.EncodeMap(p.Map, r.address(p.Map.Base), (*[128]byte)(to)); err != nil {
-				return err
-			}
-		default:
-			binary.LittleEndian.PutUint64(to, uint64(r.address(p)))
-		}
+	params, err := r.at.Params(r.GPU, s)
+	if err != nil {
+		return err
 	}
 	if err := r.stream.Launch(f, s.Grid, s.Block, s.Shared, params); err != nil {
 		return err

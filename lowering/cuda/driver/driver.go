@@ -1,4 +1,4 @@
-// Package driver says what executables want of a GPU, in the terms of CUDA's driver API. Package gpu implements it on
+// Package driver says what executables need of a GPU, in the terms of CUDA's driver API. Package gpu implements it on
 // gorgonia.org/cu, package emulator on the processor, for tests without a GPU.
 //
 // All methods may be called from any goroutine; calls on one Stream are ordered by the caller. Errors name the call and
