@@ -168,6 +168,15 @@ func (g *Graph) add(op Op, args []*Node) (*Node, error) {
 	return n, nil
 }
 
+// Types are the types of nodes.
+func Types(nodes []*Node) []Type {
+	types := make([]Type, len(nodes))
+	for i, n := range nodes {
+		types[i] = n.Type
+	}
+	return types
+}
+
 // ResultTypes applies op's type rule to the operands. The error names the operation and the operands.
 func ResultTypes(op Op, args []*Node) ([]Type, error) {
 	return resultTypes(op, args, make([]Type, 0, len(args)+1))

@@ -263,11 +263,7 @@ func inferMoEGrad(op Op, args []Type) ([]Type, error) {
 // decomposeMoE sends every token to every expert, and removes the results whose gates are zero afterwards.
 func decomposeMoE(b *Builder, op Op, args []*Node) []*Node {
 	m := op.(MoE)
-	types := make([]Type, len(args))
-	for i, a := range args {
-		types[i] = a.Type
-	}
-	d, dtype := m.Dims(types), args[moeX].Type.DType.Accumulator()
+	d, dtype := m.Dims(Types(args)), args[moeX].Type.DType.Accumulator()
 	x := b.Reshape(args[moeX], d.Tokens, d.Width)
 	gates := b.Reshape(args[moeGates], d.Tokens, m.Experts)
 	open := b.Binary(Ne, gates, b.Broadcast(b.Scalar(dtype, 0), gates.Type.Shape))

@@ -90,6 +90,14 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stderr, help)
 		return exitUsage
 	}
+	refused := func(err error) int {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(stdout, help)
+			return exitOK
+		}
+		fmt.Fprintf(stderr, "peers: %v; see peers --help\n", err)
+		return exitUsage
+	}
 	switch args[0] {
 	case "help", "-h", "-help", "--help":
 		fmt.Fprint(stdout, help)
@@ -99,28 +107,17 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	case "gpu":
 		o, err := gpuOptions(args[1:])
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(stdout, help)
-			return exitOK
-		}
 		if err != nil {
-			fmt.Fprintf(stderr, "peers: %v; see peers --help\n", err)
-			return exitUsage
+			return refused(err)
 		}
 		return gpu(ctx, o, stdout, stderr)
 	case "setup", "run":
 	default:
-		fmt.Fprintf(stderr, "peers: unknown command %q; see peers --help\n", args[0])
-		return exitUsage
+		return refused(fmt.Errorf("unknown command %q", args[0]))
 	}
 	o, err := options(args[0], args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, help)
-		return exitOK
-	}
 	if err != nil {
-		fmt.Fprintf(stderr, "peers: %v; see peers --help\n", err)
-		return exitUsage
+		return refused(err)
 	}
 	if args[0] == "setup" {
 		return setup(ctx, o, stdout, stderr)

@@ -159,11 +159,7 @@ func limitOperands(n *graph.Node, limit func(n *graph.Node, lo, hi int)) {
 // limitAttention occasionally leaves a query without keys, and keeps pages inside the pool.
 func limitAttention(op graph.Attention, n *graph.Node, limit func(n *graph.Node, lo, hi int)) {
 	if op.HasLengths {
-		types := make([]graph.Type, len(n.Args))
-		for i, a := range n.Args {
-			types[i] = a.Type
-		}
-		limit(n.Args[op.LengthsArg()], 0, op.DimsOf(types).Keys+2)
+		limit(n.Args[op.LengthsArg()], 0, op.DimsOf(graph.Types(n.Args)).Keys+2)
 	}
 	if op.Page > 0 {
 		limit(n.Args[op.TableArg()], 0, n.Args[1].Type.Shape.At(0))

@@ -377,10 +377,7 @@ func (d vjp) name() string { return "∂" + d.of.name() + "/∂" + d.what }
 func (d vjp) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	at := len(args) - 1 - d.held // of the gradient
 	args = slices.Concat(args[:at], args[at+1:], args[at:at+1])
-	types := make([]graph.Type, len(args))
-	for i, a := range args {
-		types[i] = a.Type
-	}
+	types := graph.Types(args)
 	last := len(args) - 1
 	g, err := bodyOf(d.of, types[:last])
 	if err != nil {

@@ -47,10 +47,7 @@ func (m *importer) knowable(n *graph.Node) bool {
 			can = can && m.knowable(a)
 		}
 		if info := graph.InfoOf(op); can && info.FLOPs != nil {
-			types := make([]graph.Type, len(n.Args))
-			for i, a := range n.Args {
-				types[i] = a.Type
-			}
+			types := graph.Types(n.Args)
 			if _, result := op.(graph.Result); !result {
 				can = info.FLOPs(op, types, []graph.Type{n.Type}) <= maxKnownFLOPs
 			}

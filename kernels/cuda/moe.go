@@ -209,6 +209,17 @@ type weightView struct {
 	some bool // of a gradient: it is asked for of some experts only, and the pointers to the others are nil
 }
 
+// weights declares the pointers to all weights.
+func (x *mixture) weights() (all map[graph.MoEWeight]weightView, err error) {
+	all = map[graph.MoEWeight]weightView{}
+	for _, w := range x.op.Weights() {
+		if all[w], err = x.weight(w); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // weight declares the pointers to the weights of one kind.
 func (x *mixture) weight(w graph.MoEWeight) (v weightView, err error) {
 	v.name = "p." + w.String()
@@ -306,11 +317,9 @@ func (x *mixture) forward() error {
 	if err != nil {
 		return err
 	}
-	weights := map[graph.MoEWeight]weightView{}
-	for _, w := range x.op.Weights() {
-		if weights[w], err = x.weight(w); err != nil {
-			return err
-		}
+	weights, err := x.weights()
+	if err != nil {
+		return err
 	}
 	d := x.dims
 	acc := lane(x.acc)

@@ -36,11 +36,9 @@ func (x *mixture) backward() error {
 	if err != nil {
 		return err
 	}
-	weights := map[graph.MoEWeight]weightView{}
-	for _, w := range x.op.Weights() {
-		if weights[w], err = x.weight(w); err != nil {
-			return err
-		}
+	weights, err := x.weights()
+	if err != nil {
+		return err
 	}
 	d := x.dims
 	acc, elem := lane(x.acc), ctype(x.elem)

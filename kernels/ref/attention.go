@@ -71,10 +71,7 @@ type scorer struct {
 }
 
 func newScorer(op graph.Attention, args []Value) scorer {
-	types := make([]graph.Type, len(args))
-	for i, a := range args {
-		types[i] = a.Type
-	}
+	types := typesOf(args)
 	q := types[0].Shape
 	s := scorer{op: op, args: args, d: op.DimsOf(types)}
 	if op.HasMask {

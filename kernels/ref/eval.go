@@ -192,6 +192,15 @@ func Op(op graph.Op, args []Value) ([]Value, error) { return apply(op, args, fal
 // OpBound is [Op] with magnitudes.
 func OpBound(op graph.Op, args []Value) ([]Value, error) { return apply(op, args, true) }
 
+// typesOf are the types of values.
+func typesOf(args []Value) []graph.Type {
+	types := make([]graph.Type, len(args))
+	for i, a := range args {
+		types[i] = a.Type
+	}
+	return types
+}
+
 func apply(op graph.Op, args []Value, bound bool) ([]Value, error) {
 	info := graph.InfoOf(op)
 	if info == nil {
@@ -201,14 +210,12 @@ func apply(op graph.Op, args []Value, bound bool) ([]Value, error) {
 		return nil, fmt.Errorf("%s of %d operands", info.Name, len(args))
 	}
 	args = slices.Clone(args)
-	in := make([]graph.Type, len(args))
 	for i, a := range args {
-		in[i] = a.Type
 		if bound && a.Mag == nil {
 			args[i].Mag = make([]float64, a.Len())
 		}
 	}
-	types, err := info.Infer(op, in)
+	types, err := info.Infer(op, typesOf(args))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}

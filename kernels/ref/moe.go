@@ -9,11 +9,7 @@ import (
 
 // moe sends each token to its experts one by one, by the definition.
 func moe(op graph.MoE, args []Value, types []graph.Type) []Value {
-	in := make([]graph.Type, len(args))
-	for i, a := range args {
-		in[i] = a.Type
-	}
-	d := op.Dims(in)
+	d := op.Dims(typesOf(args))
 	x, gates := args[0], args[1]
 	y, load := zeros(types[0]), zeros(types[1])
 	for t := range d.Tokens {

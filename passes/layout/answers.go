@@ -144,7 +144,7 @@ func imageForm(p *plan, n *graph.Node) (*form, error) {
 	}
 	to, args := typesInNHWC(n, op)
 	f := &form{image: op.FilterAt() != graph.FiltersOut, rounds: true}
-	f.time[0], _ = p.timeOf(op, typesOf(n.Args))
+	f.time[0], _ = p.timeOf(op, graph.Types(n.Args))
 	for i, a := range n.Args {
 		f.reads = append(f.reads, i != op.FilterAt())
 		if !f.reads[i] && !p.frozen.Get(a) {
@@ -254,7 +254,7 @@ func batchNormForm(p *plan, n *graph.Node) (*form, error) {
 		return t.Reshaped(graph.ShapeOf(outer*inner, c))
 	}
 	f := &form{image: true, reads: []bool{true, false, false, false, false}}
-	args := typesOf(n.Args)
+	args := graph.Types(n.Args)
 	f.time[0], _ = p.timeOf(n.Op, args)
 	args[0] = rows(args[0])
 	f.time[1], _ = p.timeOf(n.Op, args)
@@ -282,7 +282,7 @@ func groupNormForm(p *plan, n *graph.Node) (*form, error) {
 		space = append(space, i)
 	}
 	f := &form{image: true, reads: []bool{true, false, false}, rounds: true}
-	f.time[0], _ = p.timeOf(op, typesOf(n.Args))
+	f.time[0], _ = p.timeOf(op, graph.Types(n.Args))
 	mean := graph.Reduce{Fn: graph.Mean, Axes: graph.IntsOf(space...)}
 	once, _ := p.timeOf(mean, []graph.Type{n.Type.Reshaped(turned)})
 	f.time[1] = 2*once + 2*f.time[0] // a kernel of its own reads and writes less often

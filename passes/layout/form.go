@@ -89,19 +89,11 @@ func Accepts(c *rewrite.Context, n *graph.Node) bool {
 
 // typesInNHWC is an operation on images in NCHW in the other layout, with the types of its operands there.
 func typesInNHWC(n *graph.Node, op graph.ImageOp) (graph.ImageOp, []graph.Type) {
-	args := typesOf(n.Args)
+	args := graph.Types(n.Args)
 	for i := range args {
 		args[i] = turnedType(args[i], graph.OperandPerm(op, i, graph.NCHW, graph.NHWC))
 	}
 	return op.InLayout(graph.NHWC), args
-}
-
-func typesOf(args []*graph.Node) []graph.Type {
-	types := make([]graph.Type, len(args))
-	for i, a := range args {
-		types[i] = a.Type
-	}
-	return types
 }
 
 // turnedType is a type under a Transpose.

@@ -42,11 +42,7 @@ func Run(c *rewrite.Context) error {
 		if err != nil {
 			return err
 		}
-		args := make([]graph.Type, len(x.Args))
-		for i, a := range x.Args {
-			args[i] = a.Type
-		}
-		if err := target.PoolsConvolution(fused, args, n.Type); err != nil {
+		if err := target.PoolsConvolution(fused, graph.Types(x.Args), n.Type); err != nil {
 			c.Miss(f.Kind.String(), n, err.Error(), []*graph.Node{x})
 			continue
 		}

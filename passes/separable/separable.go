@@ -52,11 +52,7 @@ func Run(c *rewrite.Context) error {
 			if b.Err() != nil {
 				return b.Err()
 			}
-			var types []graph.Type
-			for _, a := range m.Args {
-				types = append(types, a.Type)
-			}
-			if !target.FusesSeparable(m.Op.(graph.SeparableConv2D), types, m.Type) {
+			if !target.FusesSeparable(m.Op.(graph.SeparableConv2D), graph.Types(m.Args), m.Type) {
 				continue // what is built and not read goes
 			}
 			m.Name = n.Name
