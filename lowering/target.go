@@ -20,8 +20,6 @@ type Target struct {
 	Groups bool
 	// InPlace says that the devices have no memory of their own: programs read and write bound tensors themselves.
 	InPlace bool
-	// Halves says that operands of contractions may be of 16 bits, such as the keys and values that attentions read.
-	Halves bool
 	// Integers says that the devices compute in integers of 8 bits.
 	Integers bool
 	// Untimed says that how long a run takes tells nothing: it may be that of a simulator, or of code that is not made to be fast.

@@ -17,7 +17,7 @@ import (
 )
 
 // Target is an NVIDIA GPU.
-var Target = lowering.Target{Name: kernels.Name, Synonyms: []string{"gpu", "nvidia"}, Device: "GPU", Groups: true, Halves: true,
+var Target = lowering.Target{Name: kernels.Name, Synonyms: []string{"gpu", "nvidia"}, Device: "GPU", Groups: true,
 	Open: open, Load: load}
 
 // Of implements [lowering.TargetOption].

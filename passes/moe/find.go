@@ -14,7 +14,6 @@ type mixture struct {
 	rewrite.Cover
 	sum    *graph.Node
 	tokens int
-	width  int // of a token's result
 
 	key    *graph.Node   // what the gates are slices of, if it is one tensor
 	axis   int           // of key, along which the experts are
@@ -166,7 +165,7 @@ func (f *fuser) mixtures(n *graph.Node) (found []*mixture, rest []term) {
 		k := slicing{s.of, s.axis}
 		m := bySlices[k]
 		if m == nil {
-			m = &mixture{Cover: rewrite.Cover{Uses: f.Uses}, sum: n, tokens: tokens, width: width, key: s.of, axis: s.axis,
+			m = &mixture{Cover: rewrite.Cover{Uses: f.Uses}, sum: n, tokens: tokens, key: s.of, axis: s.axis,
 				inner: f.inner}
 			bySlices[k] = m
 			found = append(found, m)
@@ -181,7 +180,7 @@ func (f *fuser) mixtures(n *graph.Node) (found []*mixture, rest []term) {
 	})
 	var other []*mixture
 	for _, t := range loose {
-		m := &mixture{Cover: rewrite.Cover{Uses: f.Uses}, sum: n, tokens: tokens, width: width, terms: []term{t}, inner: f.inner}
+		m := &mixture{Cover: rewrite.Cover{Uses: f.Uses}, sum: n, tokens: tokens, terms: []term{t}, inner: f.inner}
 		if m.check() != nil {
 			rest = append(rest, t)
 			continue
@@ -325,7 +324,7 @@ func (f *fuser) stacked(n *graph.Node, op graph.Reduce) *mixture {
 		return nil
 	}
 	width, experts := lastOf(s), s.At(op.Axes.At(0))
-	m := &mixture{Cover: rewrite.Cover{Uses: f.Uses}, sum: n, tokens: s.Elems() / max(width*experts, 1), width: width,
+	m := &mixture{Cover: rewrite.Cover{Uses: f.Uses}, sum: n, tokens: s.Elems() / max(width*experts, 1),
 		expert: op.Axes.At(0)}
 	t := term{node: x, reader: n, factor: 1}
 	if experts < 2 || s.Elems() == 0 || !t.split(width, false) {
