@@ -153,6 +153,13 @@ func copyPlane[E unit](b *box, dst, src []E, rows, cols int) {
 		}
 		return
 	}
+	if b.srcCol == 1 && b.dstCol == 1 && cols == 3 { // colours
+		for i := range rows {
+			d, s := dst[i*b.dstRow:][:3], src[i*b.srcRow:][:3]
+			d[0], d[1], d[2] = s[0], s[1], s[2]
+		}
+		return
+	}
 	for i := range rows {
 		d, s := dst[i*b.dstRow:], src[i*b.srcRow:]
 		if side {

@@ -116,6 +116,15 @@ func (c *compiler[T]) cast(from, to graph.DType, x value) value {
 		return x
 	case to.IsInt() && !wholeLanes[T]() && from.IsInt():
 		return each(func(v T) T { return T(to.Wrap(int64(v))) })
+	case to.IsInt() && to.Size() <= 2 && !wholeLanes[T]():
+		least, most, cut := vec.Of[T]().BinaryVS(graph.Max), vec.Of[T]().BinaryVS(graph.Min), cutters[T](to)
+		lo, hi := to.Limits()
+		c.p.cuts = true
+		return c.step(func(f *frame[T], dst []T) {
+			least(dst, f.at(a)[:len(dst)], T(lo))
+			most(dst, dst, T(hi))
+			cut(dst, f.ints)
+		}, x)
 	case to.IsInt() && !wholeLanes[T]():
 		return each(func(v T) T { return T(to.Truncate(float64(v))) })
 	case to.IsInt() && whole:

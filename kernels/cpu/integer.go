@@ -65,6 +65,21 @@ func movesOf[T float, E graph.Integer]() integerMoves[T] {
 	return integerMoves[T]{getInts[T, E], putInts[T, E]}
 }
 
+// cutters give the function that takes numbers in the range of the type d to integers and back, by way of room. NaN gives 0.
+func cutters[T float](d graph.DType) func(v []T, room Memory) {
+	return byInteger(d, cutInts[T, int8], cutInts[T, int16], cutInts[T, int32], cutInts[T, int64],
+		cutInts[T, uint8], cutInts[T, uint16], cutInts[T, uint32], cutInts[T, uint64])
+}
+
+func cutInts[T float, E graph.Integer](v []T, room Memory) {
+	for ints := elems[E](room); len(v) > 0; {
+		n := min(len(v), len(ints))
+		vec.ToInts(ints[:n], v)
+		vec.FromInts(v[:n], ints)
+		v = v[n:]
+	}
+}
+
 func getInts[T float, E graph.Integer](dst []T, m Memory, at, stride int) {
 	src := elems[E](m)[at:]
 	if !wholeLanes[T]() {

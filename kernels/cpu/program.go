@@ -6,6 +6,9 @@ import "fusec/graph"
 // 4 KB, so that a handful stays in a first-level cache of 32 KB.
 const segment = 1024
 
+// intsRoom is the bytes of the integers that a segment is cut to at once.
+const intsRoom = 512
+
 // A program is straight-line code over segments of an iteration space: elementwise work and reductions of a segment.
 //
 // A vector is a slot: a register in scratch memory, or the operand's or result's own memory where its elements stand
@@ -22,6 +25,7 @@ type program[T float] struct {
 	regs    int // registers in use at most
 	// operands is the most that a custom function has.
 	operands int
+	cuts     bool // numbers become integers, and numbers again
 	plain    bool // rows follow one another at fixed distances, and what is read stands in buffers, masks excepted
 }
 
@@ -67,6 +71,7 @@ type frame[T float] struct {
 	s     []T
 	seeds []int64
 	words []uint32 // room for random words, where there are seeds
+	ints  Memory   // and for integers that numbers become
 	// Room for the operands of a custom function, as strips and as the numbers of one element.
 	operands [][]T
 	point    []float64
@@ -144,6 +149,9 @@ func (p *program[T]) newFrame() *frame[T] {
 	}
 	if len(p.seeds) > 0 {
 		f.words = make([]uint32, drawWords)
+	}
+	if p.cuts {
+		f.ints = make(Memory, intsRoom)
 	}
 	f.operands, f.point = make([][]T, p.operands), make([]float64, p.operands)
 	f.walks = make([]walk[T], 0, len(p.args)+len(p.outs)+1)

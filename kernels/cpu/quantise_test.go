@@ -1,12 +1,14 @@
 package cpu
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
 	"fusec/graph"
 	"fusec/graph/graphtest"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/ref/cases"
 )
 
 // TestCopyStored copies elements that share bytes, an odd number of them, and 8-bit floating-point numbers.
@@ -16,6 +18,28 @@ func TestCopyStored(t *testing.T) {
 		for _, n := range []int{0, 1, 6, 9} {
 			checkOp(t, graph.Copy{}, graphtest.Tensor(r, graph.TypeOf(d, n)))
 		}
+	}
+}
+
+// TestCastsToBytes cuts numbers to integers of 8 and 16 bits, at the ends of their range, beyond it, and of NaN.
+func TestCastsToBytes(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	x := graphtest.Tensor(r, graph.TypeOf(graph.F32, 13, 91))
+	ends := []float64{0, -0.9, 126.9, 127, 127.5, 128, -128, -128.9, -129, 254.99, 255, 256, 32767.5, 32768, -32769, 65535, 65536, 1e6,
+		-1e6, 3e9, -3e9, 1e30, -1e30, math.Inf(1), math.Inf(-1), math.NaN()}
+	for i := range x.Type.Shape.Elems() {
+		x.SetFloat(i, 300*x.Float(i))
+		if i%3 == 0 {
+			x.SetFloat(i, ends[i/3%len(ends)])
+		}
+	}
+	for _, d := range []graph.DType{graph.U8, graph.I8, graph.U16, graph.I16} {
+		f, _ := bodied(t, graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {
+			y := b.CastTo(d, in(graph.F32, 13, 91))
+			b.Output("", y)
+			b.Output("", b.BinaryScalar(graph.Add, b.CastTo(graph.F32, y), 1))
+		})
+		checkOp(t, f, x)
 	}
 }
 

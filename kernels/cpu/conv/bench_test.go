@@ -1,6 +1,7 @@
 package conv
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -109,5 +110,45 @@ func BenchmarkStems(b *testing.B) {
 				benchGrad(b, flops(k), func() error { return k.Run(x, nil, y, nil, nil) })
 			})
 		}
+	}
+}
+
+// BenchmarkIntegers compares convolutions of u8 by i8 with those of f32, in turn. Its metric is how many times as fast they are.
+func BenchmarkIntegers(b *testing.B) {
+	for _, s := range layers[1:] {
+		b.Run(s.String(), func(b *testing.B) {
+			p := pool.New(2)
+			defer p.Close()
+			cfg := s.config()
+			x, w := make([]float32, Extent(cfg.X)), make([]float32, Extent(cfg.W))
+			quads := cfg
+			quads.X = graph.Contiguous(graph.ShapeOf(s.n, s.h, s.w, s.c/4))
+			quads.W = graph.Contiguous(graph.ShapeOf(s.kh, s.kw, s.c/s.op.Groups/4, s.o))
+			wide, err := NewFilters[float32](cfg.Op.Groups, cfg.W, p)
+			narrow, err2 := NewQuadFilters(cfg.Op.Groups, quads.W, p)
+			if err := errors.Join(err, err2); err != nil {
+				b.Skip(err)
+			}
+			cfg.Filters, quads.Filters = wide, narrow
+			k, err := New(cfg, p, nil)
+			q, err2 := NewQuads(quads, p, nil)
+			if err := errors.Join(err, err2, wide.Update(w), narrow.Update(w[:len(w)/4])); err != nil {
+				b.Fatal(err)
+			}
+			y := make([]float32, k.Rows()*s.o)
+			best := [2]time.Duration{time.Hour, time.Hour}
+			for b.Loop() {
+				for i, of := range []*Plan[float32]{k, q} {
+					start := time.Now()
+					if err := of.Run(x, nil, y, nil, nil); err != nil {
+						b.Fatal(err)
+					}
+					best[i] = min(best[i], time.Since(start))
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(best[0].Seconds()/best[1].Seconds(), "times-f32")
+			b.ReportMetric(flops(k)/best[1].Seconds()/1e9, "GFLOP/s")
+		})
 	}
 }

@@ -654,6 +654,66 @@ func gather4x16AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32
 //go:noescape
 func gather2x16AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
+// gather4x16AVX2Quads computes the first height rows, at most 4, and cols columns, at most 16,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
+// Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end.
+//
+//go:noescape
+func gather4x16AVX2Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather2x16AVX2Quads computes the first height rows, at most 2, and cols columns, at most 16,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
+// Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end.
+//
+//go:noescape
+func gather2x16AVX2Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather6x8AVX2Quads computes the first height rows, at most 6, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
+// Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end.
+//
+//go:noescape
+func gather6x8AVX2Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather4x8AVX2Quads computes the first height rows, at most 4, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
+// Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end.
+//
+//go:noescape
+func gather4x8AVX2Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather2x8AVX2Quads computes the first height rows, at most 2, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
+// Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end.
+//
+//go:noescape
+func gather2x8AVX2Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
 // spread8x32AVX512F32 computes the first height rows, at most 8, and cols columns, at most 32,
 // of C = A·B, or of C += A·B if accumulate. a points to a panel of A, [steps][8]; row k of B begins at b[at[k]],
 // and has cols elements. Rows of c are ldc elements apart. None of these is 0.

@@ -28476,6 +28476,2401 @@ done:
 	VZEROUPPER
 	RET
 
+// func gather4x16AVX2Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·gather4x16AVX2Quads(SB), NOSPLIT, $8-96
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
+	SHLQ       $0x02, CX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	MOVQ       rows+16(FP), AX
+	MOVQ       a+24(FP), CX
+	MOVQ       (AX), DX
+	LEAQ       (CX)(DX*4), DX
+	MOVQ       8(AX), BX
+	LEAQ       (CX)(BX*4), BX
+	MOVQ       16(AX), SI
+	LEAQ       (CX)(SI*4), SI
+	MOVQ       24(AX), AX
+	LEAQ       (CX)(AX*4), AX
+	MOVQ       b+32(FP), CX
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	VXORPS     Y4, Y4, Y4
+	VXORPS     Y5, Y5, Y5
+	VXORPS     Y6, Y6, Y6
+	VXORPS     Y7, Y7, Y7
+	MOVQ       ahead+40(FP), R8
+	VMOVDQU    low8<>+0(SB), Y12
+
+piece:
+	MOVQ pieces+0(FP), DI
+	MOVQ 8(DI), DI
+	MOVQ DI, (SP)
+	MOVQ pieces+0(FP), DI
+	MOVQ (DI), DI
+	ADDQ DI, (SP)
+	ADDQ $0x00000010, pieces+0(FP)
+	SUBQ $0x00000004, (SP)
+	CMPQ DI, (SP)
+	JGT  rest
+
+unrolled:
+	VMOVDQU      (CX), Y8
+	VPSLLW       $0x08, Y8, Y14
+	VPSRAW       $0x08, Y14, Y14
+	VPSRAW       $0x08, Y8, Y8
+	VMOVDQU      32(CX), Y9
+	VPSLLW       $0x08, Y9, Y15
+	VPSRAW       $0x08, Y15, Y15
+	VPSRAW       $0x08, Y9, Y9
+	VPBROADCASTD (DX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y1, Y1
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y1, Y1
+	VPBROADCASTD (BX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y3, Y3
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y3, Y3
+	VPBROADCASTD (SI)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y5, Y5
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y5, Y5
+	VPBROADCASTD (AX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y6, Y6
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y6, Y6
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y7, Y7
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y7, Y7
+	VMOVDQU      64(CX), Y8
+	VPSLLW       $0x08, Y8, Y14
+	VPSRAW       $0x08, Y14, Y14
+	VPSRAW       $0x08, Y8, Y8
+	VMOVDQU      96(CX), Y9
+	VPSLLW       $0x08, Y9, Y15
+	VPSRAW       $0x08, Y15, Y15
+	VPSRAW       $0x08, Y9, Y9
+	VPBROADCASTD 4(DX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y1, Y1
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y1, Y1
+	VPBROADCASTD 4(BX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y3, Y3
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y3, Y3
+	VPBROADCASTD 4(SI)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y5, Y5
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y5, Y5
+	VPBROADCASTD 4(AX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y6, Y6
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y6, Y6
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y7, Y7
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y7, Y7
+	VMOVDQU      128(CX), Y8
+	VPSLLW       $0x08, Y8, Y14
+	VPSRAW       $0x08, Y14, Y14
+	VPSRAW       $0x08, Y8, Y8
+	VMOVDQU      160(CX), Y9
+	VPSLLW       $0x08, Y9, Y15
+	VPSRAW       $0x08, Y15, Y15
+	VPSRAW       $0x08, Y9, Y9
+	VPBROADCASTD 8(DX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y1, Y1
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y1, Y1
+	VPBROADCASTD 8(BX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y3, Y3
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y3, Y3
+	VPBROADCASTD 8(SI)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y5, Y5
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y5, Y5
+	VPBROADCASTD 8(AX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y6, Y6
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y6, Y6
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y7, Y7
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y7, Y7
+	VMOVDQU      192(CX), Y8
+	VPSLLW       $0x08, Y8, Y14
+	VPSRAW       $0x08, Y14, Y14
+	VPSRAW       $0x08, Y8, Y8
+	VMOVDQU      224(CX), Y9
+	VPSLLW       $0x08, Y9, Y15
+	VPSRAW       $0x08, Y15, Y15
+	VPSRAW       $0x08, Y9, Y9
+	VPBROADCASTD 12(DX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y1, Y1
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y1, Y1
+	VPBROADCASTD 12(BX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y3, Y3
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y3, Y3
+	VPBROADCASTD 12(SI)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y5, Y5
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y5, Y5
+	VPBROADCASTD 12(AX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y6, Y6
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y6, Y6
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y7, Y7
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y7, Y7
+	PREFETCHT1   (CX)(R8*1)
+	PREFETCHT1   64(CX)(R8*1)
+	ADDQ         $0x00000004, DI
+	ADDQ         $0x00000100, CX
+	CMPQ         DI, (SP)
+	JLE          unrolled
+
+rest:
+	ADDQ $0x00000004, (SP)
+	CMPQ DI, (SP)
+	JE   next
+
+single:
+	VMOVDQU      (CX), Y8
+	VPSLLW       $0x08, Y8, Y14
+	VPSRAW       $0x08, Y14, Y14
+	VPSRAW       $0x08, Y8, Y8
+	VMOVDQU      32(CX), Y9
+	VPSLLW       $0x08, Y9, Y15
+	VPSRAW       $0x08, Y15, Y15
+	VPSRAW       $0x08, Y9, Y9
+	VPBROADCASTD (DX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y1, Y1
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y1, Y1
+	VPBROADCASTD (BX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y3, Y3
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y3, Y3
+	VPBROADCASTD (SI)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y5, Y5
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y5, Y5
+	VPBROADCASTD (AX)(DI*4), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y12, Y10, Y10
+	VPMADDWD     Y10, Y14, Y13
+	VPADDD       Y13, Y6, Y6
+	VPMADDWD     Y11, Y8, Y13
+	VPADDD       Y13, Y6, Y6
+	VPMADDWD     Y10, Y15, Y13
+	VPADDD       Y13, Y7, Y7
+	VPMADDWD     Y11, Y9, Y13
+	VPADDD       Y13, Y7, Y7
+	ADDQ         $0x00000001, DI
+	ADDQ         $0x00000040, CX
+	CMPQ         DI, (SP)
+	JLT          single
+
+next:
+	DECQ       n+8(FP)
+	JNE        piece
+	VCVTDQ2PS  Y0, Y0
+	VCVTDQ2PS  Y1, Y1
+	VCVTDQ2PS  Y2, Y2
+	VCVTDQ2PS  Y3, Y3
+	VCVTDQ2PS  Y4, Y4
+	VCVTDQ2PS  Y5, Y5
+	VCVTDQ2PS  Y6, Y6
+	VCVTDQ2PS  Y7, Y7
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x02, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPS    64(BX), Y8
+	VMOVUPS    96(BX), Y9
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x02, DX
+	MOVQ       height+64(FP), BX
+	VMASKMOVPS (AX), Y8, Y10
+	VADDPS     Y10, Y0, Y0
+	VMASKMOVPS 32(AX), Y9, Y10
+	VADDPS     Y10, Y1, Y1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
+	VMASKMOVPS (AX), Y8, Y10
+	VADDPS     Y10, Y2, Y2
+	VMASKMOVPS 32(AX), Y9, Y10
+	VADDPS     Y10, Y3, Y3
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
+	VMASKMOVPS (AX), Y8, Y10
+	VADDPS     Y10, Y4, Y4
+	VMASKMOVPS 32(AX), Y9, Y10
+	VADDPS     Y10, Y5, Y5
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
+	VMASKMOVPS (AX), Y8, Y10
+	VADDPS     Y10, Y6, Y6
+	VMASKMOVPS 32(AX), Y9, Y10
+	VADDPS     Y10, Y7, Y7
+
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y0, Y0
+	VADDPS     Y10, Y2, Y2
+	VADDPS     Y10, Y4, Y4
+	VADDPS     Y10, Y6, Y6
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y1, Y1
+	VADDPS     Y10, Y3, Y3
+	VADDPS     Y10, Y5, Y5
+	VADDPS     Y10, Y7, Y7
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x02, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y0, Y0
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y2, Y2
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y3, Y3
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y4, Y4
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y5, Y5
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y6, Y6
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y7, Y7
+
+bound:
+	CMPL         32(CX), $0x00
+	JE           gated
+	VBROADCASTSS 32(CX), Y8
+	VMULPS       Y0, Y8, Y8
+	VBROADCASTSS 36(CX), Y9
+	VADDPS       Y9, Y8, Y8
+	VBROADCASTSS 40(CX), Y9
+	VMAXPS       Y9, Y8, Y8
+	VBROADCASTSS 44(CX), Y9
+	VMINPS       Y9, Y8, Y8
+	VMULPS       Y8, Y0, Y0
+	VBROADCASTSS 32(CX), Y8
+	VMULPS       Y1, Y8, Y8
+	VBROADCASTSS 36(CX), Y9
+	VADDPS       Y9, Y8, Y8
+	VBROADCASTSS 40(CX), Y9
+	VMAXPS       Y9, Y8, Y8
+	VBROADCASTSS 44(CX), Y9
+	VMINPS       Y9, Y8, Y8
+	VMULPS       Y8, Y1, Y1
+	VBROADCASTSS 32(CX), Y8
+	VMULPS       Y2, Y8, Y8
+	VBROADCASTSS 36(CX), Y9
+	VADDPS       Y9, Y8, Y8
+	VBROADCASTSS 40(CX), Y9
+	VMAXPS       Y9, Y8, Y8
+	VBROADCASTSS 44(CX), Y9
+	VMINPS       Y9, Y8, Y8
+	VMULPS       Y8, Y2, Y2
+	VBROADCASTSS 32(CX), Y8
+	VMULPS       Y3, Y8, Y8
+	VBROADCASTSS 36(CX), Y9
+	VADDPS       Y9, Y8, Y8
+	VBROADCASTSS 40(CX), Y9
+	VMAXPS       Y9, Y8, Y8
+	VBROADCASTSS 44(CX), Y9
+	VMINPS       Y9, Y8, Y8
+	VMULPS       Y8, Y3, Y3
+	VBROADCASTSS 32(CX), Y8
+	VMULPS       Y4, Y8, Y8
+	VBROADCASTSS 36(CX), Y9
+	VADDPS       Y9, Y8, Y8
+	VBROADCASTSS 40(CX), Y9
+	VMAXPS       Y9, Y8, Y8
+	VBROADCASTSS 44(CX), Y9
+	VMINPS       Y9, Y8, Y8
+	VMULPS       Y8, Y4, Y4
+	VBROADCASTSS 32(CX), Y8
+	VMULPS       Y5, Y8, Y8
+	VBROADCASTSS 36(CX), Y9
+	VADDPS       Y9, Y8, Y8
+	VBROADCASTSS 40(CX), Y9
+	VMAXPS       Y9, Y8, Y8
+	VBROADCASTSS 44(CX), Y9
+	VMINPS       Y9, Y8, Y8
+	VMULPS       Y8, Y5, Y5
+	VBROADCASTSS 32(CX), Y8
+	VMULPS       Y6, Y8, Y8
+	VBROADCASTSS 36(CX), Y9
+	VADDPS       Y9, Y8, Y8
+	VBROADCASTSS 40(CX), Y9
+	VMAXPS       Y9, Y8, Y8
+	VBROADCASTSS 44(CX), Y9
+	VMINPS       Y9, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VBROADCASTSS 32(CX), Y8
+	VMULPS       Y7, Y8, Y8
+	VBROADCASTSS 36(CX), Y9
+	VADDPS       Y9, Y8, Y8
+	VBROADCASTSS 40(CX), Y9
+	VMAXPS       Y9, Y8, Y8
+	VBROADCASTSS 44(CX), Y9
+	VMINPS       Y9, Y8, Y8
+	VMULPS       Y8, Y7, Y7
+
+gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
+	VBROADCASTSS 24(CX), Y10
+	VMAXPS       Y0, Y10, Y0
+	VMAXPS       Y1, Y10, Y1
+	VMAXPS       Y2, Y10, Y2
+	VMAXPS       Y3, Y10, Y3
+	VMAXPS       Y4, Y10, Y4
+	VMAXPS       Y5, Y10, Y5
+	VMAXPS       Y6, Y10, Y6
+	VMAXPS       Y7, Y10, Y7
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
+	VBROADCASTSS 28(CX), Y10
+	VMINPS       Y0, Y10, Y0
+	VMINPS       Y1, Y10, Y1
+	VMINPS       Y2, Y10, Y2
+	VMINPS       Y3, Y10, Y3
+	VMINPS       Y4, Y10, Y4
+	VMINPS       Y5, Y10, Y5
+	VMINPS       Y6, Y10, Y6
+	VMINPS       Y7, Y10, Y7
+
+unbounded1:
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000010
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Y0, Y0
+	VADDPS 32(CX), Y1, Y1
+
+store0:
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Y2, Y2
+	VADDPS  32(CX), Y3, Y3
+
+store1:
+	VMOVUPS Y2, (CX)
+	VMOVUPS Y3, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPS  (CX), Y4, Y4
+	VADDPS  32(CX), Y5, Y5
+
+store2:
+	VMOVUPS Y4, (CX)
+	VMOVUPS Y5, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPS  (CX), Y6, Y6
+	VADDPS  32(CX), Y7, Y7
+
+store3:
+	VMOVUPS Y6, (CX)
+	VMOVUPS Y7, 32(CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y8
+	VMOVUPS    96(DI), Y9
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPS (CX), Y8, Y10
+	VADDPS     Y10, Y0, Y0
+	VMASKMOVPS 32(CX), Y9, Y10
+	VADDPS     Y10, Y1, Y1
+
+part0:
+	VMASKMOVPS Y0, Y8, (CX)
+	VMASKMOVPS Y1, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPS (CX), Y8, Y10
+	VADDPS     Y10, Y2, Y2
+	VMASKMOVPS 32(CX), Y9, Y10
+	VADDPS     Y10, Y3, Y3
+
+part1:
+	VMASKMOVPS Y2, Y8, (CX)
+	VMASKMOVPS Y3, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPS (CX), Y8, Y10
+	VADDPS     Y10, Y4, Y4
+	VMASKMOVPS 32(CX), Y9, Y10
+	VADDPS     Y10, Y5, Y5
+
+part2:
+	VMASKMOVPS Y4, Y8, (CX)
+	VMASKMOVPS Y5, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPS (CX), Y8, Y10
+	VADDPS     Y10, Y6, Y6
+	VMASKMOVPS 32(CX), Y9, Y10
+	VADDPS     Y10, Y7, Y7
+
+part3:
+	VMASKMOVPS Y6, Y8, (CX)
+	VMASKMOVPS Y7, Y9, 32(CX)
+
+done:
+	VZEROUPPER
+	RET
+
+DATA low8<>+0(SB)/4, $0x00ff00ff
+DATA low8<>+4(SB)/4, $0x00ff00ff
+DATA low8<>+8(SB)/4, $0x00ff00ff
+DATA low8<>+12(SB)/4, $0x00ff00ff
+DATA low8<>+16(SB)/4, $0x00ff00ff
+DATA low8<>+20(SB)/4, $0x00ff00ff
+DATA low8<>+24(SB)/4, $0x00ff00ff
+DATA low8<>+28(SB)/4, $0x00ff00ff
+GLOBL low8<>(SB), RODATA|NOPTR, $32
+
+// func gather2x16AVX2Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·gather2x16AVX2Quads(SB), NOSPLIT, $8-96
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
+	SHLQ       $0x02, CX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	MOVQ       rows+16(FP), AX
+	MOVQ       a+24(FP), CX
+	MOVQ       (AX), DX
+	LEAQ       (CX)(DX*4), DX
+	MOVQ       8(AX), AX
+	LEAQ       (CX)(AX*4), AX
+	MOVQ       b+32(FP), CX
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	MOVQ       ahead+40(FP), SI
+	VMOVDQU    low8<>+0(SB), Y8
+
+piece:
+	MOVQ pieces+0(FP), BX
+	MOVQ 8(BX), BX
+	MOVQ BX, (SP)
+	MOVQ pieces+0(FP), BX
+	MOVQ (BX), BX
+	ADDQ BX, (SP)
+	ADDQ $0x00000010, pieces+0(FP)
+	SUBQ $0x00000004, (SP)
+	CMPQ BX, (SP)
+	JGT  rest
+
+unrolled:
+	VMOVDQU      (CX), Y4
+	VPSLLW       $0x08, Y4, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y4, Y4
+	VMOVDQU      32(CX), Y5
+	VPSLLW       $0x08, Y5, Y11
+	VPSRAW       $0x08, Y11, Y11
+	VPSRAW       $0x08, Y5, Y5
+	VPBROADCASTD (DX)(BX*4), Y6
+	VPSRLW       $0x08, Y6, Y7
+	VPAND        Y8, Y6, Y6
+	VPMADDWD     Y6, Y10, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y7, Y4, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y6, Y11, Y9
+	VPADDD       Y9, Y1, Y1
+	VPMADDWD     Y7, Y5, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD (AX)(BX*4), Y6
+	VPSRLW       $0x08, Y6, Y7
+	VPAND        Y8, Y6, Y6
+	VPMADDWD     Y6, Y10, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y7, Y4, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y6, Y11, Y9
+	VPADDD       Y9, Y3, Y3
+	VPMADDWD     Y7, Y5, Y9
+	VPADDD       Y9, Y3, Y3
+	VMOVDQU      64(CX), Y4
+	VPSLLW       $0x08, Y4, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y4, Y4
+	VMOVDQU      96(CX), Y5
+	VPSLLW       $0x08, Y5, Y11
+	VPSRAW       $0x08, Y11, Y11
+	VPSRAW       $0x08, Y5, Y5
+	VPBROADCASTD 4(DX)(BX*4), Y6
+	VPSRLW       $0x08, Y6, Y7
+	VPAND        Y8, Y6, Y6
+	VPMADDWD     Y6, Y10, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y7, Y4, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y6, Y11, Y9
+	VPADDD       Y9, Y1, Y1
+	VPMADDWD     Y7, Y5, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD 4(AX)(BX*4), Y6
+	VPSRLW       $0x08, Y6, Y7
+	VPAND        Y8, Y6, Y6
+	VPMADDWD     Y6, Y10, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y7, Y4, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y6, Y11, Y9
+	VPADDD       Y9, Y3, Y3
+	VPMADDWD     Y7, Y5, Y9
+	VPADDD       Y9, Y3, Y3
+	VMOVDQU      128(CX), Y4
+	VPSLLW       $0x08, Y4, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y4, Y4
+	VMOVDQU      160(CX), Y5
+	VPSLLW       $0x08, Y5, Y11
+	VPSRAW       $0x08, Y11, Y11
+	VPSRAW       $0x08, Y5, Y5
+	VPBROADCASTD 8(DX)(BX*4), Y6
+	VPSRLW       $0x08, Y6, Y7
+	VPAND        Y8, Y6, Y6
+	VPMADDWD     Y6, Y10, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y7, Y4, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y6, Y11, Y9
+	VPADDD       Y9, Y1, Y1
+	VPMADDWD     Y7, Y5, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD 8(AX)(BX*4), Y6
+	VPSRLW       $0x08, Y6, Y7
+	VPAND        Y8, Y6, Y6
+	VPMADDWD     Y6, Y10, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y7, Y4, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y6, Y11, Y9
+	VPADDD       Y9, Y3, Y3
+	VPMADDWD     Y7, Y5, Y9
+	VPADDD       Y9, Y3, Y3
+	VMOVDQU      192(CX), Y4
+	VPSLLW       $0x08, Y4, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y4, Y4
+	VMOVDQU      224(CX), Y5
+	VPSLLW       $0x08, Y5, Y11
+	VPSRAW       $0x08, Y11, Y11
+	VPSRAW       $0x08, Y5, Y5
+	VPBROADCASTD 12(DX)(BX*4), Y6
+	VPSRLW       $0x08, Y6, Y7
+	VPAND        Y8, Y6, Y6
+	VPMADDWD     Y6, Y10, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y7, Y4, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y6, Y11, Y9
+	VPADDD       Y9, Y1, Y1
+	VPMADDWD     Y7, Y5, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD 12(AX)(BX*4), Y6
+	VPSRLW       $0x08, Y6, Y7
+	VPAND        Y8, Y6, Y6
+	VPMADDWD     Y6, Y10, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y7, Y4, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y6, Y11, Y9
+	VPADDD       Y9, Y3, Y3
+	VPMADDWD     Y7, Y5, Y9
+	VPADDD       Y9, Y3, Y3
+	PREFETCHT1   (CX)(SI*1)
+	PREFETCHT1   64(CX)(SI*1)
+	ADDQ         $0x00000004, BX
+	ADDQ         $0x00000100, CX
+	CMPQ         BX, (SP)
+	JLE          unrolled
+
+rest:
+	ADDQ $0x00000004, (SP)
+	CMPQ BX, (SP)
+	JE   next
+
+single:
+	VMOVDQU      (CX), Y4
+	VPSLLW       $0x08, Y4, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y4, Y4
+	VMOVDQU      32(CX), Y5
+	VPSLLW       $0x08, Y5, Y11
+	VPSRAW       $0x08, Y11, Y11
+	VPSRAW       $0x08, Y5, Y5
+	VPBROADCASTD (DX)(BX*4), Y6
+	VPSRLW       $0x08, Y6, Y7
+	VPAND        Y8, Y6, Y6
+	VPMADDWD     Y6, Y10, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y7, Y4, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y6, Y11, Y9
+	VPADDD       Y9, Y1, Y1
+	VPMADDWD     Y7, Y5, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD (AX)(BX*4), Y6
+	VPSRLW       $0x08, Y6, Y7
+	VPAND        Y8, Y6, Y6
+	VPMADDWD     Y6, Y10, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y7, Y4, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y6, Y11, Y9
+	VPADDD       Y9, Y3, Y3
+	VPMADDWD     Y7, Y5, Y9
+	VPADDD       Y9, Y3, Y3
+	ADDQ         $0x00000001, BX
+	ADDQ         $0x00000040, CX
+	CMPQ         BX, (SP)
+	JLT          single
+
+next:
+	DECQ       n+8(FP)
+	JNE        piece
+	VCVTDQ2PS  Y0, Y0
+	VCVTDQ2PS  Y1, Y1
+	VCVTDQ2PS  Y2, Y2
+	VCVTDQ2PS  Y3, Y3
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x02, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPS    64(BX), Y4
+	VMOVUPS    96(BX), Y5
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x02, DX
+	MOVQ       height+64(FP), BX
+	VMASKMOVPS (AX), Y4, Y6
+	VADDPS     Y6, Y0, Y0
+	VMASKMOVPS 32(AX), Y5, Y6
+	VADDPS     Y6, Y1, Y1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
+	VMASKMOVPS (AX), Y4, Y6
+	VADDPS     Y6, Y2, Y2
+	VMASKMOVPS 32(AX), Y5, Y6
+	VADDPS     Y6, Y3, Y3
+
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPS (DX), Y4, Y6
+	VADDPS     Y6, Y0, Y0
+	VADDPS     Y6, Y2, Y2
+	VMASKMOVPS 32(DX), Y5, Y6
+	VADDPS     Y6, Y1, Y1
+	VADDPS     Y6, Y3, Y3
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x02, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPS (DX), Y4, Y6
+	VADDPS     Y6, Y0, Y0
+	VMASKMOVPS 32(DX), Y5, Y6
+	VADDPS     Y6, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y4, Y6
+	VADDPS     Y6, Y2, Y2
+	VMASKMOVPS 32(DX), Y5, Y6
+	VADDPS     Y6, Y3, Y3
+
+bound:
+	CMPL         32(CX), $0x00
+	JE           gated
+	VBROADCASTSS 32(CX), Y4
+	VMULPS       Y0, Y4, Y4
+	VBROADCASTSS 36(CX), Y5
+	VADDPS       Y5, Y4, Y4
+	VBROADCASTSS 40(CX), Y5
+	VMAXPS       Y5, Y4, Y4
+	VBROADCASTSS 44(CX), Y5
+	VMINPS       Y5, Y4, Y4
+	VMULPS       Y4, Y0, Y0
+	VBROADCASTSS 32(CX), Y4
+	VMULPS       Y1, Y4, Y4
+	VBROADCASTSS 36(CX), Y5
+	VADDPS       Y5, Y4, Y4
+	VBROADCASTSS 40(CX), Y5
+	VMAXPS       Y5, Y4, Y4
+	VBROADCASTSS 44(CX), Y5
+	VMINPS       Y5, Y4, Y4
+	VMULPS       Y4, Y1, Y1
+	VBROADCASTSS 32(CX), Y4
+	VMULPS       Y2, Y4, Y4
+	VBROADCASTSS 36(CX), Y5
+	VADDPS       Y5, Y4, Y4
+	VBROADCASTSS 40(CX), Y5
+	VMAXPS       Y5, Y4, Y4
+	VBROADCASTSS 44(CX), Y5
+	VMINPS       Y5, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VBROADCASTSS 32(CX), Y4
+	VMULPS       Y3, Y4, Y4
+	VBROADCASTSS 36(CX), Y5
+	VADDPS       Y5, Y4, Y4
+	VBROADCASTSS 40(CX), Y5
+	VMAXPS       Y5, Y4, Y4
+	VBROADCASTSS 44(CX), Y5
+	VMINPS       Y5, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+
+gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
+	VBROADCASTSS 24(CX), Y6
+	VMAXPS       Y0, Y6, Y0
+	VMAXPS       Y1, Y6, Y1
+	VMAXPS       Y2, Y6, Y2
+	VMAXPS       Y3, Y6, Y3
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
+	VBROADCASTSS 28(CX), Y6
+	VMINPS       Y0, Y6, Y0
+	VMINPS       Y1, Y6, Y1
+	VMINPS       Y2, Y6, Y2
+	VMINPS       Y3, Y6, Y3
+
+unbounded1:
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000010
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Y0, Y0
+	VADDPS 32(CX), Y1, Y1
+
+store0:
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Y2, Y2
+	VADDPS  32(CX), Y3, Y3
+
+store1:
+	VMOVUPS Y2, (CX)
+	VMOVUPS Y3, 32(CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y4
+	VMOVUPS    96(DI), Y5
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPS (CX), Y4, Y6
+	VADDPS     Y6, Y0, Y0
+	VMASKMOVPS 32(CX), Y5, Y6
+	VADDPS     Y6, Y1, Y1
+
+part0:
+	VMASKMOVPS Y0, Y4, (CX)
+	VMASKMOVPS Y1, Y5, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPS (CX), Y4, Y6
+	VADDPS     Y6, Y2, Y2
+	VMASKMOVPS 32(CX), Y5, Y6
+	VADDPS     Y6, Y3, Y3
+
+part1:
+	VMASKMOVPS Y2, Y4, (CX)
+	VMASKMOVPS Y3, Y5, 32(CX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func gather6x8AVX2Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·gather6x8AVX2Quads(SB), NOSPLIT, $8-96
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
+	SHLQ       $0x02, CX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	MOVQ       rows+16(FP), AX
+	MOVQ       a+24(FP), CX
+	MOVQ       (AX), DX
+	LEAQ       (CX)(DX*4), DX
+	MOVQ       8(AX), BX
+	LEAQ       (CX)(BX*4), BX
+	MOVQ       16(AX), SI
+	LEAQ       (CX)(SI*4), SI
+	MOVQ       24(AX), DI
+	LEAQ       (CX)(DI*4), DI
+	MOVQ       32(AX), R8
+	LEAQ       (CX)(R8*4), R8
+	MOVQ       40(AX), AX
+	LEAQ       (CX)(AX*4), AX
+	MOVQ       b+32(FP), CX
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	VXORPS     Y4, Y4, Y4
+	VXORPS     Y5, Y5, Y5
+	MOVQ       ahead+40(FP), R10
+	VMOVDQU    low8<>+0(SB), Y9
+
+piece:
+	MOVQ pieces+0(FP), R9
+	MOVQ 8(R9), R9
+	MOVQ R9, (SP)
+	MOVQ pieces+0(FP), R9
+	MOVQ (R9), R9
+	ADDQ R9, (SP)
+	ADDQ $0x00000010, pieces+0(FP)
+	SUBQ $0x00000004, (SP)
+	CMPQ R9, (SP)
+	JGT  rest
+
+unrolled:
+	VMOVDQU      (CX), Y6
+	VPSLLW       $0x08, Y6, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y6, Y6
+	VPBROADCASTD (DX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y0, Y0
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y0, Y0
+	VPBROADCASTD (BX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y1, Y1
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y1, Y1
+	VPBROADCASTD (SI)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y2, Y2
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y2, Y2
+	VPBROADCASTD (DI)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y3, Y3
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y3, Y3
+	VPBROADCASTD (R8)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y4, Y4
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y4, Y4
+	VPBROADCASTD (AX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y5, Y5
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y5, Y5
+	VMOVDQU      32(CX), Y6
+	VPSLLW       $0x08, Y6, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y6, Y6
+	VPBROADCASTD 4(DX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y0, Y0
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y0, Y0
+	VPBROADCASTD 4(BX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y1, Y1
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y1, Y1
+	VPBROADCASTD 4(SI)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y2, Y2
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y2, Y2
+	VPBROADCASTD 4(DI)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y3, Y3
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y3, Y3
+	VPBROADCASTD 4(R8)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y4, Y4
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y4, Y4
+	VPBROADCASTD 4(AX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y5, Y5
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y5, Y5
+	VMOVDQU      64(CX), Y6
+	VPSLLW       $0x08, Y6, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y6, Y6
+	VPBROADCASTD 8(DX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y0, Y0
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y0, Y0
+	VPBROADCASTD 8(BX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y1, Y1
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y1, Y1
+	VPBROADCASTD 8(SI)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y2, Y2
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y2, Y2
+	VPBROADCASTD 8(DI)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y3, Y3
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y3, Y3
+	VPBROADCASTD 8(R8)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y4, Y4
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y4, Y4
+	VPBROADCASTD 8(AX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y5, Y5
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y5, Y5
+	VMOVDQU      96(CX), Y6
+	VPSLLW       $0x08, Y6, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y6, Y6
+	VPBROADCASTD 12(DX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y0, Y0
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y0, Y0
+	VPBROADCASTD 12(BX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y1, Y1
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y1, Y1
+	VPBROADCASTD 12(SI)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y2, Y2
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y2, Y2
+	VPBROADCASTD 12(DI)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y3, Y3
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y3, Y3
+	VPBROADCASTD 12(R8)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y4, Y4
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y4, Y4
+	VPBROADCASTD 12(AX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y5, Y5
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y5, Y5
+	PREFETCHT1   (CX)(R10*1)
+	PREFETCHT1   64(CX)(R10*1)
+	ADDQ         $0x00000004, R9
+	ADDQ         $0x00000080, CX
+	CMPQ         R9, (SP)
+	JLE          unrolled
+
+rest:
+	ADDQ $0x00000004, (SP)
+	CMPQ R9, (SP)
+	JE   next
+
+single:
+	VMOVDQU      (CX), Y6
+	VPSLLW       $0x08, Y6, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y6, Y6
+	VPBROADCASTD (DX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y0, Y0
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y0, Y0
+	VPBROADCASTD (BX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y1, Y1
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y1, Y1
+	VPBROADCASTD (SI)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y2, Y2
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y2, Y2
+	VPBROADCASTD (DI)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y3, Y3
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y3, Y3
+	VPBROADCASTD (R8)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y4, Y4
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y4, Y4
+	VPBROADCASTD (AX)(R9*4), Y7
+	VPSRLW       $0x08, Y7, Y8
+	VPAND        Y9, Y7, Y7
+	VPMADDWD     Y7, Y10, Y7
+	VPADDD       Y7, Y5, Y5
+	VPMADDWD     Y8, Y6, Y7
+	VPADDD       Y7, Y5, Y5
+	ADDQ         $0x00000001, R9
+	ADDQ         $0x00000020, CX
+	CMPQ         R9, (SP)
+	JLT          single
+
+next:
+	DECQ       n+8(FP)
+	JNE        piece
+	VCVTDQ2PS  Y0, Y0
+	VCVTDQ2PS  Y1, Y1
+	VCVTDQ2PS  Y2, Y2
+	VCVTDQ2PS  Y3, Y3
+	VCVTDQ2PS  Y4, Y4
+	VCVTDQ2PS  Y5, Y5
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x02, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPS    64(BX), Y6
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x02, DX
+	MOVQ       height+64(FP), BX
+	VMASKMOVPS (AX), Y6, Y7
+	VADDPS     Y7, Y0, Y0
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
+	VMASKMOVPS (AX), Y6, Y7
+	VADDPS     Y7, Y1, Y1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
+	VMASKMOVPS (AX), Y6, Y7
+	VADDPS     Y7, Y2, Y2
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
+	VMASKMOVPS (AX), Y6, Y7
+	VADDPS     Y7, Y3, Y3
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
+	VMASKMOVPS (AX), Y6, Y7
+	VADDPS     Y7, Y4, Y4
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
+	VMASKMOVPS (AX), Y6, Y7
+	VADDPS     Y7, Y5, Y5
+
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y0, Y0
+	VADDPS     Y7, Y1, Y1
+	VADDPS     Y7, Y2, Y2
+	VADDPS     Y7, Y3, Y3
+	VADDPS     Y7, Y4, Y4
+	VADDPS     Y7, Y5, Y5
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x02, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y0, Y0
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y2, Y2
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y3, Y3
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y4, Y4
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y5, Y5
+
+bound:
+	CMPL         32(CX), $0x00
+	JE           gated
+	VBROADCASTSS 32(CX), Y6
+	VMULPS       Y0, Y6, Y6
+	VBROADCASTSS 36(CX), Y7
+	VADDPS       Y7, Y6, Y6
+	VBROADCASTSS 40(CX), Y7
+	VMAXPS       Y7, Y6, Y6
+	VBROADCASTSS 44(CX), Y7
+	VMINPS       Y7, Y6, Y6
+	VMULPS       Y6, Y0, Y0
+	VBROADCASTSS 32(CX), Y6
+	VMULPS       Y1, Y6, Y6
+	VBROADCASTSS 36(CX), Y7
+	VADDPS       Y7, Y6, Y6
+	VBROADCASTSS 40(CX), Y7
+	VMAXPS       Y7, Y6, Y6
+	VBROADCASTSS 44(CX), Y7
+	VMINPS       Y7, Y6, Y6
+	VMULPS       Y6, Y1, Y1
+	VBROADCASTSS 32(CX), Y6
+	VMULPS       Y2, Y6, Y6
+	VBROADCASTSS 36(CX), Y7
+	VADDPS       Y7, Y6, Y6
+	VBROADCASTSS 40(CX), Y7
+	VMAXPS       Y7, Y6, Y6
+	VBROADCASTSS 44(CX), Y7
+	VMINPS       Y7, Y6, Y6
+	VMULPS       Y6, Y2, Y2
+	VBROADCASTSS 32(CX), Y6
+	VMULPS       Y3, Y6, Y6
+	VBROADCASTSS 36(CX), Y7
+	VADDPS       Y7, Y6, Y6
+	VBROADCASTSS 40(CX), Y7
+	VMAXPS       Y7, Y6, Y6
+	VBROADCASTSS 44(CX), Y7
+	VMINPS       Y7, Y6, Y6
+	VMULPS       Y6, Y3, Y3
+	VBROADCASTSS 32(CX), Y6
+	VMULPS       Y4, Y6, Y6
+	VBROADCASTSS 36(CX), Y7
+	VADDPS       Y7, Y6, Y6
+	VBROADCASTSS 40(CX), Y7
+	VMAXPS       Y7, Y6, Y6
+	VBROADCASTSS 44(CX), Y7
+	VMINPS       Y7, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VBROADCASTSS 32(CX), Y6
+	VMULPS       Y5, Y6, Y6
+	VBROADCASTSS 36(CX), Y7
+	VADDPS       Y7, Y6, Y6
+	VBROADCASTSS 40(CX), Y7
+	VMAXPS       Y7, Y6, Y6
+	VBROADCASTSS 44(CX), Y7
+	VMINPS       Y7, Y6, Y6
+	VMULPS       Y6, Y5, Y5
+
+gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
+	VBROADCASTSS 24(CX), Y7
+	VMAXPS       Y0, Y7, Y0
+	VMAXPS       Y1, Y7, Y1
+	VMAXPS       Y2, Y7, Y2
+	VMAXPS       Y3, Y7, Y3
+	VMAXPS       Y4, Y7, Y4
+	VMAXPS       Y5, Y7, Y5
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
+	VBROADCASTSS 28(CX), Y7
+	VMINPS       Y0, Y7, Y0
+	VMINPS       Y1, Y7, Y1
+	VMINPS       Y2, Y7, Y2
+	VMINPS       Y3, Y7, Y3
+	VMINPS       Y4, Y7, Y4
+	VMINPS       Y5, Y7, Y5
+
+unbounded1:
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000008
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Y0, Y0
+
+store0:
+	VMOVUPS Y0, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Y1, Y1
+
+store1:
+	VMOVUPS Y1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPS  (CX), Y2, Y2
+
+store2:
+	VMOVUPS Y2, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPS  (CX), Y3, Y3
+
+store3:
+	VMOVUPS Y3, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store4
+	VADDPS  (CX), Y4, Y4
+
+store4:
+	VMOVUPS Y4, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store5
+	VADDPS  (CX), Y5, Y5
+
+store5:
+	VMOVUPS Y5, (CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y6
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPS (CX), Y6, Y7
+	VADDPS     Y7, Y0, Y0
+
+part0:
+	VMASKMOVPS Y0, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPS (CX), Y6, Y7
+	VADDPS     Y7, Y1, Y1
+
+part1:
+	VMASKMOVPS Y1, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPS (CX), Y6, Y7
+	VADDPS     Y7, Y2, Y2
+
+part2:
+	VMASKMOVPS Y2, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPS (CX), Y6, Y7
+	VADDPS     Y7, Y3, Y3
+
+part3:
+	VMASKMOVPS Y3, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part4
+	VMASKMOVPS (CX), Y6, Y7
+	VADDPS     Y7, Y4, Y4
+
+part4:
+	VMASKMOVPS Y4, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part5
+	VMASKMOVPS (CX), Y6, Y7
+	VADDPS     Y7, Y5, Y5
+
+part5:
+	VMASKMOVPS Y5, Y6, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func gather4x8AVX2Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·gather4x8AVX2Quads(SB), NOSPLIT, $8-96
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
+	SHLQ       $0x02, CX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	MOVQ       rows+16(FP), AX
+	MOVQ       a+24(FP), CX
+	MOVQ       (AX), DX
+	LEAQ       (CX)(DX*4), DX
+	MOVQ       8(AX), BX
+	LEAQ       (CX)(BX*4), BX
+	MOVQ       16(AX), SI
+	LEAQ       (CX)(SI*4), SI
+	MOVQ       24(AX), AX
+	LEAQ       (CX)(AX*4), AX
+	MOVQ       b+32(FP), CX
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	MOVQ       ahead+40(FP), R8
+	VMOVDQU    low8<>+0(SB), Y7
+
+piece:
+	MOVQ pieces+0(FP), DI
+	MOVQ 8(DI), DI
+	MOVQ DI, (SP)
+	MOVQ pieces+0(FP), DI
+	MOVQ (DI), DI
+	ADDQ DI, (SP)
+	ADDQ $0x00000010, pieces+0(FP)
+	SUBQ $0x00000004, (SP)
+	CMPQ DI, (SP)
+	JGT  rest
+
+unrolled:
+	VMOVDQU      (CX), Y4
+	VPSLLW       $0x08, Y4, Y8
+	VPSRAW       $0x08, Y8, Y8
+	VPSRAW       $0x08, Y4, Y4
+	VPBROADCASTD (DX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y0, Y0
+	VPBROADCASTD (BX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y1, Y1
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y1, Y1
+	VPBROADCASTD (SI)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y2, Y2
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VPBROADCASTD (AX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y3, Y3
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y3, Y3
+	VMOVDQU      32(CX), Y4
+	VPSLLW       $0x08, Y4, Y8
+	VPSRAW       $0x08, Y8, Y8
+	VPSRAW       $0x08, Y4, Y4
+	VPBROADCASTD 4(DX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y0, Y0
+	VPBROADCASTD 4(BX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y1, Y1
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y1, Y1
+	VPBROADCASTD 4(SI)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y2, Y2
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VPBROADCASTD 4(AX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y3, Y3
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y3, Y3
+	VMOVDQU      64(CX), Y4
+	VPSLLW       $0x08, Y4, Y8
+	VPSRAW       $0x08, Y8, Y8
+	VPSRAW       $0x08, Y4, Y4
+	VPBROADCASTD 8(DX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y0, Y0
+	VPBROADCASTD 8(BX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y1, Y1
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y1, Y1
+	VPBROADCASTD 8(SI)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y2, Y2
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VPBROADCASTD 8(AX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y3, Y3
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y3, Y3
+	VMOVDQU      96(CX), Y4
+	VPSLLW       $0x08, Y4, Y8
+	VPSRAW       $0x08, Y8, Y8
+	VPSRAW       $0x08, Y4, Y4
+	VPBROADCASTD 12(DX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y0, Y0
+	VPBROADCASTD 12(BX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y1, Y1
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y1, Y1
+	VPBROADCASTD 12(SI)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y2, Y2
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VPBROADCASTD 12(AX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y3, Y3
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y3, Y3
+	PREFETCHT1   (CX)(R8*1)
+	PREFETCHT1   64(CX)(R8*1)
+	ADDQ         $0x00000004, DI
+	ADDQ         $0x00000080, CX
+	CMPQ         DI, (SP)
+	JLE          unrolled
+
+rest:
+	ADDQ $0x00000004, (SP)
+	CMPQ DI, (SP)
+	JE   next
+
+single:
+	VMOVDQU      (CX), Y4
+	VPSLLW       $0x08, Y4, Y8
+	VPSRAW       $0x08, Y8, Y8
+	VPSRAW       $0x08, Y4, Y4
+	VPBROADCASTD (DX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y0, Y0
+	VPBROADCASTD (BX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y1, Y1
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y1, Y1
+	VPBROADCASTD (SI)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y2, Y2
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VPBROADCASTD (AX)(DI*4), Y5
+	VPSRLW       $0x08, Y5, Y6
+	VPAND        Y7, Y5, Y5
+	VPMADDWD     Y5, Y8, Y5
+	VPADDD       Y5, Y3, Y3
+	VPMADDWD     Y6, Y4, Y5
+	VPADDD       Y5, Y3, Y3
+	ADDQ         $0x00000001, DI
+	ADDQ         $0x00000020, CX
+	CMPQ         DI, (SP)
+	JLT          single
+
+next:
+	DECQ       n+8(FP)
+	JNE        piece
+	VCVTDQ2PS  Y0, Y0
+	VCVTDQ2PS  Y1, Y1
+	VCVTDQ2PS  Y2, Y2
+	VCVTDQ2PS  Y3, Y3
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x02, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPS    64(BX), Y4
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x02, DX
+	MOVQ       height+64(FP), BX
+	VMASKMOVPS (AX), Y4, Y5
+	VADDPS     Y5, Y0, Y0
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
+	VMASKMOVPS (AX), Y4, Y5
+	VADDPS     Y5, Y1, Y1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
+	VMASKMOVPS (AX), Y4, Y5
+	VADDPS     Y5, Y2, Y2
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
+	VMASKMOVPS (AX), Y4, Y5
+	VADDPS     Y5, Y3, Y3
+
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y0, Y0
+	VADDPS     Y5, Y1, Y1
+	VADDPS     Y5, Y2, Y2
+	VADDPS     Y5, Y3, Y3
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x02, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y0, Y0
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y2, Y2
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y3, Y3
+
+bound:
+	CMPL         32(CX), $0x00
+	JE           gated
+	VBROADCASTSS 32(CX), Y4
+	VMULPS       Y0, Y4, Y4
+	VBROADCASTSS 36(CX), Y5
+	VADDPS       Y5, Y4, Y4
+	VBROADCASTSS 40(CX), Y5
+	VMAXPS       Y5, Y4, Y4
+	VBROADCASTSS 44(CX), Y5
+	VMINPS       Y5, Y4, Y4
+	VMULPS       Y4, Y0, Y0
+	VBROADCASTSS 32(CX), Y4
+	VMULPS       Y1, Y4, Y4
+	VBROADCASTSS 36(CX), Y5
+	VADDPS       Y5, Y4, Y4
+	VBROADCASTSS 40(CX), Y5
+	VMAXPS       Y5, Y4, Y4
+	VBROADCASTSS 44(CX), Y5
+	VMINPS       Y5, Y4, Y4
+	VMULPS       Y4, Y1, Y1
+	VBROADCASTSS 32(CX), Y4
+	VMULPS       Y2, Y4, Y4
+	VBROADCASTSS 36(CX), Y5
+	VADDPS       Y5, Y4, Y4
+	VBROADCASTSS 40(CX), Y5
+	VMAXPS       Y5, Y4, Y4
+	VBROADCASTSS 44(CX), Y5
+	VMINPS       Y5, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VBROADCASTSS 32(CX), Y4
+	VMULPS       Y3, Y4, Y4
+	VBROADCASTSS 36(CX), Y5
+	VADDPS       Y5, Y4, Y4
+	VBROADCASTSS 40(CX), Y5
+	VMAXPS       Y5, Y4, Y4
+	VBROADCASTSS 44(CX), Y5
+	VMINPS       Y5, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+
+gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
+	VBROADCASTSS 24(CX), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMAXPS       Y1, Y5, Y1
+	VMAXPS       Y2, Y5, Y2
+	VMAXPS       Y3, Y5, Y3
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
+	VBROADCASTSS 28(CX), Y5
+	VMINPS       Y0, Y5, Y0
+	VMINPS       Y1, Y5, Y1
+	VMINPS       Y2, Y5, Y2
+	VMINPS       Y3, Y5, Y3
+
+unbounded1:
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000008
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Y0, Y0
+
+store0:
+	VMOVUPS Y0, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Y1, Y1
+
+store1:
+	VMOVUPS Y1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPS  (CX), Y2, Y2
+
+store2:
+	VMOVUPS Y2, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPS  (CX), Y3, Y3
+
+store3:
+	VMOVUPS Y3, (CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y4
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPS (CX), Y4, Y5
+	VADDPS     Y5, Y0, Y0
+
+part0:
+	VMASKMOVPS Y0, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPS (CX), Y4, Y5
+	VADDPS     Y5, Y1, Y1
+
+part1:
+	VMASKMOVPS Y1, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPS (CX), Y4, Y5
+	VADDPS     Y5, Y2, Y2
+
+part2:
+	VMASKMOVPS Y2, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPS (CX), Y4, Y5
+	VADDPS     Y5, Y3, Y3
+
+part3:
+	VMASKMOVPS Y3, Y4, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func gather2x8AVX2Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·gather2x8AVX2Quads(SB), NOSPLIT, $8-96
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
+	SHLQ       $0x02, CX
+	PREFETCHT0 (AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	MOVQ       rows+16(FP), AX
+	MOVQ       a+24(FP), CX
+	MOVQ       (AX), DX
+	LEAQ       (CX)(DX*4), DX
+	MOVQ       8(AX), AX
+	LEAQ       (CX)(AX*4), AX
+	MOVQ       b+32(FP), CX
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	MOVQ       ahead+40(FP), SI
+	VMOVDQU    low8<>+0(SB), Y5
+
+piece:
+	MOVQ pieces+0(FP), BX
+	MOVQ 8(BX), BX
+	MOVQ BX, (SP)
+	MOVQ pieces+0(FP), BX
+	MOVQ (BX), BX
+	ADDQ BX, (SP)
+	ADDQ $0x00000010, pieces+0(FP)
+	SUBQ $0x00000004, (SP)
+	CMPQ BX, (SP)
+	JGT  rest
+
+unrolled:
+	VMOVDQU      (CX), Y2
+	VPSLLW       $0x08, Y2, Y6
+	VPSRAW       $0x08, Y6, Y6
+	VPSRAW       $0x08, Y2, Y2
+	VPBROADCASTD (DX)(BX*4), Y3
+	VPSRLW       $0x08, Y3, Y4
+	VPAND        Y5, Y3, Y3
+	VPMADDWD     Y3, Y6, Y3
+	VPADDD       Y3, Y0, Y0
+	VPMADDWD     Y4, Y2, Y3
+	VPADDD       Y3, Y0, Y0
+	VPBROADCASTD (AX)(BX*4), Y3
+	VPSRLW       $0x08, Y3, Y4
+	VPAND        Y5, Y3, Y3
+	VPMADDWD     Y3, Y6, Y3
+	VPADDD       Y3, Y1, Y1
+	VPMADDWD     Y4, Y2, Y3
+	VPADDD       Y3, Y1, Y1
+	VMOVDQU      32(CX), Y2
+	VPSLLW       $0x08, Y2, Y6
+	VPSRAW       $0x08, Y6, Y6
+	VPSRAW       $0x08, Y2, Y2
+	VPBROADCASTD 4(DX)(BX*4), Y3
+	VPSRLW       $0x08, Y3, Y4
+	VPAND        Y5, Y3, Y3
+	VPMADDWD     Y3, Y6, Y3
+	VPADDD       Y3, Y0, Y0
+	VPMADDWD     Y4, Y2, Y3
+	VPADDD       Y3, Y0, Y0
+	VPBROADCASTD 4(AX)(BX*4), Y3
+	VPSRLW       $0x08, Y3, Y4
+	VPAND        Y5, Y3, Y3
+	VPMADDWD     Y3, Y6, Y3
+	VPADDD       Y3, Y1, Y1
+	VPMADDWD     Y4, Y2, Y3
+	VPADDD       Y3, Y1, Y1
+	VMOVDQU      64(CX), Y2
+	VPSLLW       $0x08, Y2, Y6
+	VPSRAW       $0x08, Y6, Y6
+	VPSRAW       $0x08, Y2, Y2
+	VPBROADCASTD 8(DX)(BX*4), Y3
+	VPSRLW       $0x08, Y3, Y4
+	VPAND        Y5, Y3, Y3
+	VPMADDWD     Y3, Y6, Y3
+	VPADDD       Y3, Y0, Y0
+	VPMADDWD     Y4, Y2, Y3
+	VPADDD       Y3, Y0, Y0
+	VPBROADCASTD 8(AX)(BX*4), Y3
+	VPSRLW       $0x08, Y3, Y4
+	VPAND        Y5, Y3, Y3
+	VPMADDWD     Y3, Y6, Y3
+	VPADDD       Y3, Y1, Y1
+	VPMADDWD     Y4, Y2, Y3
+	VPADDD       Y3, Y1, Y1
+	VMOVDQU      96(CX), Y2
+	VPSLLW       $0x08, Y2, Y6
+	VPSRAW       $0x08, Y6, Y6
+	VPSRAW       $0x08, Y2, Y2
+	VPBROADCASTD 12(DX)(BX*4), Y3
+	VPSRLW       $0x08, Y3, Y4
+	VPAND        Y5, Y3, Y3
+	VPMADDWD     Y3, Y6, Y3
+	VPADDD       Y3, Y0, Y0
+	VPMADDWD     Y4, Y2, Y3
+	VPADDD       Y3, Y0, Y0
+	VPBROADCASTD 12(AX)(BX*4), Y3
+	VPSRLW       $0x08, Y3, Y4
+	VPAND        Y5, Y3, Y3
+	VPMADDWD     Y3, Y6, Y3
+	VPADDD       Y3, Y1, Y1
+	VPMADDWD     Y4, Y2, Y3
+	VPADDD       Y3, Y1, Y1
+	PREFETCHT1   (CX)(SI*1)
+	PREFETCHT1   64(CX)(SI*1)
+	ADDQ         $0x00000004, BX
+	ADDQ         $0x00000080, CX
+	CMPQ         BX, (SP)
+	JLE          unrolled
+
+rest:
+	ADDQ $0x00000004, (SP)
+	CMPQ BX, (SP)
+	JE   next
+
+single:
+	VMOVDQU      (CX), Y2
+	VPSLLW       $0x08, Y2, Y6
+	VPSRAW       $0x08, Y6, Y6
+	VPSRAW       $0x08, Y2, Y2
+	VPBROADCASTD (DX)(BX*4), Y3
+	VPSRLW       $0x08, Y3, Y4
+	VPAND        Y5, Y3, Y3
+	VPMADDWD     Y3, Y6, Y3
+	VPADDD       Y3, Y0, Y0
+	VPMADDWD     Y4, Y2, Y3
+	VPADDD       Y3, Y0, Y0
+	VPBROADCASTD (AX)(BX*4), Y3
+	VPSRLW       $0x08, Y3, Y4
+	VPAND        Y5, Y3, Y3
+	VPMADDWD     Y3, Y6, Y3
+	VPADDD       Y3, Y1, Y1
+	VPMADDWD     Y4, Y2, Y3
+	VPADDD       Y3, Y1, Y1
+	ADDQ         $0x00000001, BX
+	ADDQ         $0x00000020, CX
+	CMPQ         BX, (SP)
+	JLT          single
+
+next:
+	DECQ       n+8(FP)
+	JNE        piece
+	VCVTDQ2PS  Y0, Y0
+	VCVTDQ2PS  Y1, Y1
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x02, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPS    64(BX), Y2
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x02, DX
+	MOVQ       height+64(FP), BX
+	VMASKMOVPS (AX), Y2, Y3
+	VADDPS     Y3, Y0, Y0
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
+	VMASKMOVPS (AX), Y2, Y3
+	VADDPS     Y3, Y1, Y1
+
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPS (DX), Y2, Y3
+	VADDPS     Y3, Y0, Y0
+	VADDPS     Y3, Y1, Y1
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x02, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPS (DX), Y2, Y3
+	VADDPS     Y3, Y0, Y0
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y2, Y3
+	VADDPS     Y3, Y1, Y1
+
+bound:
+	CMPL         32(CX), $0x00
+	JE           gated
+	VBROADCASTSS 32(CX), Y2
+	VMULPS       Y0, Y2, Y2
+	VBROADCASTSS 36(CX), Y3
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 40(CX), Y3
+	VMAXPS       Y3, Y2, Y2
+	VBROADCASTSS 44(CX), Y3
+	VMINPS       Y3, Y2, Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 32(CX), Y2
+	VMULPS       Y1, Y2, Y2
+	VBROADCASTSS 36(CX), Y3
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 40(CX), Y3
+	VMAXPS       Y3, Y2, Y2
+	VBROADCASTSS 44(CX), Y3
+	VMINPS       Y3, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+
+gated:
+	MOVL         $0xff800000, DX
+	CMPL         DX, 24(CX)
+	JE           unbounded0
+	VBROADCASTSS 24(CX), Y3
+	VMAXPS       Y0, Y3, Y0
+	VMAXPS       Y1, Y3, Y1
+
+unbounded0:
+	MOVL         $0x7f800000, DX
+	CMPL         DX, 28(CX)
+	JE           unbounded1
+	VBROADCASTSS 28(CX), Y3
+	VMINPS       Y0, Y3, Y0
+	VMINPS       Y1, Y3, Y1
+
+unbounded1:
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000008
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Y0, Y0
+
+store0:
+	VMOVUPS Y0, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Y1, Y1
+
+store1:
+	VMOVUPS Y1, (CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y2
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPS (CX), Y2, Y3
+	VADDPS     Y3, Y0, Y0
+
+part0:
+	VMASKMOVPS Y0, Y2, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPS (CX), Y2, Y3
+	VADDPS     Y3, Y1, Y1
+
+part1:
+	VMASKMOVPS Y1, Y2, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
 // func spread8x32AVX512F32(at *int, steps int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·spread8x32AVX512F32(SB), NOSPLIT, $0-80

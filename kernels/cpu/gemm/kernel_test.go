@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"fusec/kernels/cpu/tiling"
 	"fusec/kernels/cpu/vec"
@@ -203,6 +204,63 @@ func testGather[T Float](t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestGatherQuads compares sums of integers, of every instruction set, with those of 64 bits. They are rounded once for each run of
+// pieces; the numbers are small enough for sums that a float32 has, and then the largest.
+func TestGatherQuads(t *testing.T) {
+	rng := rand.New(rand.NewPCG(25, 26))
+	quad := func(v []float32, i int, draw func() byte) {
+		*(*[4]byte)(unsafe.Pointer(&v[i])) = [4]byte{draw(), draw(), draw(), draw()}
+	}
+	for number, panels := range quads() {
+		m := quadMicro(panels)
+		for _, height := range []int{1, 2, m.GatherHeight(), 2*m.GatherHeight() + 3} {
+			for cols := 1; cols <= m.NR; cols++ {
+				const places, reach, ahead = 9, 70, 3
+				most := 0 // 1: the largest products
+				if cols%5 == 0 {
+					most = 1
+				}
+				a, b := make([]float32, places+reach), make([]float32, reach*m.PanelOf(cols))
+				for i := range a {
+					quad(a, i, func() byte { return byte(rng.IntN(256) | 255*most) })
+				}
+				for i := range b {
+					quad(b, i, func() byte { return byte(rng.IntN(256)&^(127*most) | 128*most) })
+				}
+				cut := CutPieces([]Piece{{ahead, rng.IntN(30)}, {0, 1 + rng.IntN(30)}})
+				rows := make([]int, tiling.RoundUp(height, m.GatherStep()))
+				for i := range rows {
+					rows[i] = rng.IntN(places)
+				}
+				c := make([]float32, height*cols)
+				finish, finished := drawFinish[float32](rng, height, cols)
+				m.Gather(&cut, height, rows, &a[0], &b[0], nil, &c[0], cols, cols, finish)
+				for at, got := range c {
+					i, j := at/cols, at%cols
+					sum, step := int64(0), 0
+					for _, p := range cut.list {
+						for e := range p.Len {
+							x := *(*[4]uint8)(unsafe.Pointer(&a[rows[i]+p.At+e]))
+							w := *(*[4]int8)(unsafe.Pointer(&b[step*m.PanelOf(cols)+j]))
+							for q := range x {
+								sum += int64(x[q]) * int64(w[q])
+							}
+							step++
+						}
+					}
+					want, terms := finished(i, j, float64(sum), math.Abs(float64(sum)))
+					if !(math.Abs(float64(got)-want) <= 1e-6*terms) || finish == nil && got != float32(sum) {
+						t.Fatalf("kernel %d, %d×%d: element %d,%d is %v, want %v", number, height, cols, i, j, got, want)
+					}
+				}
+			}
+		}
+	}
+	if _, err := Quads(); (err == nil) != (quads() != nil) {
+		t.Error(err)
 	}
 }
 

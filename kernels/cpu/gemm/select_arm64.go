@@ -64,4 +64,4 @@ func rowCopier(bytes int) func(rows, panels int, src *byte, srcStride int, dst *
 }
 
 // quads lists the kernels of [Quads], of which there are none.
-func quads() []gatherPanel[float32] { return nil }
+func quads() [][]gatherPanel[float32] { return nil }

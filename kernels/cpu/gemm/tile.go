@@ -69,11 +69,17 @@ func (k *kernel[T]) micro() Micro[T] {
 // and their product is the sum of four products. Sums of 32 bits are rounded to C every [gatherSteps] elements. The error is that
 // this processor has none.
 func Quads() (Micro[float32], error) {
-	m := MicroOf[float32]()
-	if m.gather = quads(); m.gather == nil {
-		return m, errors.New("there are no kernels for sums of integers on this processor")
+	list := quads()
+	if list == nil {
+		return Micro[float32]{}, errors.New("there are no kernels for sums of integers on this processor")
 	}
-	return m, nil
+	return quadMicro(list[0]), nil
+}
+
+func quadMicro(gather []gatherPanel[float32]) Micro[float32] {
+	m := MicroOf[float32]()
+	m.gather, m.NR = gather, gather[0].width
+	return m
 }
 
 // Micros returns the routines of every instruction set that this processor runs, the fastest first, for tests.

@@ -342,6 +342,27 @@ func i4IntegersHalvesx1AVX512(octets int, block int, x *byte, xs *float32, q *by
 //go:noescape
 func roundRowAVX2(octets int, block int, x *float32, q *byte, stride int, scales *float32, gap int, offset int, order *byte)
 
+// i8Bytesx1AVX2 stores the product of 1 rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. The rows of x are ldx bytes apart,
+// those of y ldy bytes. Sums are integers of 32 bits.
+//
+//go:noescape
+func i8Bytesx1AVX2(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+
+// i8Bytesx2AVX2 stores the product of 2 rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. The rows of x are ldx bytes apart,
+// those of y ldy bytes. Sums are integers of 32 bits.
+//
+//go:noescape
+func i8Bytesx2AVX2(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+
+// i8Bytesx4AVX2 stores the product of 4 rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. The rows of x are ldx bytes apart,
+// those of y ldy bytes. Sums are integers of 32 bits.
+//
+//go:noescape
+func i8Bytesx4AVX2(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+
 // i8Bytesx1AVX512 stores the product of 1 rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.
 // The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. The rows of x are ldx bytes apart,
 // those of y ldy bytes. Sums are integers of 32 bits.

@@ -6306,6 +6306,562 @@ DATA most8<>+24(SB)/4, $0x42fe0000
 DATA most8<>+28(SB)/4, $0x42fe0000
 GLOBL most8<>(SB), RODATA|NOPTR, $32
 
+// func i8Bytesx1AVX2(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+// Requires: AVX, AVX2
+TEXT ·i8Bytesx1AVX2(SB), NOSPLIT, $0-48
+	MOVQ    octets+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    ldx+16(FP), DX
+	MOVQ    q+24(FP), DX
+	VMOVDQU low8<>+0(SB), Y4
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+
+octet:
+	VPBROADCASTD (CX), Y6
+	VPSRLW       $0x08, Y6, Y7
+	VPAND        Y4, Y6, Y6
+	VMOVDQU      (DX), Y8
+	VPSLLW       $0x08, Y8, Y5
+	VPSRAW       $0x08, Y5, Y5
+	VPSRAW       $0x08, Y8, Y8
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMADDWD     Y7, Y8, Y5
+	VPADDD       Y5, Y0, Y0
+	VMOVDQU      32(DX), Y8
+	VPSLLW       $0x08, Y8, Y5
+	VPSRAW       $0x08, Y5, Y5
+	VPSRAW       $0x08, Y8, Y8
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VPMADDWD     Y7, Y8, Y5
+	VPADDD       Y5, Y1, Y1
+	VMOVDQU      64(DX), Y8
+	VPSLLW       $0x08, Y8, Y5
+	VPSRAW       $0x08, Y5, Y5
+	VPSRAW       $0x08, Y8, Y8
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y2, Y2
+	VPMADDWD     Y7, Y8, Y5
+	VPADDD       Y5, Y2, Y2
+	VMOVDQU      96(DX), Y8
+	VPSLLW       $0x08, Y8, Y5
+	VPSRAW       $0x08, Y5, Y5
+	VPSRAW       $0x08, Y8, Y8
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y3, Y3
+	VPMADDWD     Y7, Y8, Y5
+	VPADDD       Y5, Y3, Y3
+	VPBROADCASTD 4(CX), Y6
+	VPSRLW       $0x08, Y6, Y7
+	VPAND        Y4, Y6, Y6
+	VMOVDQU      128(DX), Y8
+	VPSLLW       $0x08, Y8, Y5
+	VPSRAW       $0x08, Y5, Y5
+	VPSRAW       $0x08, Y8, Y8
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMADDWD     Y7, Y8, Y5
+	VPADDD       Y5, Y0, Y0
+	VMOVDQU      160(DX), Y8
+	VPSLLW       $0x08, Y8, Y5
+	VPSRAW       $0x08, Y5, Y5
+	VPSRAW       $0x08, Y8, Y8
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VPMADDWD     Y7, Y8, Y5
+	VPADDD       Y5, Y1, Y1
+	VMOVDQU      192(DX), Y8
+	VPSLLW       $0x08, Y8, Y5
+	VPSRAW       $0x08, Y5, Y5
+	VPSRAW       $0x08, Y8, Y8
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y2, Y2
+	VPMADDWD     Y7, Y8, Y5
+	VPADDD       Y5, Y2, Y2
+	VMOVDQU      224(DX), Y8
+	VPSLLW       $0x08, Y8, Y5
+	VPSRAW       $0x08, Y5, Y5
+	VPSRAW       $0x08, Y8, Y8
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y3, Y3
+	VPMADDWD     Y7, Y8, Y5
+	VPADDD       Y5, Y3, Y3
+	ADDQ         $0x00000008, CX
+	ADDQ         $0x00000100, DX
+	DECQ         AX
+	JNE          octet
+	MOVQ         y+32(FP), AX
+	MOVQ         ldy+40(FP), CX
+	VCVTDQ2PS    Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VCVTDQ2PS    Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	VCVTDQ2PS    Y2, Y2
+	VMOVUPS      Y2, 64(AX)
+	VCVTDQ2PS    Y3, Y3
+	VMOVUPS      Y3, 96(AX)
+	VZEROUPPER
+	RET
+
+DATA low8<>+0(SB)/4, $0x00ff00ff
+DATA low8<>+4(SB)/4, $0x00ff00ff
+DATA low8<>+8(SB)/4, $0x00ff00ff
+DATA low8<>+12(SB)/4, $0x00ff00ff
+DATA low8<>+16(SB)/4, $0x00ff00ff
+DATA low8<>+20(SB)/4, $0x00ff00ff
+DATA low8<>+24(SB)/4, $0x00ff00ff
+DATA low8<>+28(SB)/4, $0x00ff00ff
+GLOBL low8<>(SB), RODATA|NOPTR, $32
+
+// func i8Bytesx2AVX2(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+// Requires: AVX, AVX2
+TEXT ·i8Bytesx2AVX2(SB), NOSPLIT, $0-48
+	MOVQ    octets+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    ldx+16(FP), DX
+	MOVQ    q+24(FP), BX
+	VMOVDQU low8<>+0(SB), Y8
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+
+octet:
+	VPBROADCASTD (CX), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y8, Y10, Y10
+	VPBROADCASTD (CX)(DX*1), Y12
+	VPSRLW       $0x08, Y12, Y13
+	VPAND        Y8, Y12, Y12
+	VMOVDQU      (BX), Y15
+	VPSLLW       $0x08, Y15, Y14
+	VPSRAW       $0x08, Y14, Y14
+	VPSRAW       $0x08, Y15, Y15
+	VPMADDWD     Y10, Y14, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y11, Y15, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y12, Y14, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y13, Y15, Y9
+	VPADDD       Y9, Y4, Y4
+	VMOVDQU      32(BX), Y15
+	VPSLLW       $0x08, Y15, Y14
+	VPSRAW       $0x08, Y14, Y14
+	VPSRAW       $0x08, Y15, Y15
+	VPMADDWD     Y10, Y14, Y9
+	VPADDD       Y9, Y1, Y1
+	VPMADDWD     Y11, Y15, Y9
+	VPADDD       Y9, Y1, Y1
+	VPMADDWD     Y12, Y14, Y9
+	VPADDD       Y9, Y5, Y5
+	VPMADDWD     Y13, Y15, Y9
+	VPADDD       Y9, Y5, Y5
+	VMOVDQU      64(BX), Y15
+	VPSLLW       $0x08, Y15, Y14
+	VPSRAW       $0x08, Y14, Y14
+	VPSRAW       $0x08, Y15, Y15
+	VPMADDWD     Y10, Y14, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y11, Y15, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y12, Y14, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y13, Y15, Y9
+	VPADDD       Y9, Y6, Y6
+	VMOVDQU      96(BX), Y15
+	VPSLLW       $0x08, Y15, Y14
+	VPSRAW       $0x08, Y14, Y14
+	VPSRAW       $0x08, Y15, Y15
+	VPMADDWD     Y10, Y14, Y9
+	VPADDD       Y9, Y3, Y3
+	VPMADDWD     Y11, Y15, Y9
+	VPADDD       Y9, Y3, Y3
+	VPMADDWD     Y12, Y14, Y9
+	VPADDD       Y9, Y7, Y7
+	VPMADDWD     Y13, Y15, Y9
+	VPADDD       Y9, Y7, Y7
+	VPBROADCASTD 4(CX), Y10
+	VPSRLW       $0x08, Y10, Y11
+	VPAND        Y8, Y10, Y10
+	VPBROADCASTD 4(CX)(DX*1), Y12
+	VPSRLW       $0x08, Y12, Y13
+	VPAND        Y8, Y12, Y12
+	VMOVDQU      128(BX), Y15
+	VPSLLW       $0x08, Y15, Y14
+	VPSRAW       $0x08, Y14, Y14
+	VPSRAW       $0x08, Y15, Y15
+	VPMADDWD     Y10, Y14, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y11, Y15, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y12, Y14, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y13, Y15, Y9
+	VPADDD       Y9, Y4, Y4
+	VMOVDQU      160(BX), Y15
+	VPSLLW       $0x08, Y15, Y14
+	VPSRAW       $0x08, Y14, Y14
+	VPSRAW       $0x08, Y15, Y15
+	VPMADDWD     Y10, Y14, Y9
+	VPADDD       Y9, Y1, Y1
+	VPMADDWD     Y11, Y15, Y9
+	VPADDD       Y9, Y1, Y1
+	VPMADDWD     Y12, Y14, Y9
+	VPADDD       Y9, Y5, Y5
+	VPMADDWD     Y13, Y15, Y9
+	VPADDD       Y9, Y5, Y5
+	VMOVDQU      192(BX), Y15
+	VPSLLW       $0x08, Y15, Y14
+	VPSRAW       $0x08, Y14, Y14
+	VPSRAW       $0x08, Y15, Y15
+	VPMADDWD     Y10, Y14, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y11, Y15, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y12, Y14, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y13, Y15, Y9
+	VPADDD       Y9, Y6, Y6
+	VMOVDQU      224(BX), Y15
+	VPSLLW       $0x08, Y15, Y14
+	VPSRAW       $0x08, Y14, Y14
+	VPSRAW       $0x08, Y15, Y15
+	VPMADDWD     Y10, Y14, Y9
+	VPADDD       Y9, Y3, Y3
+	VPMADDWD     Y11, Y15, Y9
+	VPADDD       Y9, Y3, Y3
+	VPMADDWD     Y12, Y14, Y9
+	VPADDD       Y9, Y7, Y7
+	VPMADDWD     Y13, Y15, Y9
+	VPADDD       Y9, Y7, Y7
+	ADDQ         $0x00000008, CX
+	ADDQ         $0x00000100, BX
+	DECQ         AX
+	JNE          octet
+	MOVQ         y+32(FP), AX
+	MOVQ         ldy+40(FP), CX
+	VCVTDQ2PS    Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VCVTDQ2PS    Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	VCVTDQ2PS    Y2, Y2
+	VMOVUPS      Y2, 64(AX)
+	VCVTDQ2PS    Y3, Y3
+	VMOVUPS      Y3, 96(AX)
+	ADDQ         CX, AX
+	VCVTDQ2PS    Y4, Y4
+	VMOVUPS      Y4, (AX)
+	VCVTDQ2PS    Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	VCVTDQ2PS    Y6, Y6
+	VMOVUPS      Y6, 64(AX)
+	VCVTDQ2PS    Y7, Y7
+	VMOVUPS      Y7, 96(AX)
+	VZEROUPPER
+	RET
+
+// func i8Bytesx4AVX2(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+// Requires: AVX, AVX2
+TEXT ·i8Bytesx4AVX2(SB), NOSPLIT, $0-48
+	MOVQ    octets+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    ldx+16(FP), DX
+	MOVQ    q+24(FP), BX
+	LEAQ    (DX)(DX*2), SI
+	VMOVDQU low8<>+0(SB), Y8
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+
+octet0:
+	VMOVDQU      (BX), Y11
+	VPSLLW       $0x08, Y11, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y11, Y11
+	VMOVDQU      32(BX), Y13
+	VPSLLW       $0x08, Y13, Y12
+	VPSRAW       $0x08, Y12, Y12
+	VPSRAW       $0x08, Y13, Y13
+	VPBROADCASTD (CX), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y1, Y1
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD (CX)(DX*1), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y3, Y3
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y3, Y3
+	VPBROADCASTD (CX)(DX*2), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y5, Y5
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y5, Y5
+	VPBROADCASTD (CX)(SI*1), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y7, Y7
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y7, Y7
+	VMOVDQU      128(BX), Y11
+	VPSLLW       $0x08, Y11, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y11, Y11
+	VMOVDQU      160(BX), Y13
+	VPSLLW       $0x08, Y13, Y12
+	VPSRAW       $0x08, Y12, Y12
+	VPSRAW       $0x08, Y13, Y13
+	VPBROADCASTD 4(CX), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y1, Y1
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD 4(CX)(DX*1), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y3, Y3
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y3, Y3
+	VPBROADCASTD 4(CX)(DX*2), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y5, Y5
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y5, Y5
+	VPBROADCASTD 4(CX)(SI*1), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y7, Y7
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y7, Y7
+	ADDQ         $0x00000008, CX
+	ADDQ         $0x00000100, BX
+	DECQ         AX
+	JNE          octet0
+	MOVQ         y+32(FP), AX
+	MOVQ         ldy+40(FP), CX
+	VCVTDQ2PS    Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VCVTDQ2PS    Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         CX, AX
+	VCVTDQ2PS    Y2, Y2
+	VMOVUPS      Y2, (AX)
+	VCVTDQ2PS    Y3, Y3
+	VMOVUPS      Y3, 32(AX)
+	ADDQ         CX, AX
+	VCVTDQ2PS    Y4, Y4
+	VMOVUPS      Y4, (AX)
+	VCVTDQ2PS    Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	ADDQ         CX, AX
+	VCVTDQ2PS    Y6, Y6
+	VMOVUPS      Y6, (AX)
+	VCVTDQ2PS    Y7, Y7
+	VMOVUPS      Y7, 32(AX)
+	MOVQ         octets+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         q+24(FP), BX
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+
+octet1:
+	VMOVDQU      64(BX), Y11
+	VPSLLW       $0x08, Y11, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y11, Y11
+	VMOVDQU      96(BX), Y13
+	VPSLLW       $0x08, Y13, Y12
+	VPSRAW       $0x08, Y12, Y12
+	VPSRAW       $0x08, Y13, Y13
+	VPBROADCASTD (CX), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y1, Y1
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD (CX)(DX*1), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y3, Y3
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y3, Y3
+	VPBROADCASTD (CX)(DX*2), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y5, Y5
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y5, Y5
+	VPBROADCASTD (CX)(SI*1), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y7, Y7
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y7, Y7
+	VMOVDQU      192(BX), Y11
+	VPSLLW       $0x08, Y11, Y10
+	VPSRAW       $0x08, Y10, Y10
+	VPSRAW       $0x08, Y11, Y11
+	VMOVDQU      224(BX), Y13
+	VPSLLW       $0x08, Y13, Y12
+	VPSRAW       $0x08, Y12, Y12
+	VPSRAW       $0x08, Y13, Y13
+	VPBROADCASTD 4(CX), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y1, Y1
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD 4(CX)(DX*1), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y3, Y3
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y3, Y3
+	VPBROADCASTD 4(CX)(DX*2), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y5, Y5
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y5, Y5
+	VPBROADCASTD 4(CX)(SI*1), Y14
+	VPSRLW       $0x08, Y14, Y15
+	VPAND        Y8, Y14, Y14
+	VPMADDWD     Y14, Y10, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y15, Y11, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y14, Y12, Y9
+	VPADDD       Y9, Y7, Y7
+	VPMADDWD     Y15, Y13, Y9
+	VPADDD       Y9, Y7, Y7
+	ADDQ         $0x00000008, CX
+	ADDQ         $0x00000100, BX
+	DECQ         AX
+	JNE          octet1
+	MOVQ         y+32(FP), AX
+	MOVQ         ldy+40(FP), CX
+	VCVTDQ2PS    Y0, Y0
+	VMOVUPS      Y0, 64(AX)
+	VCVTDQ2PS    Y1, Y1
+	VMOVUPS      Y1, 96(AX)
+	ADDQ         CX, AX
+	VCVTDQ2PS    Y2, Y2
+	VMOVUPS      Y2, 64(AX)
+	VCVTDQ2PS    Y3, Y3
+	VMOVUPS      Y3, 96(AX)
+	ADDQ         CX, AX
+	VCVTDQ2PS    Y4, Y4
+	VMOVUPS      Y4, 64(AX)
+	VCVTDQ2PS    Y5, Y5
+	VMOVUPS      Y5, 96(AX)
+	ADDQ         CX, AX
+	VCVTDQ2PS    Y6, Y6
+	VMOVUPS      Y6, 64(AX)
+	VCVTDQ2PS    Y7, Y7
+	VMOVUPS      Y7, 96(AX)
+	VZEROUPPER
+	RET
+
 // func i8Bytesx1AVX512(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
 // Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·i8Bytesx1AVX512(SB), NOSPLIT, $0-48
@@ -6313,8 +6869,6 @@ TEXT ·i8Bytesx1AVX512(SB), NOSPLIT, $0-48
 	MOVQ   x+8(FP), CX
 	MOVQ   ldx+16(FP), DX
 	MOVQ   q+24(FP), DX
-	MOVQ   y+32(FP), BX
-	MOVQ   ldy+40(FP), SI
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 
@@ -6333,10 +6887,12 @@ octet:
 	ADDQ         $0x00000100, DX
 	DECQ         AX
 	JNE          octet
+	MOVQ         y+32(FP), AX
+	MOVQ         ldy+40(FP), CX
 	VCVTDQ2PS    Z0, Z0
-	VMOVUPS      Z0, (BX)
+	VMOVUPS      Z0, (AX)
 	VCVTDQ2PS    Z1, Z1
-	VMOVUPS      Z1, 64(BX)
+	VMOVUPS      Z1, 64(AX)
 	VZEROUPPER
 	RET
 
@@ -6347,8 +6903,6 @@ TEXT ·i8Bytesx2AVX512(SB), NOSPLIT, $0-48
 	MOVQ   x+8(FP), CX
 	MOVQ   ldx+16(FP), DX
 	MOVQ   q+24(FP), BX
-	MOVQ   y+32(FP), SI
-	MOVQ   ldy+40(FP), DI
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -6375,15 +6929,17 @@ octet:
 	ADDQ         $0x00000100, BX
 	DECQ         AX
 	JNE          octet
+	MOVQ         y+32(FP), AX
+	MOVQ         ldy+40(FP), CX
 	VCVTDQ2PS    Z0, Z0
-	VMOVUPS      Z0, (SI)
+	VMOVUPS      Z0, (AX)
 	VCVTDQ2PS    Z1, Z1
-	VMOVUPS      Z1, 64(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
 	VCVTDQ2PS    Z2, Z2
-	VMOVUPS      Z2, (SI)
+	VMOVUPS      Z2, (AX)
 	VCVTDQ2PS    Z3, Z3
-	VMOVUPS      Z3, 64(SI)
+	VMOVUPS      Z3, 64(AX)
 	VZEROUPPER
 	RET
 
@@ -6394,9 +6950,7 @@ TEXT ·i8Bytesx4AVX512(SB), NOSPLIT, $0-48
 	MOVQ   x+8(FP), CX
 	MOVQ   ldx+16(FP), DX
 	MOVQ   q+24(FP), BX
-	MOVQ   y+32(FP), SI
-	MOVQ   ldy+40(FP), DI
-	LEAQ   (DX)(DX*2), R8
+	LEAQ   (DX)(DX*2), SI
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -6418,7 +6972,7 @@ octet:
 	VPBROADCASTD (CX)(DX*2), Z10
 	VPDPBUSD     Z8, Z10, Z4
 	VPDPBUSD     Z9, Z10, Z5
-	VPBROADCASTD (CX)(R8*1), Z10
+	VPBROADCASTD (CX)(SI*1), Z10
 	VPDPBUSD     Z8, Z10, Z6
 	VPDPBUSD     Z9, Z10, Z7
 	VMOVDQU32    128(BX), Z8
@@ -6432,32 +6986,34 @@ octet:
 	VPBROADCASTD 4(CX)(DX*2), Z10
 	VPDPBUSD     Z8, Z10, Z4
 	VPDPBUSD     Z9, Z10, Z5
-	VPBROADCASTD 4(CX)(R8*1), Z10
+	VPBROADCASTD 4(CX)(SI*1), Z10
 	VPDPBUSD     Z8, Z10, Z6
 	VPDPBUSD     Z9, Z10, Z7
 	ADDQ         $0x00000008, CX
 	ADDQ         $0x00000100, BX
 	DECQ         AX
 	JNE          octet
+	MOVQ         y+32(FP), AX
+	MOVQ         ldy+40(FP), CX
 	VCVTDQ2PS    Z0, Z0
-	VMOVUPS      Z0, (SI)
+	VMOVUPS      Z0, (AX)
 	VCVTDQ2PS    Z1, Z1
-	VMOVUPS      Z1, 64(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
 	VCVTDQ2PS    Z2, Z2
-	VMOVUPS      Z2, (SI)
+	VMOVUPS      Z2, (AX)
 	VCVTDQ2PS    Z3, Z3
-	VMOVUPS      Z3, 64(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z3, 64(AX)
+	ADDQ         CX, AX
 	VCVTDQ2PS    Z4, Z4
-	VMOVUPS      Z4, (SI)
+	VMOVUPS      Z4, (AX)
 	VCVTDQ2PS    Z5, Z5
-	VMOVUPS      Z5, 64(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z5, 64(AX)
+	ADDQ         CX, AX
 	VCVTDQ2PS    Z6, Z6
-	VMOVUPS      Z6, (SI)
+	VMOVUPS      Z6, (AX)
 	VCVTDQ2PS    Z7, Z7
-	VMOVUPS      Z7, 64(SI)
+	VMOVUPS      Z7, 64(AX)
 	VZEROUPPER
 	RET
 
@@ -6468,13 +7024,11 @@ TEXT ·i8Bytesx8AVX512(SB), NOSPLIT, $0-48
 	MOVQ   x+8(FP), CX
 	MOVQ   ldx+16(FP), DX
 	MOVQ   q+24(FP), BX
-	MOVQ   y+32(FP), SI
-	MOVQ   ldy+40(FP), DI
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (DX)(DX*2), DI
+	LEAQ   (SI)(DX*2), DI
 	LEAQ   (DX)(DX*2), R8
-	LEAQ   (DX)(DX*2), R9
-	LEAQ   (R8)(DX*2), R9
-	LEAQ   (DX)(DX*2), R10
-	LEAQ   (R9)(DX*2), R10
+	LEAQ   (DI)(DX*2), R8
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -6504,19 +7058,19 @@ octet:
 	VPBROADCASTD (CX)(DX*2), Z18
 	VPDPBUSD     Z16, Z18, Z4
 	VPDPBUSD     Z17, Z18, Z5
-	VPBROADCASTD (CX)(R8*1), Z18
+	VPBROADCASTD (CX)(SI*1), Z18
 	VPDPBUSD     Z16, Z18, Z6
 	VPDPBUSD     Z17, Z18, Z7
 	VPBROADCASTD (CX)(DX*4), Z18
 	VPDPBUSD     Z16, Z18, Z8
 	VPDPBUSD     Z17, Z18, Z9
-	VPBROADCASTD (CX)(R9*1), Z18
+	VPBROADCASTD (CX)(DI*1), Z18
 	VPDPBUSD     Z16, Z18, Z10
 	VPDPBUSD     Z17, Z18, Z11
-	VPBROADCASTD (CX)(R8*2), Z18
+	VPBROADCASTD (CX)(SI*2), Z18
 	VPDPBUSD     Z16, Z18, Z12
 	VPDPBUSD     Z17, Z18, Z13
-	VPBROADCASTD (CX)(R10*1), Z18
+	VPBROADCASTD (CX)(R8*1), Z18
 	VPDPBUSD     Z16, Z18, Z14
 	VPDPBUSD     Z17, Z18, Z15
 	VMOVDQU32    128(BX), Z16
@@ -6530,64 +7084,66 @@ octet:
 	VPBROADCASTD 4(CX)(DX*2), Z18
 	VPDPBUSD     Z16, Z18, Z4
 	VPDPBUSD     Z17, Z18, Z5
-	VPBROADCASTD 4(CX)(R8*1), Z18
+	VPBROADCASTD 4(CX)(SI*1), Z18
 	VPDPBUSD     Z16, Z18, Z6
 	VPDPBUSD     Z17, Z18, Z7
 	VPBROADCASTD 4(CX)(DX*4), Z18
 	VPDPBUSD     Z16, Z18, Z8
 	VPDPBUSD     Z17, Z18, Z9
-	VPBROADCASTD 4(CX)(R9*1), Z18
+	VPBROADCASTD 4(CX)(DI*1), Z18
 	VPDPBUSD     Z16, Z18, Z10
 	VPDPBUSD     Z17, Z18, Z11
-	VPBROADCASTD 4(CX)(R8*2), Z18
+	VPBROADCASTD 4(CX)(SI*2), Z18
 	VPDPBUSD     Z16, Z18, Z12
 	VPDPBUSD     Z17, Z18, Z13
-	VPBROADCASTD 4(CX)(R10*1), Z18
+	VPBROADCASTD 4(CX)(R8*1), Z18
 	VPDPBUSD     Z16, Z18, Z14
 	VPDPBUSD     Z17, Z18, Z15
 	ADDQ         $0x00000008, CX
 	ADDQ         $0x00000100, BX
 	DECQ         AX
 	JNE          octet
+	MOVQ         y+32(FP), AX
+	MOVQ         ldy+40(FP), CX
 	VCVTDQ2PS    Z0, Z0
-	VMOVUPS      Z0, (SI)
+	VMOVUPS      Z0, (AX)
 	VCVTDQ2PS    Z1, Z1
-	VMOVUPS      Z1, 64(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
 	VCVTDQ2PS    Z2, Z2
-	VMOVUPS      Z2, (SI)
+	VMOVUPS      Z2, (AX)
 	VCVTDQ2PS    Z3, Z3
-	VMOVUPS      Z3, 64(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z3, 64(AX)
+	ADDQ         CX, AX
 	VCVTDQ2PS    Z4, Z4
-	VMOVUPS      Z4, (SI)
+	VMOVUPS      Z4, (AX)
 	VCVTDQ2PS    Z5, Z5
-	VMOVUPS      Z5, 64(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z5, 64(AX)
+	ADDQ         CX, AX
 	VCVTDQ2PS    Z6, Z6
-	VMOVUPS      Z6, (SI)
+	VMOVUPS      Z6, (AX)
 	VCVTDQ2PS    Z7, Z7
-	VMOVUPS      Z7, 64(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z7, 64(AX)
+	ADDQ         CX, AX
 	VCVTDQ2PS    Z8, Z8
-	VMOVUPS      Z8, (SI)
+	VMOVUPS      Z8, (AX)
 	VCVTDQ2PS    Z9, Z9
-	VMOVUPS      Z9, 64(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z9, 64(AX)
+	ADDQ         CX, AX
 	VCVTDQ2PS    Z10, Z10
-	VMOVUPS      Z10, (SI)
+	VMOVUPS      Z10, (AX)
 	VCVTDQ2PS    Z11, Z11
-	VMOVUPS      Z11, 64(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z11, 64(AX)
+	ADDQ         CX, AX
 	VCVTDQ2PS    Z12, Z12
-	VMOVUPS      Z12, (SI)
+	VMOVUPS      Z12, (AX)
 	VCVTDQ2PS    Z13, Z13
-	VMOVUPS      Z13, 64(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z13, 64(AX)
+	ADDQ         CX, AX
 	VCVTDQ2PS    Z14, Z14
-	VMOVUPS      Z14, (SI)
+	VMOVUPS      Z14, (AX)
 	VCVTDQ2PS    Z15, Z15
-	VMOVUPS      Z15, 64(SI)
+	VMOVUPS      Z15, 64(AX)
 	VZEROUPPER
 	RET
 

@@ -1,6 +1,7 @@
 package panel
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -370,6 +371,49 @@ func BenchmarkPanels(b *testing.B) {
 				b.ReportMetric(f32/median(name), name+"-times")
 			}
 		})
+	}
+}
+
+// BenchmarkBytes multiplies rows of U8 by weights of I8, and what it replaces: the rows in f32 by the same weights, unpacked in
+// registers, and by weights in f32, all in turn, with every instruction set. Its metrics say how many times as fast bytes are.
+func BenchmarkBytes(b *testing.B) {
+	const n, k = 768, 768
+	p := pool.New(2)
+	defer p.Close()
+	for _, kern := range kernels[:max(len(kernels)-1, 1)] {
+		for _, rows := range []int{1, 16, 128, 512} {
+			b.Run(fmt.Sprintf("%s/rows=%d", kern.name, rows), func(b *testing.B) {
+				q, u8 := make([]byte, n*k), make([]byte, rows*k)
+				w, x, c := make([]float32, n*k), make([]float32, rows*k), make([]float32, rows*n)
+				scale := make([]float32, n)
+				bytes, err := newPlan(Config{M: rows, N: n, K: k, Type: graph.I8, Bytes: true, LDX: k, LDC: n}, p, kern)
+				panels, err2 := newPlan(Config{M: rows, N: n, K: k, Type: graph.I8, Scaled: true, LDX: k, LDC: n}, p, kern)
+				at := gemm.Layout{RowStride: k, ColStride: 1}
+				packed, err3 := gemm.Prepack(k, n, at, w, p)
+				f32, err4 := gemm.New(gemm.Config[float32]{M: rows, N: n, K: k, Batch: 1, A: at, B: at, C: at, Prepacked: packed}, p, nil)
+				if err := errors.Join(err, err2, err3, err4); err != nil {
+					b.Fatal(err)
+				}
+				best := [3]time.Duration{time.Hour, time.Hour, time.Hour}
+				for b.Loop() {
+					for i, run := range []func() error{
+						func() error { return bytes.RunBytes(u8, q, c, nil) },
+						func() error { return panels.Run(x, q, scale, c, nil) },
+						func() error { return f32.Run(x, w, c, nil) },
+					} {
+						start := time.Now()
+						if err := run(); err != nil {
+							b.Fatal(err)
+						}
+						best[i] = min(best[i], time.Since(start))
+					}
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(best[1].Seconds()/best[0].Seconds(), "times-panels")
+				b.ReportMetric(best[2].Seconds()/best[0].Seconds(), "times-f32")
+				b.ReportMetric(2*float64(rows)*n*k/best[0].Seconds()/1e9, "GFLOP/s")
+			})
+		}
 	}
 }
 

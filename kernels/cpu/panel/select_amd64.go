@@ -10,9 +10,12 @@ import (
 func native() (list []*kernel) {
 	narrow := &integerKernel{tiles: map[graph.DType][]integerTile{graph.I4: {i4Integersx1AVX2, i4Integersx2AVX2},
 		graph.I8: {i8Integersx1AVX2, i8Integersx2AVX2}}, offset: map[graph.DType]int{graph.I4: 8}, round: roundRowAVX2,
+		bytes:  []byteTile{i8Bytesx1AVX2, i8Bytesx2AVX2, i8Bytesx4AVX2},
 		halves: map[graph.DType]integerHalfTile{graph.I4: i4IntegersHalvesx1AVX2, graph.I8: i8IntegersHalvesx1AVX2}}
 	if cpu.X86.HasAVX512F {
-		integers := narrow
+		plain := *narrow
+		plain.bytes = nil // float32 is as fast
+		integers := &plain
 		if cpu.X86.HasAVX512VNNI {
 			integers = &integerKernel{tiles: map[graph.DType][]integerTile{
 				graph.I4: {i4Integersx1AVX512, i4Integersx2AVX512, i4Integersx4AVX512, i4Integersx8AVX512},

@@ -55,6 +55,12 @@ func gatherKernels() {
 			gatherKernel{element: float32s, width: avx512, rows: rows, vectors: vectors, quads: true}.generate()
 		}
 	}
+	for _, rows := range gatherAVX2[1:] { // the even and the odd bytes of B have registers of their own
+		gatherKernel{element: float32s, width: avx2, rows: rows, vectors: vectorsB, quads: true}.generate()
+	}
+	for _, rows := range gatherAVX2 {
+		gatherKernel{element: float32s, width: avx2, rows: rows, vectors: 1, quads: true}.generate()
+	}
 }
 
 func (k gatherKernel) lanes() int { return k.width.bytes / k.element.bytes }
@@ -79,7 +85,10 @@ func (k gatherKernel) generate() {
 	var more []string
 	if k.quads {
 		more = []string{"An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,",
-			"whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI."}
+			"whose sums have 32 bits and are rounded at the end."}
+		if k.width.bytes == avx512.bytes {
+			more[1] += " It needs AVX512-VNNI."
+		}
 	}
 	begin(k.name(),
 		fmt.Sprintf("func(pieces *int, n int, rows *int, a, b *%[1]s, ahead int, c *%[1]s, ldc, height, cols int, accumulate bool, "+
@@ -124,6 +133,9 @@ func (k gatherKernel) generate() {
 				}
 			}
 		}
+	}
+	if k.quads && k.width.bytes == avx2.bytes {
+		step = k.halves(at, index, b, acc, bv, av)
 	}
 	advance := func(steps int) {
 		ADDQ(U32(steps), index)
@@ -174,6 +186,41 @@ func (k gatherKernel) generate() {
 	VZEROUPPER()
 	RET()
 }
+
+// halves gives the function that does a step of integers with AVX2: VPMADDWD sums pairs of products of numbers of 16 bits, the even
+// and then the odd bytes. Pairs of products of bytes may have no room in 16 bits.
+func (k gatherKernel) halves(at []GPVirtual, index, b GPVirtual, acc [][]VecVirtual, bv, av []VecVirtual) func(i int) {
+	if low8.Base == nil {
+		low8 = GLOBL("low8", RODATA|NOPTR)
+		for i := range 8 {
+			DATA(4*i, U32(0x00ff00ff))
+		}
+	}
+	low, product, even := k.register(), k.register(), k.vector(k.vectors)
+	VMOVDQU(low8, low)
+	return func(i int) {
+		for j, odd := range bv {
+			VMOVDQU(Mem{Base: b, Disp: (i*k.vectors + j) * k.width.bytes}, odd)
+			VPSLLW(U8(8), odd, even[j])
+			VPSRAW(U8(8), even[j], even[j])
+			VPSRAW(U8(8), odd, odd)
+		}
+		for r := range acc {
+			VPBROADCASTD(Mem{Base: at[r], Index: index, Scale: 4, Disp: 4 * i}, av[0])
+			VPSRLW(U8(8), av[0], av[1])
+			VPAND(low, av[0], av[0])
+			for j := range bv {
+				for half, of := range []VecVirtual{even[j], bv[j]} {
+					VPMADDWD(av[half], of, product)
+					VPADDD(product, acc[r][j], acc[r][j])
+				}
+			}
+		}
+	}
+}
+
+// low8 is the mask of the even bytes of words.
+var low8 Mem
 
 // vector returns n registers.
 func (k gatherKernel) vector(n int) []VecVirtual {

@@ -95,7 +95,7 @@ func (f integers) generate(w width, rows int, by scales) {
 	}
 	beginOctets(octets, block, left, q, f.octet)
 	octet()
-	endOctets(x, q, left, 8*rows, f.octet)
+	endOctets("octet", x, q, left, 8*rows, f.octet)
 
 	weights, factor := w.register(), w.register()
 	for v := range w.vectors() {
@@ -297,9 +297,87 @@ func roundRow() {
 	RET()
 }
 
-// byteTile makes the kernel for a block of rows of unsigned bytes. AVX512-VNNI multiplies these by the weights as they are.
-func byteTile(rows int) {
-	w := avx512
+// wideBytes multiplies four rows of weights with AVX512-VNNI; at is where a row's four numbers are.
+func wideBytes(acc [][]VecVirtual) func(q Mem, at func(r int) Mem) {
+	weights := make([]VecVirtual, len(acc[0]))
+	for v := range weights {
+		weights[v] = ZMM()
+	}
+	numbers := []VecVirtual{ZMM(), ZMM()}
+	return func(q Mem, at func(r int) Mem) {
+		for v := range weights {
+			VMOVDQU32(q.Offset(v*avx512.bytes), weights[v])
+		}
+		for r := range acc {
+			of := numbers[r%len(numbers)]
+			VPBROADCASTD(at(r), of)
+			for v := range weights {
+				VPDPBUSD(weights[v], of, acc[r][v])
+			}
+		}
+	}
+}
+
+// narrowBytes does so with AVX2. The even and the odd bytes of words become numbers of 16 bits, since two products of bytes may have
+// no room there, and VPMADDWD sums pairs of products in 32 bits.
+func narrowBytes(acc [][]VecVirtual) func(q Mem, at func(r int) Mem) {
+	low := YMM()
+	VMOVDQU(constant("low8", 0x00ff00ff), low)
+	product := YMM()
+	add := func(x, weights [2]VecVirtual, sum VecVirtual) {
+		for i := range x {
+			VPMADDWD(x[i], weights[i], product)
+			VPADDD(product, sum, sum)
+		}
+	}
+	// Of weights and of numbers, those of which there are fewer stay in registers.
+	kept := make([][2]VecVirtual, min(len(acc), len(acc[0])))
+	for i := range kept {
+		kept[i] = [2]VecVirtual{YMM(), YMM()}
+	}
+	other := [2]VecVirtual{YMM(), YMM()}
+	return func(q Mem, at func(r int) Mem) {
+		numbers := func(r int, to [2]VecVirtual) {
+			VPBROADCASTD(at(r), to[0])
+			VPSRLW(U8(8), to[0], to[1])
+			VPAND(low, to[0], to[0])
+		}
+		weights := func(v int, to [2]VecVirtual) {
+			VMOVDQU(q.Offset(v*avx2.bytes), to[1])
+			VPSLLW(U8(8), to[1], to[0])
+			VPSRAW(U8(8), to[0], to[0])
+			VPSRAW(U8(8), to[1], to[1])
+		}
+		if len(acc) < len(acc[0]) {
+			for r := range acc {
+				numbers(r, kept[r])
+			}
+			for v := range acc[0] {
+				weights(v, other)
+				for r := range acc {
+					add(kept[r], other, acc[r][v])
+				}
+			}
+			return
+		}
+		for v := range acc[0] {
+			weights(v, kept[v])
+		}
+		for r := range acc {
+			numbers(r, other)
+			for v := range acc[0] {
+				add(other, kept[v], acc[r][v])
+			}
+		}
+	}
+}
+
+// byteRows are the blocks that there are kernels for whose rows are unsigned bytes.
+var byteRows = map[int][]int{avx2.bytes: {1, 2, 4}, avx512.bytes: {1, 2, 4, 8}}
+
+// byteTile makes the kernel for a block of rows of unsigned bytes. The columns of a panel are computed in slices whose sums fit the
+// registers.
+func byteTile(w width, rows int) {
 	name := fmt.Sprintf("i8Bytesx%d%s", rows, w.name)
 	start(name, byteSignature,
 		fmt.Sprintf("%s stores the product of %d rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.",
@@ -310,8 +388,6 @@ func byteTile(rows int) {
 	x := param("x")
 	ldx := param("ldx")
 	q := param("q")
-	y := param("y")
-	ldy := param("ldy")
 	// Row r is r distances from x: a register has each odd multiple, which addresses double.
 	odd := map[int]GPVirtual{1: ldx}
 	for m := 3; m < rows; m += 2 {
@@ -330,39 +406,47 @@ func byteTile(rows int) {
 		return m
 	}
 	acc := w.sums(rows)
-	for r := range acc {
-		for v := range acc[r] {
-			zero(w, acc[r][v])
+	multiply := wideBytes
+	if w.bytes == avx2.bytes {
+		multiply = narrowBytes
+		for r := range acc { // half of the registers have sums
+			acc[r] = acc[r][:min(len(acc[r]), 8/rows)]
 		}
 	}
-	weights := make([]VecVirtual, w.vectors())
-	for v := range weights {
-		weights[v] = w.register()
-	}
-	numbers := []VecVirtual{w.register(), w.register()}
-
-	Label("octet")
-	for quad := range 2 {
-		for v := range weights {
-			VMOVDQU32(Mem{Base: q, Disp: 4*columns*quad + v*w.bytes}, weights[v])
+	add := multiply(acc)
+	slices := w.vectors() / len(acc[0])
+	for slice := range slices {
+		from := slice * len(acc[0]) * w.bytes // of the bytes of a row of y, and of a quad of weights
+		label := "octet"
+		if slices > 1 {
+			label += fmt.Sprint(slice)
+		}
+		if slice > 0 {
+			Load(Param("octets"), octets)
+			Load(Param("x"), x)
+			Load(Param("q"), q)
 		}
 		for r := range acc {
-			of := numbers[r%len(numbers)]
-			VPBROADCASTD(at(r, 4*quad), of)
-			for v := range weights {
-				VPDPBUSD(weights[v], of, acc[r][v])
+			for v := range acc[r] {
+				zero(w, acc[r][v])
 			}
 		}
-	}
-	endOctets(x, q, octets, 8, 8*columns)
-
-	for r := range acc {
-		for v := range acc[r] {
-			VCVTDQ2PS(acc[r][v], acc[r][v])
-			VMOVUPS(acc[r][v], Mem{Base: y, Disp: v * w.bytes})
+		Label(label)
+		for quad := range 2 {
+			add(Mem{Base: q, Disp: 4*columns*quad + from}, func(r int) Mem { return at(r, 4*quad) })
 		}
-		if r < rows-1 {
-			ADDQ(ldy, y)
+		endOctets(label, x, q, octets, 8, 8*columns)
+
+		y := param("y")
+		ldy := param("ldy")
+		for r := range acc {
+			for v := range acc[r] {
+				VCVTDQ2PS(acc[r][v], acc[r][v])
+				VMOVUPS(acc[r][v], Mem{Base: y, Disp: from + v*w.bytes})
+			}
+			if r < rows-1 {
+				ADDQ(ldy, y)
+			}
 		}
 	}
 	VZEROUPPER()
@@ -380,7 +464,9 @@ func generateIntegers() {
 		}
 	}
 	roundRow()
-	for _, rows := range avx512.rows {
-		byteTile(rows)
+	for _, w := range []width{avx2, avx512} {
+		for _, rows := range byteRows[w.bytes] {
+			byteTile(w, rows)
+		}
 	}
 }

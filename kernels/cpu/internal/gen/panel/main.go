@@ -200,12 +200,12 @@ func beginOctets(octets, block, left, q GPVirtual, bytes int) {
 	}
 }
 
-// endOctets ends the loop, after an octet whose elements of x have xBytes.
-func endOctets(x, q, left GPVirtual, xBytes, bytes int) {
+// endOctets ends the loop with that label, after an octet whose elements of x have xBytes.
+func endOctets(label string, x, q, left GPVirtual, xBytes, bytes int) {
 	ADDQ(U32(xBytes), x)
 	ADDQ(U32(bytes), q)
 	DECQ(left)
-	JNE(LabelRef("octet"))
+	JNE(LabelRef(label))
 }
 
 // endBlocks ends the loop over blocks, and the function.
@@ -268,7 +268,7 @@ func (f format) generate(w width, rows int, by scales) {
 			}
 		}
 	}
-	endOctets(x, q, left, 4*rows*steps, f.octet)
+	endOctets("octet", x, q, left, 4*rows*steps, f.octet)
 
 	for v := range w.vectors() {
 		by.load(w, scale, v, weights)
