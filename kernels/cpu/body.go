@@ -32,6 +32,11 @@ type compiler[T float] struct {
 	inner  graph.Ints  // the axes that a segment runs over
 	rows   bool        // a segment is a row, even of one element
 	values []value     // by index of the body
+	// rounds are instructions for several values, by the last, and skips the values before it. They are found when the first value
+	// is compiled.
+	rounds map[int]rounding
+	skips  map[int]bool
+	found  bool
 }
 
 // newCompiler starts on a body. Segments of the iteration space run over its last axis of more than one element, unless
@@ -57,10 +62,26 @@ func axesFrom(lo, hi int) graph.Ints {
 
 // compile appends what value i of the body needs and is not compiled yet. Loads and constants are no instructions.
 func (c *compiler[T]) compile(i int) error {
+	if !c.found {
+		c.rounds, c.skips = c.roundings()
+		c.found = true
+	}
 	return c.body.Order(i, func(i int) bool {
 		k := c.body.Values[i].Kind
-		return c.values[i].kind != unset || k == body.Load || k == body.Constant
+		return c.values[i].kind != unset || k == body.Load || k == body.Constant || c.skips[i]
 	}, func(i int) (err error) {
+		if r, ok := c.rounds[i]; ok {
+			for _, a := range []int{r.x, r.by, r.zero} {
+				if a < 0 {
+					continue
+				}
+				if err := c.compile(a); err != nil {
+					return err
+				}
+			}
+			c.values[i] = c.emitRounding(r)
+			return nil
+		}
 		c.values[i], err = c.emit(&c.body.Values[i])
 		return err
 	})

@@ -22,7 +22,7 @@ func TestPanels(t *testing.T) {
 	defer p.Close()
 	for _, d := range []graph.DType{graph.I4, graph.I8, graph.BF16, graph.F16} {
 		for _, s := range [][4]int{{1, 1, 1, 0}, {1, 32, 64, 16}, {3, 70, 19, 8}, {1, 33, 13, 0}, {7, 40, 100, 64}, {15, 64, 32, 32},
-			{70, 97, 24, 0}, {2, 5, 0, 0}} {
+			{70, 97, 24, 0}, {2, 5, 0, 0}, {67, 33, 300, 32}, {33, 40, 600, 0}, {40, 35, 601, 512}, {65, 32, 8, 8}, {32, 3, 0, 0}} {
 			m, n, k, block := s[0], s[1], s[2], s[3]
 			for _, trans := range []bool{false, true} {
 				w := graph.NewTensor(graph.TypeOf(d, k, n))
@@ -412,6 +412,58 @@ func BenchmarkBytes(b *testing.B) {
 				b.ReportMetric(best[1].Seconds()/best[0].Seconds(), "times-panels")
 				b.ReportMetric(best[2].Seconds()/best[0].Seconds(), "times-f32")
 				b.ReportMetric(2*float64(rows)*n*k/best[0].Seconds()/1e9, "GFLOP/s")
+			})
+		}
+	}
+}
+
+// BenchmarkMany compares products of many rows, whose weights are unpacked to memory, with those that unpack them in registers for
+// each block of rows, and with f32, on one core, in turn. Its metrics say how many times as fast they are.
+func BenchmarkMany(b *testing.B) {
+	if kernels[0].unpack == nil {
+		b.Skip("weights are unpacked in registers on this processor")
+	}
+	p := pool.New(1)
+	defer p.Close()
+	for _, d := range []graph.DType{graph.I4, graph.I8, graph.BF16} {
+		for _, s := range [][3]int{{32, 688, 256}, {64, 688, 256}, {128, 256, 688}, {512, 4096, 1024}} {
+			b.Run(fmt.Sprint(d, s), func(b *testing.B) {
+				m, n, k := s[0], s[1], s[2]
+				cfg := Config{M: m, N: n, K: k, Type: d, LDX: k, LDC: n}
+				if d == graph.I4 {
+					cfg.Block, cfg.Scaled = 32, true
+				}
+				registers := *kernels[0]
+				registers.unpack = nil
+				q, w := make([]byte, d.Span(int64(k+8)*int64(n+32))), make([]float32, k*n)
+				x, c, scale := make([]float32, m*k), make([]float32, m*n), make([]float32, (k/32+1)*n)
+				at := gemm.Layout{RowStride: k, ColStride: 1}
+				to := gemm.Layout{RowStride: n, ColStride: 1}
+				many, err := newPlan(cfg, p, kernels[0])
+				few, err2 := newPlan(cfg, p, &registers)
+				packed, err3 := gemm.Prepack(k, n, to, w, p)
+				f32, err4 := gemm.New(gemm.Config[float32]{M: m, N: n, K: k, Batch: 1, A: at, B: to, C: to, Prepacked: packed}, p, nil)
+				if err := errors.Join(err, err2, err3, err4); err != nil {
+					b.Fatal(err)
+				}
+				best := [3]time.Duration{time.Hour, time.Hour, time.Hour}
+				for b.Loop() {
+					for i, run := range []func() error{
+						func() error { return many.Run(x, q, scale, c, nil) },
+						func() error { return few.Run(x, q, scale, c, nil) },
+						func() error { return f32.Run(x, w, c, nil) },
+					} {
+						start := time.Now()
+						if err := run(); err != nil {
+							b.Fatal(err)
+						}
+						best[i] = min(best[i], time.Since(start))
+					}
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(best[1].Seconds()/best[0].Seconds(), "times-registers")
+				b.ReportMetric(best[2].Seconds()/best[0].Seconds(), "times-f32")
+				b.ReportMetric(2*float64(m)*float64(n)*float64(k)/best[0].Seconds()/1e9, "GFLOP/s")
 			})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/tiling"
 	"fusec/kernels/cpu/vec"
 )
 
@@ -22,6 +23,9 @@ const (
 	// reading the weights, a worker has shares items, so that it reads long pieces of memory.
 	items, widest   = 64, 8
 	fewRows, shares = 8, 8
+	// manyRows is the number of rows from which on weights are unpacked to memory, once for an item, and pieceRows is how many rows
+	// of a panel are at a time: 32 KB, which stay in the cache.
+	manyRows, pieceRows = 32, 256
 )
 
 // An Epilogue finishes tiles of C; see [gemm.Epilogue], whose batch is 0.
@@ -62,6 +66,8 @@ type Plan struct {
 	half         halfTile
 	integerHalf  integerHalfTile
 	byteTiles    []byteTile
+	unpack       unpacker            // of products of many rows, or nil
+	micro        gemm.Micro[float32] // which they are computed with
 	octets       int
 	panels       int
 	bytes        int // of a panel
@@ -94,7 +100,9 @@ type kernel struct {
 	tiles  map[graph.DType][]tile
 	halves map[graph.DType]halfTile
 	// piece is the number of octets that stay in the cache, where a tile reads them several times; 0 where it does not.
-	piece    int
+	piece int
+	// unpack is for products of many rows, where few fit the registers.
+	unpack   map[graph.DType]unpacker
 	integers *integerKernel // that of products of integers; nil for the portable one
 	pairs    []pairTile     // of products of BF16 and BF16; nil where X is converted to float32
 	// transpose is for operands of 16 bits that lie the other way round.
@@ -103,6 +111,9 @@ type kernel struct {
 
 // A tile adds the product of a block of rows and a panel to y; see the generated functions.
 type tile = func(octets, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
+
+// An unpacker unpacks some octets that share scales; see the generated functions.
+type unpacker = func(octets int, q *byte, scale *float32, y *float32, row, half int)
 
 // A pairTile is a tile of products of BF16 and BF16, which sets y; see the generated functions.
 type pairTile = func(octets int, x *uint16, q *byte, y *float32)
@@ -158,6 +169,9 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 		l.pairs = kern.pairs
 	default:
 		l.tiles, l.half = kern.tiles[cfg.Type], kern.halves[cfg.Type]
+		if m := gemm.MicroOf[float32]().Fit(min(cfg.M, most)); cfg.M >= manyRows && !cfg.BF16 && (m.NR == columns || m.NR == columns/2) {
+			l.unpack, l.micro = kern.unpack[cfg.Type], m
+		}
 	}
 	l.octets = (cfg.K + steps - 1) / steps
 	l.panels = (cfg.N + columns - 1) / columns
@@ -179,6 +193,8 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 	case l.inPlace():
 	case cfg.Bytes:
 		l.rounded.x = make([]byte, l.octets*steps*cfg.M)
+	case l.unpack != nil:
+		l.packed = tiling.CeilDiv(cfg.M, most) * l.packedItem()
 	default:
 		l.packed = l.octets * steps * cfg.M
 	}
@@ -203,7 +219,11 @@ func (p *Plan) inPlace() bool {
 
 // each is the private memory of a worker.
 func (p *Plan) each() int {
-	return 8*columns + max((p.blocks+steps-1)/steps*steps*columns, p.octets*steps)
+	n := 8*columns + max((p.blocks+steps-1)/steps*steps*columns, p.octets*steps)
+	if p.unpack != nil {
+		n += p.unpacked()
+	}
+	return n
 }
 
 // Bytes is the memory that the plan has.
@@ -319,6 +339,9 @@ func (t *packTask) Do(worker, item int) {
 	for row := item * most; row < end; {
 		rows, _ := p.height(end - row)
 		switch {
+		case p.unpack != nil:
+			p.packMany(row, end)
+			return
 		case p.cfg.Bytes:
 			p.padBytes(row, rows)
 			row += rows
@@ -416,7 +439,7 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 	scale, lds := &ones[0], 0
 	var half *uint16 // the same in binary16
 	switch {
-	case p.run.halves != nil && end-row == 1 && (p.half != nil || p.integerHalf != nil):
+	case p.run.halves != nil && end-row == 1 && p.unpack == nil && (p.half != nil || p.integerHalf != nil):
 		half, lds = &p.run.halves[panel*p.halves()], columns
 	case p.run.halves != nil:
 		vec.FromHalf(edge[:p.blocks*columns], p.run.halves[panel*p.halves():][:p.blocks*columns], graph.F16)
@@ -432,6 +455,10 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 	}
 	if p.blocks == 1 {
 		lds = 0 // all pieces have the same
+	}
+	if p.unpack != nil {
+		p.many(mem[p.each()-p.unpacked():], panel, row, end, scale, lds)
+		return
 	}
 	for row < end {
 		rows, number := p.height(end - row)

@@ -39,7 +39,8 @@ func native() (list []*kernel) {
 		list = append(list, &kernel{name: "avx2", integers: narrow, transpose: transposeOctetsAVX2, tiles: map[graph.DType][]tile{
 			graph.I4: {i4x1AVX2, i4x2AVX2}, graph.I8: {i8x1AVX2, i8x2AVX2},
 			graph.BF16: {bf16x1AVX2, bf16x2AVX2}, graph.F16: {f16x1AVX2, f16x2AVX2},
-		}, halves: map[graph.DType]halfTile{graph.I4: i4Halvesx1AVX2, graph.I8: i8Halvesx1AVX2}})
+		}, halves: map[graph.DType]halfTile{graph.I4: i4Halvesx1AVX2, graph.I8: i8Halvesx1AVX2},
+			unpack: map[graph.DType]unpacker{graph.I4: i4UnpackAVX2, graph.I8: i8UnpackAVX2, graph.BF16: bf16UnpackAVX2}})
 	}
 	return list
 }

@@ -61,6 +61,7 @@ func useAssemblyF32(k *Kernels[float32]) {
 	}
 	k.fmaVVV, k.fmaVSV, k.fmaVSS = fmaVVVF32, fmaVSVF32, fmaVSSF32
 	k.selectVVV, k.selectVVS, k.selectVSV = selectVVVF32, selectVVSF32, selectVSVF32
+	k.roundMul, k.roundDiv = roundMulF32, roundDivF32
 	k.dot, k.sumSquareDeviations, k.expSubSum = dotF32, sumSquaredDeviationsF32, expSubSumF32
 	k.fill, k.keep = fillF32, keepF32
 	k.transposeBlocks = transposeBlocksF32
@@ -80,6 +81,7 @@ func useAssemblyF64(k *Kernels[float64]) {
 	}
 	k.fmaVVV, k.fmaVSV, k.fmaVSS = fmaVVVF64, fmaVSVF64, fmaVSSF64
 	k.selectVVV, k.selectVVS, k.selectVSV = selectVVVF64, selectVVSF64, selectVSVF64
+	k.roundMul, k.roundDiv = roundMulF64, roundDivF64
 	k.dot, k.sumSquareDeviations = dotF64, sumSquaredDeviationsF64
 	k.fill, k.keep = fillF64, keepF64
 }

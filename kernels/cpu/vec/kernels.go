@@ -19,6 +19,7 @@ type Kernels[T Float] struct {
 	fmaVSS              func(dst, a []T, s, t T)
 	selectVVS           func(dst, m, a []T, s T)
 	selectVSV           func(dst, m, b []T, s T)
+	roundMul, roundDiv  func(dst, x []T, s, zero, lo, hi T)
 	dot                 func(a, b []T) T
 	sumSquareDeviations func(x []T, c T) T
 	expSubSum           func(dst, x []T, c T) T
@@ -88,6 +89,12 @@ func (k *Kernels[T]) SelectVVS() func(dst, m, a []T, s T) { return k.selectVVS }
 
 // SelectVSV returns dst[i] = s where m[i] ≠ 0, else b[i].
 func (k *Kernels[T]) SelectVSV() func(dst, m, b []T, s T) { return k.selectVSV }
+
+// RoundMul returns dst[i] = min(max(round(x[i]·s) + zero, lo), hi): a quantisation, whose scale is 1/s. Halves are rounded to even.
+func (k *Kernels[T]) RoundMul() func(dst, x []T, s, zero, lo, hi T) { return k.roundMul }
+
+// RoundDiv is [Kernels.RoundMul] with x[i] ÷ s.
+func (k *Kernels[T]) RoundDiv() func(dst, x []T, s, zero, lo, hi T) { return k.roundDiv }
 
 // Reduce returns op over one slice.
 func (k *Kernels[T]) Reduce(op Reduction) func(x []T) T { return k.reduce[op] }

@@ -24,6 +24,8 @@ func Portable[T Float]() *Kernels[T] {
 		selectVVV:           selectVVV[T],
 		selectVVS:           selectVVS[T],
 		selectVSV:           selectVSV[T],
+		roundMul:            roundMul[T],
+		roundDiv:            roundDiv[T],
 		dot:                 dot[T],
 		sumSquareDeviations: sumSquaredDeviations[T],
 		expSubSum:           expSubSum[T],

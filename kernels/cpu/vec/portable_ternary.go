@@ -60,3 +60,22 @@ func selectVSV[T Float](dst, m, b []T, s T) {
 		dst[i] = v
 	}
 }
+
+func roundMul[T Float](dst, x []T, s, zero, lo, hi T) {
+	dst, x = cut1(dst, x)
+	for i, v := range x {
+		dst[i] = limited(v*s, zero, lo, hi)
+	}
+}
+
+func roundDiv[T Float](dst, x []T, s, zero, lo, hi T) {
+	dst, x = cut1(dst, x)
+	for i, v := range x {
+		dst[i] = limited(v/s, zero, lo, hi)
+	}
+}
+
+// limited is the nearest whole number, moved, and between two.
+func limited[T Float](x, zero, lo, hi T) T {
+	return min(max(T(math.RoundToEven(float64(x)))+zero, lo), hi)
+}

@@ -364,6 +364,130 @@ done:
 	VZEROUPPER
 	RET
 
+// func roundMulF32(dst []float32, x []float32, s float32, zero float32, lo float32, hi float32)
+// Requires: AVX, CMOV
+TEXT ·roundMulF32(SB), NOSPLIT, $0-64
+	MOVQ         dst_base+0(FP), CX
+	MOVQ         dst_len+8(FP), AX
+	MOVQ         x_base+24(FP), DX
+	MOVQ         x_len+32(FP), BX
+	CMPQ         BX, AX
+	CMOVQLT      BX, AX
+	VBROADCASTSS s+48(FP), Y0
+	VBROADCASTSS zero+52(FP), Y1
+	VBROADCASTSS lo+56(FP), Y2
+	VBROADCASTSS hi+60(FP), Y3
+	XORQ         BX, BX
+	SUBQ         $0x00000010, AX
+	JLT          tail
+
+loop:
+	VMOVUPS  (DX)(BX*1), Y4
+	VMOVUPS  32(DX)(BX*1), Y5
+	VMULPS   Y0, Y4, Y4
+	VMULPS   Y0, Y5, Y5
+	VROUNDPS $0x08, Y4, Y4
+	VROUNDPS $0x08, Y5, Y5
+	VADDPS   Y1, Y4, Y4
+	VADDPS   Y1, Y5, Y5
+	VMAXPS   Y4, Y2, Y4
+	VMAXPS   Y5, Y2, Y5
+	VMINPS   Y4, Y3, Y4
+	VMINPS   Y5, Y3, Y5
+	VMOVUPS  Y4, (CX)(BX*1)
+	VMOVUPS  Y5, 32(CX)(BX*1)
+	ADDQ     $0x00000040, BX
+	SUBQ     $0x00000010, AX
+	JGE      loop
+
+tail:
+	ADDQ $0x00000010, AX
+	JE   done
+
+masked:
+	LEAQ       tailmasks<>+0(SB), SI
+	MOVQ       $0x00000008, DI
+	XORQ       R8, R8
+	SUBQ       AX, DI
+	CMOVQLT    R8, DI
+	VMOVUPS    (SI)(DI*4), Y4
+	VMASKMOVPS (DX)(BX*1), Y4, Y5
+	VMULPS     Y0, Y5, Y5
+	VROUNDPS   $0x08, Y5, Y5
+	VADDPS     Y1, Y5, Y5
+	VMAXPS     Y5, Y2, Y5
+	VMINPS     Y5, Y3, Y5
+	VMASKMOVPS Y5, Y4, (CX)(BX*1)
+	ADDQ       $0x00000020, BX
+	SUBQ       $0x00000008, AX
+	JG         masked
+
+done:
+	VZEROUPPER
+	RET
+
+// func roundDivF32(dst []float32, x []float32, s float32, zero float32, lo float32, hi float32)
+// Requires: AVX, CMOV
+TEXT ·roundDivF32(SB), NOSPLIT, $0-64
+	MOVQ         dst_base+0(FP), CX
+	MOVQ         dst_len+8(FP), AX
+	MOVQ         x_base+24(FP), DX
+	MOVQ         x_len+32(FP), BX
+	CMPQ         BX, AX
+	CMOVQLT      BX, AX
+	VBROADCASTSS s+48(FP), Y0
+	VBROADCASTSS zero+52(FP), Y1
+	VBROADCASTSS lo+56(FP), Y2
+	VBROADCASTSS hi+60(FP), Y3
+	XORQ         BX, BX
+	SUBQ         $0x00000010, AX
+	JLT          tail
+
+loop:
+	VMOVUPS  (DX)(BX*1), Y4
+	VMOVUPS  32(DX)(BX*1), Y5
+	VDIVPS   Y0, Y4, Y4
+	VDIVPS   Y0, Y5, Y5
+	VROUNDPS $0x08, Y4, Y4
+	VROUNDPS $0x08, Y5, Y5
+	VADDPS   Y1, Y4, Y4
+	VADDPS   Y1, Y5, Y5
+	VMAXPS   Y4, Y2, Y4
+	VMAXPS   Y5, Y2, Y5
+	VMINPS   Y4, Y3, Y4
+	VMINPS   Y5, Y3, Y5
+	VMOVUPS  Y4, (CX)(BX*1)
+	VMOVUPS  Y5, 32(CX)(BX*1)
+	ADDQ     $0x00000040, BX
+	SUBQ     $0x00000010, AX
+	JGE      loop
+
+tail:
+	ADDQ $0x00000010, AX
+	JE   done
+
+masked:
+	LEAQ       tailmasks<>+0(SB), SI
+	MOVQ       $0x00000008, DI
+	XORQ       R8, R8
+	SUBQ       AX, DI
+	CMOVQLT    R8, DI
+	VMOVUPS    (SI)(DI*4), Y4
+	VMASKMOVPS (DX)(BX*1), Y4, Y5
+	VDIVPS     Y0, Y5, Y5
+	VROUNDPS   $0x08, Y5, Y5
+	VADDPS     Y1, Y5, Y5
+	VMAXPS     Y5, Y2, Y5
+	VMINPS     Y5, Y3, Y5
+	VMASKMOVPS Y5, Y4, (CX)(BX*1)
+	ADDQ       $0x00000020, BX
+	SUBQ       $0x00000008, AX
+	JG         masked
+
+done:
+	VZEROUPPER
+	RET
+
 // func fmaVVVF64(dst []float64, a []float64, b []float64, c []float64)
 // Requires: AVX, CMOV, FMA3
 TEXT ·fmaVVVF64(SB), NOSPLIT, $0-96
@@ -699,6 +823,130 @@ masked:
 	VBLENDVPD  Y3, Y1, Y4, Y3
 	VMASKMOVPD Y3, Y2, (CX)(SI*1)
 	ADDQ       $0x00000020, SI
+	SUBQ       $0x00000004, AX
+	JG         masked
+
+done:
+	VZEROUPPER
+	RET
+
+// func roundMulF64(dst []float64, x []float64, s float64, zero float64, lo float64, hi float64)
+// Requires: AVX, CMOV
+TEXT ·roundMulF64(SB), NOSPLIT, $0-80
+	MOVQ         dst_base+0(FP), CX
+	MOVQ         dst_len+8(FP), AX
+	MOVQ         x_base+24(FP), DX
+	MOVQ         x_len+32(FP), BX
+	CMPQ         BX, AX
+	CMOVQLT      BX, AX
+	VBROADCASTSD s+48(FP), Y0
+	VBROADCASTSD zero+56(FP), Y1
+	VBROADCASTSD lo+64(FP), Y2
+	VBROADCASTSD hi+72(FP), Y3
+	XORQ         BX, BX
+	SUBQ         $0x00000008, AX
+	JLT          tail
+
+loop:
+	VMOVUPD  (DX)(BX*1), Y4
+	VMOVUPD  32(DX)(BX*1), Y5
+	VMULPD   Y0, Y4, Y4
+	VMULPD   Y0, Y5, Y5
+	VROUNDPD $0x08, Y4, Y4
+	VROUNDPD $0x08, Y5, Y5
+	VADDPD   Y1, Y4, Y4
+	VADDPD   Y1, Y5, Y5
+	VMAXPD   Y4, Y2, Y4
+	VMAXPD   Y5, Y2, Y5
+	VMINPD   Y4, Y3, Y4
+	VMINPD   Y5, Y3, Y5
+	VMOVUPD  Y4, (CX)(BX*1)
+	VMOVUPD  Y5, 32(CX)(BX*1)
+	ADDQ     $0x00000040, BX
+	SUBQ     $0x00000008, AX
+	JGE      loop
+
+tail:
+	ADDQ $0x00000008, AX
+	JE   done
+
+masked:
+	LEAQ       tailmasks<>+0(SB), SI
+	MOVQ       $0x00000004, DI
+	XORQ       R8, R8
+	SUBQ       AX, DI
+	CMOVQLT    R8, DI
+	VMOVUPS    (SI)(DI*8), Y4
+	VMASKMOVPD (DX)(BX*1), Y4, Y5
+	VMULPD     Y0, Y5, Y5
+	VROUNDPD   $0x08, Y5, Y5
+	VADDPD     Y1, Y5, Y5
+	VMAXPD     Y5, Y2, Y5
+	VMINPD     Y5, Y3, Y5
+	VMASKMOVPD Y5, Y4, (CX)(BX*1)
+	ADDQ       $0x00000020, BX
+	SUBQ       $0x00000004, AX
+	JG         masked
+
+done:
+	VZEROUPPER
+	RET
+
+// func roundDivF64(dst []float64, x []float64, s float64, zero float64, lo float64, hi float64)
+// Requires: AVX, CMOV
+TEXT ·roundDivF64(SB), NOSPLIT, $0-80
+	MOVQ         dst_base+0(FP), CX
+	MOVQ         dst_len+8(FP), AX
+	MOVQ         x_base+24(FP), DX
+	MOVQ         x_len+32(FP), BX
+	CMPQ         BX, AX
+	CMOVQLT      BX, AX
+	VBROADCASTSD s+48(FP), Y0
+	VBROADCASTSD zero+56(FP), Y1
+	VBROADCASTSD lo+64(FP), Y2
+	VBROADCASTSD hi+72(FP), Y3
+	XORQ         BX, BX
+	SUBQ         $0x00000008, AX
+	JLT          tail
+
+loop:
+	VMOVUPD  (DX)(BX*1), Y4
+	VMOVUPD  32(DX)(BX*1), Y5
+	VDIVPD   Y0, Y4, Y4
+	VDIVPD   Y0, Y5, Y5
+	VROUNDPD $0x08, Y4, Y4
+	VROUNDPD $0x08, Y5, Y5
+	VADDPD   Y1, Y4, Y4
+	VADDPD   Y1, Y5, Y5
+	VMAXPD   Y4, Y2, Y4
+	VMAXPD   Y5, Y2, Y5
+	VMINPD   Y4, Y3, Y4
+	VMINPD   Y5, Y3, Y5
+	VMOVUPD  Y4, (CX)(BX*1)
+	VMOVUPD  Y5, 32(CX)(BX*1)
+	ADDQ     $0x00000040, BX
+	SUBQ     $0x00000008, AX
+	JGE      loop
+
+tail:
+	ADDQ $0x00000008, AX
+	JE   done
+
+masked:
+	LEAQ       tailmasks<>+0(SB), SI
+	MOVQ       $0x00000004, DI
+	XORQ       R8, R8
+	SUBQ       AX, DI
+	CMOVQLT    R8, DI
+	VMOVUPS    (SI)(DI*8), Y4
+	VMASKMOVPD (DX)(BX*1), Y4, Y5
+	VDIVPD     Y0, Y5, Y5
+	VROUNDPD   $0x08, Y5, Y5
+	VADDPD     Y1, Y5, Y5
+	VMAXPD     Y5, Y2, Y5
+	VMINPD     Y5, Y3, Y5
+	VMASKMOVPD Y5, Y4, (CX)(BX*1)
+	ADDQ       $0x00000020, BX
 	SUBQ       $0x00000004, AX
 	JG         masked
 

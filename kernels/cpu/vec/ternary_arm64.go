@@ -34,6 +34,16 @@ func selectVVSF32(dst []float32, m []float32, a []float32, s float32)
 //go:noescape
 func selectVSVF32(dst []float32, m []float32, b []float32, s float32)
 
+// roundMulF32 sets dst[i] = min(max(round(x[i]·s) + zero, lo), hi).
+//
+//go:noescape
+func roundMulF32(dst []float32, x []float32, s float32, zero float32, lo float32, hi float32)
+
+// roundDivF32 sets dst[i] = min(max(round(x[i] ÷ s) + zero, lo), hi).
+//
+//go:noescape
+func roundDivF32(dst []float32, x []float32, s float32, zero float32, lo float32, hi float32)
+
 // fmaVVVF64 sets dst[i] = a[i]·b[i] + c[i], rounded once.
 //
 //go:noescape
@@ -63,3 +73,13 @@ func selectVVSF64(dst []float64, m []float64, a []float64, s float64)
 //
 //go:noescape
 func selectVSVF64(dst []float64, m []float64, b []float64, s float64)
+
+// roundMulF64 sets dst[i] = min(max(round(x[i]·s) + zero, lo), hi).
+//
+//go:noescape
+func roundMulF64(dst []float64, x []float64, s float64, zero float64, lo float64, hi float64)
+
+// roundDivF64 sets dst[i] = min(max(round(x[i] ÷ s) + zero, lo), hi).
+//
+//go:noescape
+func roundDivF64(dst []float64, x []float64, s float64, zero float64, lo float64, hi float64)

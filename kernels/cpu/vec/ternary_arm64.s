@@ -590,6 +590,190 @@ stored10:
 done:
 	RET
 
+// func roundMulF32(dst []float32, x []float32, s float32, zero float32, lo float32, hi float32)
+TEXT ·roundMulF32(SB), NOSPLIT, $0-64
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD x_base+24(FP), R2
+	MOVD x_len+32(FP), R3
+	CMP R3, R1
+	CSEL LT, R1, R3, R1
+	FMOVS s+48(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	FMOVS zero+52(FP), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	FMOVS lo+56(FP), F2
+	WORD $0x4e040442 // dup v2.4s, v2.s[0]
+	FMOVS hi+60(FP), F3
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	CMP $8, R1
+	BLT next2
+
+loop1:
+	FMOVQ 0(R2), F4
+	FMOVQ 16(R2), F5
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x6e20dca5 // fmul v5.4s, v5.4s, v0.4s
+	WORD $0x4e218884 // frintn v4.4s, v4.4s
+	WORD $0x4e2188a5 // frintn v5.4s, v5.4s
+	WORD $0x4e21d484 // fadd v4.4s, v4.4s, v1.4s
+	WORD $0x4e21d4a5 // fadd v5.4s, v5.4s, v1.4s
+	WORD $0x4e24f444 // fmax v4.4s, v2.4s, v4.4s
+	WORD $0x4e25f445 // fmax v5.4s, v2.4s, v5.4s
+	WORD $0x4ea4f464 // fmin v4.4s, v3.4s, v4.4s
+	WORD $0x4ea5f465 // fmin v5.4s, v3.4s, v5.4s
+	FMOVQ F4, 0(R0)
+	FMOVQ F5, 16(R0)
+	ADD $32, R0, R0
+	ADD $32, R2, R2
+	SUB $8, R1, R1
+	CMP $8, R1
+	BGE loop1
+
+next2:
+	CMP $4, R1
+	BLT next4
+
+loop3:
+	FMOVQ 0(R2), F4
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x4e218884 // frintn v4.4s, v4.4s
+	WORD $0x4e21d484 // fadd v4.4s, v4.4s, v1.4s
+	WORD $0x4e24f444 // fmax v4.4s, v2.4s, v4.4s
+	WORD $0x4ea4f464 // fmin v4.4s, v3.4s, v4.4s
+	FMOVQ F4, 0(R0)
+	ADD $16, R0, R0
+	ADD $16, R2, R2
+	SUB $4, R1, R1
+	CMP $4, R1
+	BGE loop3
+
+next4:
+	CBZ R1, done
+	TBZ $1, R1, loadOne5
+	FMOVD 0(R2), F4
+	TBZ $0, R1, loaded6
+	ADD $8, R2, R2
+	WORD $0x4d408044 // ld1 {v4.s}[2], [x2]
+	B loaded6
+
+loadOne5:
+	FMOVS 0(R2), F4
+
+loaded6:
+	WORD $0x6e20dc80 // fmul v0.4s, v4.4s, v0.4s
+	WORD $0x4e218800 // frintn v0.4s, v0.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x4e20f440 // fmax v0.4s, v2.4s, v0.4s
+	WORD $0x4ea0f460 // fmin v0.4s, v3.4s, v0.4s
+	TBZ $1, R1, storeOne7
+	FMOVD F0, 0(R0)
+	TBZ $0, R1, stored8
+	ADD $8, R0, R0
+	WORD $0x4d008000 // st1 {v0.s}[2], [x0]
+	B stored8
+
+storeOne7:
+	FMOVS F0, 0(R0)
+
+stored8:
+	MOVD $0, R1
+
+done:
+	RET
+
+// func roundDivF32(dst []float32, x []float32, s float32, zero float32, lo float32, hi float32)
+TEXT ·roundDivF32(SB), NOSPLIT, $0-64
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD x_base+24(FP), R2
+	MOVD x_len+32(FP), R3
+	CMP R3, R1
+	CSEL LT, R1, R3, R1
+	FMOVS s+48(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	FMOVS zero+52(FP), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	FMOVS lo+56(FP), F2
+	WORD $0x4e040442 // dup v2.4s, v2.s[0]
+	FMOVS hi+60(FP), F3
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	CMP $8, R1
+	BLT next2
+
+loop1:
+	FMOVQ 0(R2), F4
+	FMOVQ 16(R2), F5
+	WORD $0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD $0x6e20fca5 // fdiv v5.4s, v5.4s, v0.4s
+	WORD $0x4e218884 // frintn v4.4s, v4.4s
+	WORD $0x4e2188a5 // frintn v5.4s, v5.4s
+	WORD $0x4e21d484 // fadd v4.4s, v4.4s, v1.4s
+	WORD $0x4e21d4a5 // fadd v5.4s, v5.4s, v1.4s
+	WORD $0x4e24f444 // fmax v4.4s, v2.4s, v4.4s
+	WORD $0x4e25f445 // fmax v5.4s, v2.4s, v5.4s
+	WORD $0x4ea4f464 // fmin v4.4s, v3.4s, v4.4s
+	WORD $0x4ea5f465 // fmin v5.4s, v3.4s, v5.4s
+	FMOVQ F4, 0(R0)
+	FMOVQ F5, 16(R0)
+	ADD $32, R0, R0
+	ADD $32, R2, R2
+	SUB $8, R1, R1
+	CMP $8, R1
+	BGE loop1
+
+next2:
+	CMP $4, R1
+	BLT next4
+
+loop3:
+	FMOVQ 0(R2), F4
+	WORD $0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD $0x4e218884 // frintn v4.4s, v4.4s
+	WORD $0x4e21d484 // fadd v4.4s, v4.4s, v1.4s
+	WORD $0x4e24f444 // fmax v4.4s, v2.4s, v4.4s
+	WORD $0x4ea4f464 // fmin v4.4s, v3.4s, v4.4s
+	FMOVQ F4, 0(R0)
+	ADD $16, R0, R0
+	ADD $16, R2, R2
+	SUB $4, R1, R1
+	CMP $4, R1
+	BGE loop3
+
+next4:
+	CBZ R1, done
+	TBZ $1, R1, loadOne5
+	FMOVD 0(R2), F4
+	TBZ $0, R1, loaded6
+	ADD $8, R2, R2
+	WORD $0x4d408044 // ld1 {v4.s}[2], [x2]
+	B loaded6
+
+loadOne5:
+	FMOVS 0(R2), F4
+
+loaded6:
+	WORD $0x6e20fc80 // fdiv v0.4s, v4.4s, v0.4s
+	WORD $0x4e218800 // frintn v0.4s, v0.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x4e20f440 // fmax v0.4s, v2.4s, v0.4s
+	WORD $0x4ea0f460 // fmin v0.4s, v3.4s, v0.4s
+	TBZ $1, R1, storeOne7
+	FMOVD F0, 0(R0)
+	TBZ $0, R1, stored8
+	ADD $8, R0, R0
+	WORD $0x4d008000 // st1 {v0.s}[2], [x0]
+	B stored8
+
+storeOne7:
+	FMOVS F0, 0(R0)
+
+stored8:
+	MOVD $0, R1
+
+done:
+	RET
+
 // func fmaVVVF64(dst []float64, a []float64, b []float64, c []float64)
 TEXT ·fmaVVVF64(SB), NOSPLIT, $0-96
 	MOVD dst_base+0(FP), R0
@@ -982,6 +1166,150 @@ next4:
 	WORD $0x4e60e440 // fcmeq v0.2d, v2.2d, v0.2d
 	WORD $0x6e205800 // mvn v0.16b, v0.16b
 	WORD $0x6e631c20 // bsl v0.16b, v1.16b, v3.16b
+	FMOVD F0, 0(R0)
+	MOVD $0, R1
+
+done:
+	RET
+
+// func roundMulF64(dst []float64, x []float64, s float64, zero float64, lo float64, hi float64)
+TEXT ·roundMulF64(SB), NOSPLIT, $0-80
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD x_base+24(FP), R2
+	MOVD x_len+32(FP), R3
+	CMP R3, R1
+	CSEL LT, R1, R3, R1
+	FMOVD s+48(FP), F0
+	WORD $0x4e080400 // dup v0.2d, v0.d[0]
+	FMOVD zero+56(FP), F1
+	WORD $0x4e080421 // dup v1.2d, v1.d[0]
+	FMOVD lo+64(FP), F2
+	WORD $0x4e080442 // dup v2.2d, v2.d[0]
+	FMOVD hi+72(FP), F3
+	WORD $0x4e080463 // dup v3.2d, v3.d[0]
+	CMP $4, R1
+	BLT next2
+
+loop1:
+	FMOVQ 0(R2), F4
+	FMOVQ 16(R2), F5
+	WORD $0x6e60dc84 // fmul v4.2d, v4.2d, v0.2d
+	WORD $0x6e60dca5 // fmul v5.2d, v5.2d, v0.2d
+	WORD $0x4e618884 // frintn v4.2d, v4.2d
+	WORD $0x4e6188a5 // frintn v5.2d, v5.2d
+	WORD $0x4e61d484 // fadd v4.2d, v4.2d, v1.2d
+	WORD $0x4e61d4a5 // fadd v5.2d, v5.2d, v1.2d
+	WORD $0x4e64f444 // fmax v4.2d, v2.2d, v4.2d
+	WORD $0x4e65f445 // fmax v5.2d, v2.2d, v5.2d
+	WORD $0x4ee4f464 // fmin v4.2d, v3.2d, v4.2d
+	WORD $0x4ee5f465 // fmin v5.2d, v3.2d, v5.2d
+	FMOVQ F4, 0(R0)
+	FMOVQ F5, 16(R0)
+	ADD $32, R0, R0
+	ADD $32, R2, R2
+	SUB $4, R1, R1
+	CMP $4, R1
+	BGE loop1
+
+next2:
+	CMP $2, R1
+	BLT next4
+
+loop3:
+	FMOVQ 0(R2), F4
+	WORD $0x6e60dc84 // fmul v4.2d, v4.2d, v0.2d
+	WORD $0x4e618884 // frintn v4.2d, v4.2d
+	WORD $0x4e61d484 // fadd v4.2d, v4.2d, v1.2d
+	WORD $0x4e64f444 // fmax v4.2d, v2.2d, v4.2d
+	WORD $0x4ee4f464 // fmin v4.2d, v3.2d, v4.2d
+	FMOVQ F4, 0(R0)
+	ADD $16, R0, R0
+	ADD $16, R2, R2
+	SUB $2, R1, R1
+	CMP $2, R1
+	BGE loop3
+
+next4:
+	CBZ R1, done
+	FMOVD 0(R2), F4
+	WORD $0x6e60dc80 // fmul v0.2d, v4.2d, v0.2d
+	WORD $0x4e618800 // frintn v0.2d, v0.2d
+	WORD $0x4e61d400 // fadd v0.2d, v0.2d, v1.2d
+	WORD $0x4e60f440 // fmax v0.2d, v2.2d, v0.2d
+	WORD $0x4ee0f460 // fmin v0.2d, v3.2d, v0.2d
+	FMOVD F0, 0(R0)
+	MOVD $0, R1
+
+done:
+	RET
+
+// func roundDivF64(dst []float64, x []float64, s float64, zero float64, lo float64, hi float64)
+TEXT ·roundDivF64(SB), NOSPLIT, $0-80
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD x_base+24(FP), R2
+	MOVD x_len+32(FP), R3
+	CMP R3, R1
+	CSEL LT, R1, R3, R1
+	FMOVD s+48(FP), F0
+	WORD $0x4e080400 // dup v0.2d, v0.d[0]
+	FMOVD zero+56(FP), F1
+	WORD $0x4e080421 // dup v1.2d, v1.d[0]
+	FMOVD lo+64(FP), F2
+	WORD $0x4e080442 // dup v2.2d, v2.d[0]
+	FMOVD hi+72(FP), F3
+	WORD $0x4e080463 // dup v3.2d, v3.d[0]
+	CMP $4, R1
+	BLT next2
+
+loop1:
+	FMOVQ 0(R2), F4
+	FMOVQ 16(R2), F5
+	WORD $0x6e60fc84 // fdiv v4.2d, v4.2d, v0.2d
+	WORD $0x6e60fca5 // fdiv v5.2d, v5.2d, v0.2d
+	WORD $0x4e618884 // frintn v4.2d, v4.2d
+	WORD $0x4e6188a5 // frintn v5.2d, v5.2d
+	WORD $0x4e61d484 // fadd v4.2d, v4.2d, v1.2d
+	WORD $0x4e61d4a5 // fadd v5.2d, v5.2d, v1.2d
+	WORD $0x4e64f444 // fmax v4.2d, v2.2d, v4.2d
+	WORD $0x4e65f445 // fmax v5.2d, v2.2d, v5.2d
+	WORD $0x4ee4f464 // fmin v4.2d, v3.2d, v4.2d
+	WORD $0x4ee5f465 // fmin v5.2d, v3.2d, v5.2d
+	FMOVQ F4, 0(R0)
+	FMOVQ F5, 16(R0)
+	ADD $32, R0, R0
+	ADD $32, R2, R2
+	SUB $4, R1, R1
+	CMP $4, R1
+	BGE loop1
+
+next2:
+	CMP $2, R1
+	BLT next4
+
+loop3:
+	FMOVQ 0(R2), F4
+	WORD $0x6e60fc84 // fdiv v4.2d, v4.2d, v0.2d
+	WORD $0x4e618884 // frintn v4.2d, v4.2d
+	WORD $0x4e61d484 // fadd v4.2d, v4.2d, v1.2d
+	WORD $0x4e64f444 // fmax v4.2d, v2.2d, v4.2d
+	WORD $0x4ee4f464 // fmin v4.2d, v3.2d, v4.2d
+	FMOVQ F4, 0(R0)
+	ADD $16, R0, R0
+	ADD $16, R2, R2
+	SUB $2, R1, R1
+	CMP $2, R1
+	BGE loop3
+
+next4:
+	CBZ R1, done
+	FMOVD 0(R2), F4
+	WORD $0x6e60fc80 // fdiv v0.2d, v4.2d, v0.2d
+	WORD $0x4e618800 // frintn v0.2d, v0.2d
+	WORD $0x4e61d400 // fadd v0.2d, v0.2d, v1.2d
+	WORD $0x4e60f440 // fmax v0.2d, v2.2d, v0.2d
+	WORD $0x4ee0f460 // fmin v0.2d, v3.2d, v0.2d
 	FMOVD F0, 0(R0)
 	MOVD $0, R1
 

@@ -361,6 +361,8 @@ func testTernary[T Float](t *testing.T, k *Kernels[T]) {
 			{"select vvv", func(dst, a, b, _ []T) { k.SelectVVV()(dst, m, a, b) }, func(i int) T { return choose(m[i], a[i], b[i]) }},
 			{"select vvs", func(dst, a, _, _ []T) { k.SelectVVS()(dst, m, a, s) }, func(i int) T { return choose(m[i], a[i], s) }},
 			{"select vsv", func(dst, _, b, _ []T) { k.SelectVSV()(dst, m, b, s) }, func(i int) T { return choose(m[i], s, b[i]) }},
+			{"round mul", func(dst, a, _, _ []T) { k.RoundMul()(dst, a, s, 3, -2, 5) }, func(i int) T { return limited(a[i]*s, 3, -2, 5) }},
+			{"round div", func(dst, a, _, _ []T) { k.RoundDiv()(dst, a, s, u, -9, 5) }, func(i int) T { return limited(a[i]/s, u, -9, 5) }},
 		}
 		for _, f := range forms {
 			want := make([]T, n)
@@ -498,6 +500,8 @@ func testNoAllocation[T Float](t *testing.T, k *Kernels[T]) {
 		k.SelectVVV()(y, x, x, x)
 		k.SelectVVS()(y, x, x, 1)
 		k.SelectVSV()(y, x, x, 1)
+		k.RoundMul()(y, x, 1, 2, 3, 4)
+		k.RoundDiv()(y, x, 1, 2, 3, 4)
 		k.Dot()(x, x)
 		k.SumSquaredDeviations()(x, 1)
 		k.ExpSubSum()(y, x, 1)

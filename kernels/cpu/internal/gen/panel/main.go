@@ -286,6 +286,49 @@ func (f format) generate(w width, rows int, by scales) {
 	endBlocks(octets)
 }
 
+// unpackTo makes the function that gives the weights of a block of octets the form of numbers of float32.
+func (f format) unpackTo(w width) {
+	name := fmt.Sprintf("%sUnpack%s", f.name, w.name)
+	start(name, "func(octets int, q *byte, scale *float32, y *float32, row, half int)",
+		fmt.Sprintf("%s sets y to the weights of a panel, octets of 8 rows that are stored in %s, times 32 scales.", name, f.doc),
+		"The rows of y are row bytes apart, and the second 16 columns half bytes after the first.")
+	octets := param("octets")
+	q := param("q")
+	scale := param("scale")
+	y, second := param("y"), param("half")
+	row := param("row")
+	ADDQ(y, second)
+	unpack := f.unpack(w, q)
+	weights := w.register()
+	scales := make([]VecVirtual, w.vectors())
+	for v := range scales {
+		scales[v] = w.register()
+		VMOVUPS(Mem{Base: scale, Disp: v * w.bytes}, scales[v])
+	}
+	Label("octet")
+	for line := 0; line < f.octet; line += 64 {
+		PREFETCHT0(Mem{Base: q, Disp: ahead + line})
+	}
+	for i := range steps {
+		for v := range scales {
+			unpack(i, v, weights)
+			VMULPS(scales[v], weights, weights)
+			to, at := y, v*w.bytes
+			if v >= w.vectors()/2 {
+				to, at = second, at-2*columns
+			}
+			VMOVUPS(weights, Mem{Base: to, Disp: at})
+		}
+		ADDQ(row, y)
+		ADDQ(row, second)
+	}
+	ADDQ(U32(f.octet), q)
+	DECQ(octets)
+	JNE(LabelRef("octet"))
+	VZEROUPPER()
+	RET()
+}
+
 func main() {
 	arch := flag.String("arch", "amd64", "the processor: amd64 or arm64")
 	flag.Parse()
@@ -303,6 +346,9 @@ func main() {
 			}
 			if f.octet < 16*columns { // numbers of 16 bits have no scales
 				f.generate(w, 1, halfScales)
+			}
+			if w.bytes == avx2.bytes && f.name != "f16" { // whose conversion takes as long as two multiplications
+				f.unpackTo(w)
 			}
 		}
 	}

@@ -51,6 +51,21 @@ var ternaryKernels = []mapKernel{
 		srcs: []string{"m", "b"}, scalars: []string{"s"}, hoist: []float64{0},
 		body: func(e *emitter, in []vec, s []splat) vec { return selectNonzero(e, in[0], s[0], in[1]) },
 	},
+	{
+		name: "roundMul", doc: "sets dst[i] = min(max(round(x[i]·s) + zero, lo), hi).",
+		srcs: []string{"x"}, scalars: []string{"s", "zero", "lo", "hi"},
+		body: func(e *emitter, in []vec, s []splat) vec { return limited(e, e.mul(in[0], s[0]), s) },
+	},
+	{
+		name: "roundDiv", doc: "sets dst[i] = min(max(round(x[i] ÷ s) + zero, lo), hi).",
+		srcs: []string{"x"}, scalars: []string{"s", "zero", "lo", "hi"},
+		body: func(e *emitter, in []vec, s []splat) vec { return limited(e, e.div(in[0], s[0]), s) },
+	},
+}
+
+// limited rounds x, moves it, and limits it; a NaN stays one.
+func limited(e *emitter, x vec, s []splat) vec {
+	return e.atMost(e.atLeast(e.add(e.round(roundEven, x), s[1]), s[2]), s[3])
 }
 
 // selectNonzero returns yes where mask ≠ 0, else no.
