@@ -24,6 +24,12 @@ func ConvolvesIntegers(op graph.Conv2D, w graph.Type) error {
 	return nil
 }
 
+// WideIntegers reports whether convolutions of integers are computed in the registers of AVX-512.
+func WideIntegers() bool {
+	m, err := gemm.Quads()
+	return err == nil && m.NR >= 32
+}
+
 // quad is the number of channels that are one element for the kernels of package conv.
 const quad = 4
 

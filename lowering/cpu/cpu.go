@@ -195,7 +195,10 @@ func (d *Device) MultipliesBytes() error { return panel.Bytes() }
 
 // ConvolvesIntegers implements panels.Convolver.
 func (d *Device) ConvolvesIntegers(op graph.Conv2D, filters graph.Type) error {
-	return kernels.ConvolvesIntegers(op, filters)
+	if err := kernels.ConvolvesIntegers(op, filters); err != nil {
+		return err
+	}
+	return slowerIntegers(op, filters, kernels.WideIntegers())
 }
 
 // Lowering implements lowering.Device: values that are joined are written side by side.

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"slices"
 
 	"fusec/graph"
@@ -70,6 +71,19 @@ func (d *Device) WinogradTile(op graph.Conv2D, args []graph.Type, result graph.T
 		return 4
 	}
 	return 2
+}
+
+// slowerIntegers reports, as an error that carries the reason, that a convolution of integers in NHWC takes longer than one of
+// numbers in f32 by Winograd's algorithm. With the registers of AVX-512 it never does; with those of AVX2 it takes two thirds of the
+// time of a product in f32, and Winograd's algorithm may take less.
+func slowerIntegers(op graph.Conv2D, filters graph.Type, wide bool) error {
+	one := graph.IntsOf(1, 1)
+	o, channels, kh, kw := op.Layout.FilterDims(filters.Shape)
+	if wide || op.Stride != one || op.Dilation != one || op.Groups != 1 || kh != 3 || kw != 3 || channels < winogradVector ||
+		4*16*channels*o > winogradMost {
+		return nil
+	}
+	return errors.New("products in f32 by Winograd's algorithm are faster on this processor")
 }
 
 // tunedTile is the tile that was measured to be fastest, 0 for another algorithm; ok reports whether it was measured.
