@@ -96,9 +96,11 @@ func (c *compiler[T]) rounding(last int, uses []int) (r rounding, within []int, 
 		return r, nil, false
 	}
 	step()
-	if op, is := elementwise().(graph.Binary); is && (op.Fn == graph.Mul || op.Fn == graph.Div) && c.single(c.body.Values[at].Args[1]) {
-		r.by, r.divides = c.body.Values[at].Args[1], op.Fn == graph.Div
-		step()
+	if op, is := elementwise().(graph.Binary); is && (op.Fn == graph.Mul || op.Fn == graph.Div) {
+		if by := c.body.Values[at].Args[1]; c.single(by) {
+			r.by, r.divides = by, op.Fn == graph.Div
+			step()
+		}
 	}
 	r.x = at
 	return r, within, r.lo <= r.hi

@@ -7,8 +7,8 @@ import (
 	"fusec/kernels/cpu/tiling"
 )
 
-// A product of many rows unpacks a piece of a panel once for all rows of an item, times its scales, and multiplies by the routines of
-// products of float32. The rows are packed as these read them: pieces of the reduction, each [tiles][rows of the piece][MR].
+// A product of many rows unpacks a piece of a panel once for all rows of an item, times its scales, and multiplies by the routines
+// of products of float32. The rows are packed as these read them: pieces of the reduction, each [tiles][rows of the piece][MR].
 
 // packedItem is the number of elements of the packed rows of an item.
 func (p *Plan) packedItem() int {

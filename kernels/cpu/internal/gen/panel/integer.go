@@ -318,8 +318,8 @@ func wideBytes(acc [][]VecVirtual) func(q Mem, at func(r int) Mem) {
 	}
 }
 
-// narrowBytes does so with AVX2. The even and the odd bytes of words become numbers of 16 bits, since two products of bytes may have
-// no room there, and VPMADDWD sums pairs of products in 32 bits.
+// narrowBytes does so with AVX2. The even and the odd bytes of words become numbers of 16 bits, since two products of bytes may
+// have no room there, and VPMADDWD sums pairs of products in 32 bits.
 func narrowBytes(acc [][]VecVirtual) func(q Mem, at func(r int) Mem) {
 	low := YMM()
 	VMOVDQU(constant("low8", 0x00ff00ff), low)
