@@ -46,6 +46,28 @@ func (s Settings) Participants() (opts []fusec.Option) {
 	return opts
 }
 
+// unbind takes inputs their values, so that a machine does not take them for weights, which are not split into microbatches, and
+// gives what puts them back.
+func unbind(inputs gorgonia.Nodes) (rebind func() error) {
+	values := make([]gorgonia.Value, len(inputs))
+	for i, n := range inputs {
+		if values[i] = n.Value(); values[i] != nil {
+			fgorgonia.Unbind(n)
+		}
+	}
+	return func() error {
+		for i, n := range inputs {
+			if values[i] == nil {
+				continue
+			}
+			if err := gorgonia.Let(n, values[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 // Machine does the steps of a run: a [fusec.Machine], or what stands in for one.
 type Machine interface {
 	RunAll() error // a step
@@ -111,7 +133,14 @@ func Start(t *Task, s Settings) (*Run, error) {
 	for _, o := range s.Participants() {
 		opts = append(opts, o)
 	}
+	rebind := func() error { return nil }
+	if s.Microbatches > 0 {
+		rebind = unbind(t.Model.Inputs)
+	}
 	vm := fusec.NewMachine(t.Model.Graph, opts...)
+	if err := rebind(); err != nil {
+		return nil, errors.Join(err, vm.Close())
+	}
 	if err := vm.Err(); err != nil {
 		return nil, errors.Join(err, vm.Close())
 	}
