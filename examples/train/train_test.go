@@ -361,8 +361,8 @@ func TestPrecisionOfSettings(t *testing.T) {
 		!strings.Contains(err.Error(), `precision "f8" is not known`) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := train.Start(task(t), train.Settings{Steps: 1, Batch: 1, Rate: 1, Precision: fusec.BF16}); err == nil ||
-		!strings.Contains(err.Error(), "precision bf16 requires WithFrozenParams or another target") {
+	if _, err := train.Start(task(t), train.Settings{Steps: 1, Batch: 1, Rate: 1, Precision: fusec.TF32}); err == nil ||
+		!strings.Contains(err.Error(), "precision tf32 requires another target") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := train.Start(task(t), train.Settings{Steps: 1, Batch: 1, Rate: 1, Target: "none"}); err == nil ||
