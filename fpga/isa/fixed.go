@@ -69,8 +69,8 @@ const (
 	MaxClear = 16
 	// ProbFrac: a probability of 1 would be 1<<ProbFrac; the greatest is one less.
 	ProbFrac = 17
-	// AccumulatorBits is the width of the accumulators of a row.
-	AccumulatorBits = 40
+	// SumBits is the width of a row's sum of probabilities, AccumulatorBits that of its accumulators.
+	SumBits, AccumulatorBits = 32, 40
 )
 
 // Score is a dot product in units of log2: sat20(dot·mul >> shift), mul at most 32767.
