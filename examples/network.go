@@ -2,9 +2,6 @@ package examples
 
 import (
 	"fmt"
-	"hash/fnv"
-	"math"
-	"math/rand/v2"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -177,30 +174,23 @@ func classifier(s train.Settings, build builder) (*train.Model, error) {
 	return m, err
 }
 
-// seed sets the values of all learnables with more than one axis at random, because Gorgonia's initialisers are seeded by
-// the clock: matrices with Glorot and Bengio's standard deviation, filters with that of He et al. A value depends only on
-// the seed and the learnable's name.
+// seed sets the values of all learnables with more than one axis at random, as [train.Draw] says, because Gorgonia's initialisers
+// are seeded by the clock.
 func seed(m *train.Model, seed uint64) error {
 	for _, n := range m.Learnables {
 		s := n.Shape()
 		if len(s) < 2 {
 			continue
 		}
-		h := fnv.New64a()
-		h.Write([]byte(n.Name()))
-		r := rand.New(rand.NewPCG(seed, h.Sum64()))
-		deviation := math.Sqrt(2 / float64(s[len(s)-2]+s[len(s)-1]))
-		if len(s) == 4 {
-			deviation = math.Sqrt(2 / float64(s[1]*s[2]*s[3]))
-		}
+		next := train.Draw(n.Name(), s, seed)
 		switch data := n.Value().Data().(type) {
 		case []float32:
 			for i := range data {
-				data[i] = float32(deviation * r.NormFloat64())
+				data[i] = float32(next())
 			}
 		case []float64:
 			for i := range data {
-				data[i] = deviation * r.NormFloat64()
+				data[i] = next()
 			}
 		default:
 			return fmt.Errorf("%q holds %T, not floats", n.Name(), data)

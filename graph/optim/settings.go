@@ -66,6 +66,14 @@ func (o *Optimizer) Training(rate float64) (*graph.Training, error) {
 	return t, nil
 }
 
+// AtRate is the same training with another learning rate, which is constant.
+func AtRate(t *graph.Training, rate float64) *graph.Training {
+	other := *t
+	other.Settings = slices.DeleteFunc(slices.Clone(t.Settings), func(a graph.Attr) bool { return a.Name == settingRate })
+	other.Settings = append(other.Settings, graph.Attr{Name: settingRate, Value: strconv.FormatFloat(rate, 'g', -1, 64)})
+	return &other
+}
+
 // FromTraining is the optimiser of a file. Parameters without a step are frozen. Errors name the line of the file.
 func FromTraining(t *graph.Training) (*Optimizer, error) {
 	fail := func(format string, a ...any) (*Optimizer, error) {

@@ -34,6 +34,11 @@ func TestSteps(t *testing.T) {
 	if err != nil || len(tr.Steps) != 1 || tr.Steps[0].Param.Name != "w" || tr.Rule != "sgd" || len(tr.Settings) != 1 {
 		t.Errorf("%+v, %v", tr, err)
 	}
+	fast := optim.AtRate(tr, 2)
+	o, err := optim.FromTraining(fast)
+	if err != nil || o.Rate(0) != 2 || len(fast.Settings) != 1 || tr.Settings[0].Value != "1" {
+		t.Errorf("%+v, %v", fast, err)
+	}
 	if n, err := optim.Cost(g, "again"); err != nil || n != tr.Steps[0].Cost {
 		t.Errorf("%v, %v", n, err)
 	}

@@ -1,14 +1,10 @@
 package training
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io/fs"
 	"maps"
-	"math"
-	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,10 +64,10 @@ const (
 type model struct {
 	path    string
 	g       *graph.Graph
-	cost    *graph.Node
+	cost    string                   // the output's name
 	weights map[string]*graph.Tensor // nil: to be drawn
-	optim   *optim.Optimizer
-	added   bool // the optimiser is not the file's
+	rate    float64                  // the optimiser's, 0 if it has none
+	added   bool                     // the optimiser is not the file's
 	sources []loader.Source
 	batch   int
 	samples int64
@@ -86,7 +82,7 @@ func (o *ownFlags) open(e *cli.Env, path string) (*model, error) {
 	g, weights, err := modelio.LoadModel(e, path, &o.shapes)
 	var missing *graph.MissingWeightsError
 	switch {
-	case errors.As(err, &missing) && !exists(graph.WeightsPath(path)):
+	case errors.As(err, &missing) && missing.NoFile:
 		if g, err = modelio.LoadGraph(e, path, &o.shapes); err != nil {
 			return nil, err
 		}
@@ -99,7 +95,13 @@ func (o *ownFlags) open(e *cli.Env, path string) (*model, error) {
 	if err := m.rule(o.optimizer); err != nil {
 		return nil, err
 	}
-	m.cost = m.g.Training.Steps[0].Cost
+	i := slices.IndexFunc(m.g.Outputs, func(o graph.Output) bool {
+		return slices.ContainsFunc(m.g.Training.Steps, func(s graph.Step) bool { return s.Cost == o.Node })
+	})
+	if i < 0 {
+		return nil, fmt.Errorf("%s: the cost by which it trains is no output", path)
+	}
+	m.cost = m.g.Outputs[i].Name
 	if err := m.feed(o.data); err != nil {
 		return nil, err
 	}
@@ -109,11 +111,6 @@ func (o *ownFlags) open(e *cli.Env, path string) (*model, error) {
 	}
 	m.samples = data.Rows()
 	return m, data.Close()
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // rule gives the graph its optimiser: that of the flag, or its own.
@@ -140,8 +137,11 @@ func (m *model) rule(text string) error {
 		}
 		m.added = true
 	}
-	var err error
-	if m.optim, err = optim.FromTraining(m.g.Training); err != nil && m.added {
+	o, err := optim.FromTraining(m.g.Training)
+	switch {
+	case err == nil:
+		m.rate = o.Rate(0)
+	case m.added:
 		return cli.Usage("--optimizer %s: %v", text, err)
 	}
 	return err
@@ -171,8 +171,8 @@ func (m *model) feed(data []dataFlag) error {
 		if m.batch == 0 {
 			m.batch = s.At(0)
 		}
-		source := loader.Source{Name: d.name, Path: d.path, Tensor: d.tensor, DType: n.Type.DType, Limit: int64(sizes[n])}
-		source.Raw = d.raw
+		source := loader.Source{Name: d.name, Path: d.path, Tensor: d.tensor, Raw: d.raw, DType: n.Type.DType,
+			Limit: int64(sizes[n])}
 		if bare, err := loader.IsBare(d.path); err != nil {
 			return fmt.Errorf("--data %s: %w", d.name, err)
 		} else if bare && d.raw == "" {
@@ -237,18 +237,15 @@ func (m *model) load(seed uint64) (*loader.Loader, error) {
 
 // example describes the model as an example's description does.
 func (m *model) example() *examples.Example {
-	rate := m.optim.Rate(0)
-	if rate == 0 {
-		rate = defaultRate
-	}
 	return &examples.Example{Name: modelio.ModelName(m.path), Samples: int(m.samples), Defaults: train.Settings{
-		Steps: max(int(m.samples)/m.batch, 1), Batch: m.batch, Rate: rate, Seed: modelio.DefaultSeed}}
+		Steps: max(int(m.samples)/m.batch, 1), Batch: m.batch, Rate: cmp.Or(m.rate, defaultRate), Seed: modelio.DefaultSeed}}
 }
 
 // start compiles the model's step.
 func (m *model) start(s train.Settings) (*train.Run, error) {
-	m.optim.Rate = optim.Constant(s.Rate)
-	opts := []fusec.CompileOption{fusec.WithSeed(int64(s.Seed)), fusec.WithPrecision(s.Precision), fusec.WithOptimizer(m.optim)}
+	g := *m.g
+	g.Training = optim.AtRate(g.Training, s.Rate)
+	opts := []fusec.CompileOption{fusec.WithSeed(int64(s.Seed)), fusec.WithPrecision(s.Precision)}
 	if s.Target != "" {
 		opts = append(opts, modelio.OnTarget(s.Target))
 	}
@@ -263,7 +260,7 @@ func (m *model) start(s train.Settings) (*train.Run, error) {
 		opts = append(opts, fusec.CompileOption(o))
 	}
 	var err error
-	if m.p, err = fusec.Compile(m.g, opts...); err != nil {
+	if m.p, err = fusec.Compile(&g, opts...); err != nil {
 		return nil, err
 	}
 	if m.weights == nil {
@@ -306,8 +303,7 @@ func (m *model) fill(step int) error {
 
 // loss is the cost of the last step.
 func (m *model) loss() (float64, error) {
-	i := slices.IndexFunc(m.g.Outputs, func(o graph.Output) bool { return o.Node == m.cost })
-	t, err := m.p.Output(m.g.Outputs[i].Name)
+	t, err := m.p.Output(m.cost)
 	if err != nil {
 		return 0, err
 	}
@@ -351,9 +347,8 @@ func (m *model) save(path string, vm train.Machine) error {
 	return graph.Save(path, &g, weights)
 }
 
-// first draws the first weights: of matrices and filters with the standard deviation of Glorot and Bengio ("Understanding the
-// difficulty of training deep feedforward neural networks", AISTATS 2010), of vectors 1 where they are factors, such as the gain
-// of a norm, else 0. They depend on the seed and the parameter's name alone.
+// first makes the first weights: matrices and filters as [train.Draw] draws them, vectors 1 where they are factors, such as the
+// gain of a norm, else 0.
 func first(g *graph.Graph, seed uint64) map[string]*graph.Tensor {
 	uses := g.Uses()
 	weights := map[string]*graph.Tensor{}
@@ -372,16 +367,9 @@ func first(g *graph.Graph, seed uint64) map[string]*graph.Tensor {
 			}
 			continue
 		}
-		h := fnv.New64a()
-		h.Write([]byte(n.Name))
-		r := rand.New(rand.NewPCG(seed, h.Sum64()))
-		in, out := s.At(s.Rank()-2), s.At(s.Rank()-1)
-		if s.Rank() == 4 { // filters [out, in, h, w]
-			in, out = s.At(1)*s.At(2)*s.At(3), s.At(0)*s.At(2)*s.At(3)
-		}
-		deviation := math.Sqrt(2 / float64(max(in+out, 1)))
+		next := train.Draw(n.Name, s.Slice(), seed)
 		for i := range s.Elems() {
-			t.SetFloat(i, deviation*r.NormFloat64())
+			t.SetFloat(i, next())
 		}
 	}
 	return weights
@@ -394,27 +382,19 @@ func vector(uses *graph.Uses, n *graph.Node) bool {
 		return true
 	}
 	return s.Elems() == s.At(s.Rank()-1) && !slices.ContainsFunc(uses.Readers(n), func(u *graph.Node) bool {
-		_, ok := u.Op.(graph.MatMul)
-		return ok
+		return graph.Contracts(u.Op, 0) || graph.Contracts(u.Op, 1)
 	})
 }
 
 // factor reports whether what a parameter becomes, in another shape, is multiplied by something, or is the gain of a norm.
 func factor(uses *graph.Uses, n *graph.Node) bool {
 	for _, u := range uses.Readers(n) {
-		switch op := u.Op.(type) {
-		case graph.Reshape, graph.Broadcast, graph.Cast:
-			if factor(uses, u) {
-				return true
-			}
-		case graph.Binary:
-			if op.Fn == graph.Mul {
-				return true
-			}
-		case graph.LayerNorm, graph.RMSNorm, graph.BatchNorm:
-			if u.Args[1] == n {
-				return true
-			}
+		info := graph.InfoOf(u.Op)
+		switch {
+		case (info.RowWeights || info.ChannelWeights) && u.Args[1] == n, u.Op == graph.Binary{Fn: graph.Mul}:
+			return true
+		case (graph.IsView(u.Op) || u.Op.OpName() == "cast") && factor(uses, u):
+			return true
 		}
 	}
 	return false
@@ -436,11 +416,14 @@ func (m ownMachine) Fusions() []fusec.Fusion    { return m.p.Fusions() }
 func (m ownMachine) Weights() (map[string]*graph.Tensor, error) {
 	weights := map[string]*graph.Tensor{}
 	for _, name := range m.params() {
-		t, err := m.p.State(name)
+		weights[name] = m.weights[name].Clone()
+	}
+	for _, s := range m.g.Training.Steps {
+		t, err := m.p.State(s.Param.Name)
 		if err != nil {
-			t = m.weights[name]
+			return nil, err
 		}
-		weights[name] = t.Clone()
+		weights[s.Param.Name] = t.Clone()
 	}
 	return weights, nil
 }

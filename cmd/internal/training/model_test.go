@@ -129,7 +129,8 @@ func TestTrainModelArrays(t *testing.T) {
 	b := graph.NewBuilder("line")
 	x, y := b.Input("x", graph.TypeOf(graph.F32, 8, 3)), b.Input("y", graph.TypeOf(graph.F32, 8, 1))
 	w := b.Param("w", graph.TypeOf(graph.F32, 3, 1))
-	d := b.Binary(graph.Sub, b.MatMul(x, w, false, false), y)
+	kept := b.Param("kept", graph.TypeOf(graph.F32, 8, 1)) // no step changes it
+	d := b.Binary(graph.Sub, b.Binary(graph.Add, b.MatMul(x, w, false, false), kept), y)
 	cost := b.Reduce(graph.Mean, b.Binary(graph.Mul, d, d), false, 0, 1)
 	b.Output("cost", cost)
 	g, err := b.Graph()
@@ -139,7 +140,8 @@ func TestTrainModelArrays(t *testing.T) {
 	g.Training = &graph.Training{Rule: "sgd", Settings: []graph.Attr{{Name: "rate", Value: "0.1"}},
 		Steps: []graph.Step{{Param: w, Cost: cost}}}
 	model := filepath.Join(dir, "line.graph")
-	if err := graph.Save(model, g, map[string]*graph.Tensor{"w": graph.NewTensor(w.Type)}); err != nil {
+	if err := graph.Save(model, g, map[string]*graph.Tensor{"w": graph.NewTensor(w.Type),
+		"kept": graph.NewTensor(kept.Type)}); err != nil {
 		t.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -160,10 +162,20 @@ func TestTrainModelArrays(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "y.f32"), ys.Bytes(), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for _, more := range [][]string{{"--epochs", "5"}, {"--epochs", "5", "--lr", "0.05"}, {"--epochs", "5", "--devices", "1"}} {
+	saved := filepath.Join(dir, "saved.graph")
+	for _, more := range [][]string{{"--epochs", "5"}, {"--epochs", "5", "--lr", "0.05"}, {"--epochs", "5", "--save", saved}} {
 		got := result(t, append(append([]string{model}, data...), more...)...)
 		if float64(*got.Loss) > 1e-2 || got.Steps != 100 {
 			t.Errorf("%v: a loss of %v after %d steps", more, *got.Loss, got.Steps)
+		}
+	}
+	g, weights, err := graph.Load(saved)
+	if err != nil || g.Training == nil || len(g.Training.Steps) != 1 {
+		t.Fatalf("the optimiser of the saved model is %+v, %v", g.Training, err)
+	}
+	for i, v := range weights.Tensors["kept"].Floats() {
+		if v != 0 {
+			t.Errorf("element %d of a parameter that no step changes is %v", i, v)
 		}
 	}
 	bad := func(code int, words string, args ...string) {
@@ -219,6 +231,16 @@ func TestTrainModelRefused(t *testing.T) {
 	}
 	train(cli.ExitFailure, "the model has no scalar output", write(strings.Join(without, "\n")), "--data", data)
 	train(cli.ExitFailure, "the cost must be the only one", write(strings.Join(twice, "\n")), "--data", data)
+	// A file whose own optimiser goes by a cost that is no output.
+	var hidden []string
+	for _, l := range lines {
+		if _, cost, ok := strings.Cut(l, "output cost = "); ok {
+			l = "  optimiser sgd[rate=1]\n  step of = " + cost
+		}
+		l = strings.Replace(l, "fusec graph 1", "fusec graph 2", 1)
+		hidden = append(hidden, l)
+	}
+	train(cli.ExitFailure, "is no output", write(strings.Join(hidden, "\n")), "--data", data)
 	// Tokens that the table does not have, and a file that is too short.
 	for name, tokens := range map[string][]byte{"outside": bytes.Repeat([]byte{99, 0}, 200), "too few": {1, 0, 2, 0}} {
 		path := filepath.Join(dir, name+".bin")

@@ -86,7 +86,7 @@ model, prints, and writes files. The result differs from that of one process by 
 			t.set.Rate = v
 			return nil
 		})
-		f.Func("data", "the model's input NAME comes from a file: `NAME=FILE`", t.own.addData)
+		f.Func("data", "`NAME=FILE` says that the model's input NAME comes from FILE", t.own.addData)
 		f.StringVar(&t.own.optimizer, "optimizer", "", "train the model by `RULE`, such as adamw or sgd,clip=1 (default adamw)")
 		t.own.shapes.Declare(f, "")
 		t.seeded = f.Seed(&t.set.Seed, "`N` decides the first weights and the batches (default 1)")

@@ -420,9 +420,14 @@ func BenchmarkBytes(b *testing.B) {
 // BenchmarkMany compares products of many rows, whose weights are unpacked to memory, with those that unpack them in registers for
 // each block of rows, and with f32, on one core, in turn. Its metrics say how many times as fast they are.
 func BenchmarkMany(b *testing.B) {
-	if kernels[0].unpack == nil {
-		b.Skip("weights are unpacked in registers on this processor")
+	for _, kern := range kernels {
+		if kern.unpack != nil {
+			b.Run(kern.name, func(b *testing.B) { benchmarkMany(b, kern) })
+		}
 	}
+}
+
+func benchmarkMany(b *testing.B, kern *kernel) {
 	p := pool.New(1)
 	defer p.Close()
 	for _, d := range []graph.DType{graph.I4, graph.I8, graph.BF16} {
@@ -433,13 +438,13 @@ func BenchmarkMany(b *testing.B) {
 				if d == graph.I4 {
 					cfg.Block, cfg.Scaled = 32, true
 				}
-				registers := *kernels[0]
+				registers := *kern
 				registers.unpack = nil
 				q, w := make([]byte, d.Span(int64(k+8)*int64(n+32))), make([]float32, k*n)
 				x, c, scale := make([]float32, m*k), make([]float32, m*n), make([]float32, (k/32+1)*n)
 				at := gemm.Layout{RowStride: k, ColStride: 1}
 				to := gemm.Layout{RowStride: n, ColStride: 1}
-				many, err := newPlan(cfg, p, kernels[0])
+				many, err := newPlan(cfg, p, kern)
 				few, err2 := newPlan(cfg, p, &registers)
 				packed, err3 := gemm.Prepack(k, n, to, w, p)
 				f32, err4 := gemm.New(gemm.Config[float32]{M: m, N: n, K: k, Batch: 1, A: at, B: to, C: to, Prepacked: packed}, p, nil)
