@@ -27,12 +27,12 @@ type ownFlags struct {
 	shapes    modelio.Shapes
 }
 
-// A dataFlag is --data NAME,NEXT=FILE#TENSOR:TYPE, all but the first two of which may be empty.
-type dataFlag struct{ name, next, path, tensor, raw string }
+// A dataFlag is --data NAME,NEXT=FILE#TENSOR:TYPE. NEXT, TENSOR and TYPE may be left out.
+type dataFlag struct{ text, name, next, path, tensor, raw string }
 
 func (o *ownFlags) addData(text string) error {
 	names, path, ok := strings.Cut(text, "=")
-	d := dataFlag{path: path}
+	d := dataFlag{text: text, path: path}
 	d.name, d.next, _ = strings.Cut(names, ",")
 	if !ok || d.name == "" || path == "" || strings.HasSuffix(names, ",") || d.name == d.next {
 		return errors.New("want NAME=FILE, or NAME,NEXT=FILE")
@@ -52,6 +52,18 @@ func (o *ownFlags) addData(text string) error {
 	}
 	o.data = append(o.data, d)
 	return nil
+}
+
+// text is the flags as they were given.
+func (o *ownFlags) text() string {
+	var b strings.Builder
+	for _, d := range o.data {
+		b.WriteString(" --data " + d.text)
+	}
+	if o.optimizer != "" {
+		b.WriteString(" --optimizer " + o.optimizer)
+	}
+	return b.String()
 }
 
 // defaultRate and defaultRule train where nothing is said.

@@ -2,6 +2,7 @@ package training
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"math"
@@ -113,6 +114,16 @@ func TestTrainModel(t *testing.T) {
 		if i, err := os.Stat(file(name)); err != nil || i.Size() == 0 {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	// Where it is interrupted it says what goes on.
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var out, errs bytes.Buffer
+	cli.RunCommandLine(ctx, clitest.TestedCommands, []string{"train", model, "--data", data, "--optimizer", "sgd", "--checkpoint",
+		file("other")}, strings.NewReader(""), &out, &errs)
+	want := "fusec train " + model + " --data " + data + " --optimizer sgd --checkpoint " + file("other") + " --resume goes on\n"
+	if !strings.Contains(errs.String(), want) {
+		t.Errorf("%q, want %q", errs.String(), want)
 	}
 	// It goes on from weights of a file, on the text form.
 	text := clitest.Good(t, "train", file("whole.graph"), "--data", data+":u16", "--steps", "10", "--optimizer", "sgd,clip=1")

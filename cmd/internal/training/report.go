@@ -157,7 +157,11 @@ func (rep *trainReport) text() string {
 	case rep.Resumed > 0:
 		fmt.Fprintf(&b, ", resumed after step %d", rep.Resumed)
 	}
-	fmt.Fprintf(&b, "\n%s parameters, %s a step, memory %s, seed %d\n", grouped(rep.Parameters),
+	parameters := "parameters"
+	if rep.Parameters == 1 {
+		parameters = "parameter"
+	}
+	fmt.Fprintf(&b, "\n%s %s, %s a step, memory %s, seed %d\n", grouped(rep.Parameters), parameters,
 		cli.Plural(rep.Launches, "launch", "launches"), cli.HumanBytes(rep.MemoryBytes), rep.Seed)
 	if rep.Skipped > 0 {
 		fmt.Fprintf(&b, "%s with gradients that were not finite changed nothing\n", cli.Plural(int(rep.Skipped), "step", "steps"))

@@ -559,6 +559,10 @@ func (t *trainer) stopped(e *cli.Env, r *train.Run) {
 		e.Note("stopped after step %d of %d; --checkpoint DIR would have kept what was learnt", r.Step(), t.set.Steps)
 		return
 	}
-	e.Note("stopped after step %d of %d; fusec train %s --checkpoint %s --resume goes on", r.Step(), t.set.Steps,
-		t.example.Name, t.checkpoint)
+	what := t.example.Name
+	if t.model != nil {
+		what = t.model.path + t.own.text()
+	}
+	e.Note("stopped after step %d of %d; fusec train %s --checkpoint %s --resume goes on", r.Step(), t.set.Steps, what,
+		t.checkpoint)
 }
