@@ -34,6 +34,7 @@ func TestTypeRules(t *testing.T) {
 	const steps = "input : f32[3,2,8]\n%97 rw = input : f32[2,8]\n%98 st = input : f32[2,2]\n%99 = "
 	const between = "input : f32[3,3,1,7]\n%95 sb = input : f32[7]\n%96 sp = input : f32[1,1,7,2]\n%97 se = input : f32[1,1,7,7]\n"
 	const integers = "input : u8[2,4,5,7]\n%97 wi = input : i8[6,4,3,3]\n%98 cw = input : i8[6,4,3]\n%99 = "
+	const offsets = "pack_weights[trans=false to=f16] n\n%97 sc = input : f32[1,5]\n%98 = "
 	const padded = "%99 = separable_conv2d[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] low=0 high=6] "
 	const separable = between + padded
 	tested := map[string]bool{}
@@ -235,6 +236,10 @@ func TestTypeRules(t *testing.T) {
 		{"pack_weights[trans=false to=f16] n\n%98 = matmul_panels[columns=-1] m %13", "! -1 columns"},
 		{"pack_weights[trans=false to=f16] n\n%98 = matmul_panels[columns=5] d %13", "! needs an operand of f32"},
 		{"matmul_panels[columns=5] m n", "! panels of f32"},
+		{offsets + "matmul_panels[columns=5] m %13 sc sc", "f32[2,5]"},
+		{offsets + "matmul_panels[columns=5] m %13 sc m", "! offsets f32[2,3]; requires f32[1,5]"},
+		{"quantize[to=i8] n s\n%97 sc = input : f32[1,5]\n%98 = pack_weights[trans=false quads=true] %13\n" +
+			"%99 = matmul_panels[columns=5 integers=true] m %98 sc sc", "! in a product of integers"},
 		{"pack_weights[trans=false to=f16] n\n%97 ub = input : u8[2,3]\n%98 = matmul_panels[columns=5 integers=true] ub %13",
 			"! is multiplied as integers, by panels of i8 without scales"},
 		{"quantize[to=i8] n s\n%98 = pack_weights[trans=false quads=true] %13", "i8[1,2,32,4]"},

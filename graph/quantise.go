@@ -309,6 +309,9 @@ type PackWeights struct {
 // weights are its products with what the panels hold. Block is a multiple of 8, or 0 for one scale for each column. The result
 // [..., m, n] is of F32, and so are the sums. Scales of F16 are in panels themselves: those that PackWeights makes of them.
 //
+// The optional fourth operand has an offset [⌈k/Block⌉, n] of F32 for each scale: the weights are what the panels hold times the
+// scale, plus the offset. A zero point z brings −z·scale. Neither Integers nor Deep has offsets.
+//
 // With Integers, x is rounded to 8 bits, and the sums of each block are integers: of Block elements of a row of x, or of all if
 // Block is 0, the scale is max |x| ÷ 127, as [RoundRows] writes it out. The panels are of I4, or of I8 with Quads.
 //
@@ -338,9 +341,9 @@ var packWeightsRow = OpInfo{
 }
 
 var panelMatMulRow = OpInfo{
-	Name: "matmul_panels", Doc: "matrix product with weights of few bits in panels", Operands: "x, panels, scale",
+	Name: "matmul_panels", Doc: "matrix product with weights of few bits in panels", Operands: "x, panels, scale, offset",
 	Proto: PanelMatMul{}, Class: ClassContraction, Fuses: true, Anchor: AnchorMatMul, Kind: KindMatMul, Stored: true, MinArgs: 2,
-	MaxArgs: 3,
+	MaxArgs: 4,
 	Infer:   inferPanelMatMul, FLOPs: flopsPanelMatMul,
 }
 
@@ -468,6 +471,14 @@ func inferPanelMatMul(op Op, args []Type) ([]Type, error) {
 		}
 		if args[2] != want {
 			return nil, fmt.Errorf("scales %v; requires %v", args[2], want)
+		}
+	}
+	if len(args) > 3 {
+		switch want := TypeOf(F32, p.Blocks(k), p.Columns); {
+		case p.Deep || p.Integers:
+			return nil, fmt.Errorf("offsets %v of weights in deep panels, or in a product of integers", args[3])
+		case args[3] != want:
+			return nil, fmt.Errorf("offsets %v; requires %v", args[3], want)
 		}
 	}
 	return one(args, Type{F32, x.Shape.With(last, p.Columns)})

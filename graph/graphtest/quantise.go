@@ -59,7 +59,11 @@ func makePanelMatMul(g *generator) {
 	op := graph.PanelMatMul{Columns: n, Block: 8}
 	x := g.b.Const(Tensor(g.r, graph.TypeOf(graph.F32, g.dim(), k)))
 	scale := g.b.Const(Tensor(g.r, graph.TypeOf(graph.F32, op.Blocks(k), n)))
-	g.product(op, x, panels, scale)
+	args := []*graph.Node{x, panels, scale}
+	if g.coin() {
+		args = append(args, g.b.Const(Tensor(g.r, scale.Type)))
+	}
+	g.product(op, args...)
 }
 
 // product is a product with weights in panels, in the graph's floating-point type.

@@ -140,6 +140,7 @@ type panelProduct struct {
 	panels   int // argument
 	first    int // byte of it
 	x, scale *rowMajor[float32]
+	offset   *rowMajor[float32]
 	bf16     *rowMajor[uint16] // in place of x
 	u8       *rowMajor[uint8]  // in place of x
 	halves   int               // the argument that has scales of F16 in panels, or -1
@@ -249,11 +250,14 @@ func newPanelMatMul(b *body.Program, results []Operand, env *Env) (Kernel, error
 	default:
 		k.halves, k.half = b.Operands[2].Arg, b.Operands[2].Layout.Offset
 	}
+	if len(b.Operands) > 3 {
+		k.offset = gathered[float32](b.Operands[3], graph.F32, env)
+	}
 	if err := k.compile(b, last, results, graph.Layout.IsContiguous); err != nil {
 		return nil, err
 	}
 	cfg := panel.Config{M: b.Space.Elems() / max(op.Columns, 1), N: op.Columns, K: inner, Block: op.Block,
-		Type: b.Anchor.Args[1].Type.DType, Scaled: len(b.Operands) > 2, Integers: op.Integers && of != graph.U8,
+		Type: b.Anchor.Args[1].Type.DType, Scaled: len(b.Operands) > 2, Offset: k.offset != nil, Integers: op.Integers && of != graph.U8,
 		BF16: of == graph.BF16, Bytes: of == graph.U8, LDX: ldx, Trans: trans, LDC: op.Columns,
 		Workspace: env.gemm}
 	if op.Columns == 0 {
@@ -285,6 +289,10 @@ func (k *panelProduct) Run(args, results []Memory) error {
 	if err != nil {
 		return err
 	}
+	offset, err := k.offset.of(args)
+	if err != nil {
+		return err
+	}
 	c := k.begin(args, results)
 	defer k.done()
 	var after panel.Epilogue
@@ -292,6 +300,7 @@ func (k *panelProduct) Run(args, results []Memory) error {
 		after = k
 	}
 	panels := args[k.panels][k.first:]
+	k.plan.Offsets(offset)
 	switch {
 	case k.bf16 != nil:
 		err = k.plan.RunBF16(bf16, panels, c, after)
@@ -314,5 +323,5 @@ func (k *panelProduct) Tile(worker, _, row, col, rows, cols int) {
 }
 
 func (k *panelProduct) bytes() int64 {
-	return k.epilogue.bytes() + k.plan.Bytes() + k.x.bytes() + k.bf16.bytes() + k.u8.bytes() + k.scale.bytes()
+	return k.epilogue.bytes() + k.plan.Bytes() + k.x.bytes() + k.bf16.bytes() + k.u8.bytes() + k.scale.bytes() + k.offset.bytes()
 }

@@ -188,6 +188,11 @@ func panelMatMul(op graph.PanelMatMul, args []Value, t graph.Type, bound bool) V
 			w.Mag[i] = w.Mag[i]*size(scale) + size(w.F[i])*args[2].off(at)/w.Type.DType.Tolerance()
 			w.F[i] *= scale
 		}
+		if len(args) > 3 {
+			at := row/block*op.Columns + col
+			w.Mag[i] += size(w.F[i]) + size(args[3].F[at]) + args[3].off(at)/w.Type.DType.Tolerance()
+			w.F[i] += args[3].F[at]
+		}
 	}
 	return bilinear(x, w, bound, func(x, w Value) Value { return matMul(graph.MatMul{}, x, w, t) })
 }

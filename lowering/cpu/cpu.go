@@ -162,6 +162,9 @@ func (d *Device) PacksWeights(weights graph.Type, as graph.DType) error {
 	return fmt.Errorf("the CPU has no products with weights of %v", as)
 }
 
+// AddsOffsets implements panels.Offsetter.
+func (d *Device) AddsOffsets() bool { return true }
+
 // leastPairs is the number of rows from which on a product takes longer than reading its weights.
 const leastPairs = 8
 

@@ -4,8 +4,9 @@
 //	                x ──────────┘           to    scale ──────────────────┘
 //	                                              x ──────────────────────┘
 //
-// The weights are arranged in panels once. A zero point z gives each column the further term −Σ x·z·scale, whose sums of x are
-// one for each block of rows that share a scale:
+// The weights are arranged in panels once. Zero points z are offsets −z·scale of the weights, which the product adds. Where the
+// target's products have none, z gives each column the further term −Σ x·z·scale, whose sums of x are one for each block of rows
+// that share a scale:
 //
 //	x ─► sum of each block ─► matmul ─► −
 //	z·scale ────────────────────┘
@@ -42,6 +43,11 @@ type Integers interface {
 	MultipliesIntegers() error
 	// MultipliesBytes is for an operand of U8.
 	MultipliesBytes() error
+}
+
+// An Offsetter is a Packer whose products add offsets to weights in panels.
+type Offsetter interface {
+	AddsOffsets() bool
 }
 
 // A Pairer is a Packer with products of numbers of 16 bits on both sides.
@@ -495,14 +501,22 @@ func (p *packer) quantised(n *graph.Node, op graph.Dequantize, w *graph.Node, tr
 		}
 		p.c.Note(n, "%s sums in f32: of %s: %v", n.Where(), x.Where(), err)
 	}
-	packed := p.pack(q, trans, graph.Invalid, panels.Integers && signed(q.Type.DType) == graph.I8)
-	var y *graph.Node
+	args := []*graph.Node{operand, p.pack(q, trans, graph.Invalid, panels.Integers && signed(q.Type.DType) == graph.I8)}
 	if from := halved(scale); from != nil && block > 0 && p.streamer == nil {
-		y = b.Add(panels, operand, packed, p.pack(from, trans, graph.Invalid, false))
+		args = append(args, p.pack(from, trans, graph.Invalid, false))
 	} else {
-		y = b.Add(panels, operand, packed, each(scale))
+		args = append(args, each(scale))
 	}
-	return less(y)
+	if moved != nil && !panels.Integers && p.offsets() {
+		args, moved = append(args, each(b.Unary(graph.Neg, moved))), nil
+	}
+	return less(b.Add(panels, args...))
+}
+
+// offsets reports whether the target's products add offsets to weights in panels.
+func (p *packer) offsets() bool {
+	of, ok := p.c.Target.(Offsetter)
+	return ok && of.AddsOffsets() || p.c.Target == nil
 }
 
 // elementwise dequantizes a value of the shape of its scales.

@@ -15,7 +15,8 @@
 //
 // With AVX2, whose registers have room for two rows, weights are unpacked to memory where there are at least 32 rows: a piece of a
 // panel that stays in the cache, once for all rows of an item, times its scales. The routines of products of float32 multiply
-// by it.
+// by it. With AVX-512 so are weights with offsets, whose addition costs next to nothing there. In products of fewer rows, offsets
+// are multiplied by the sums of the rows' blocks.
 //
 // NEON has registers for the sums of 4 and 8 rows in a half and in a quarter of a panel's columns. It goes over a piece of the
 // panel once for each, so weights without blocks are cut into pieces that stay in the cache.

@@ -24,11 +24,11 @@ func i4x2AVX2(octets int, block int, x *float32, q *byte, scale *float32, lds in
 //go:noescape
 func i4Halvesx1AVX2(octets int, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
 
-// i4UnpackAVX2 sets y to the weights of a panel, octets of 8 rows that are stored in four bits, eight rows of a column in a word, times 32 scales.
-// The rows of y are row bytes apart, and the second 16 columns half bytes after the first.
+// i4UnpackAVX2 sets y to the weights of a panel, octets of 8 rows that are stored in four bits, eight rows of a column in a word, times 32 scales,
+// plus 32 offsets. The rows of y are row bytes apart, and the second 16 columns half bytes after the first.
 //
 //go:noescape
-func i4UnpackAVX2(octets int, q *byte, scale *float32, y *float32, row int, half int)
+func i4UnpackAVX2(octets int, q *byte, scale *float32, offset *float32, y *float32, row int, half int)
 
 // i4x1AVX512 adds the product of 1 rows and a panel of weights to y [1][32].
 // The weights, octets of 8 rows, are stored in four bits, eight rows of a column in a word. x is [octets][1][8].
@@ -66,6 +66,12 @@ func i4x8AVX512(octets int, block int, x *float32, q *byte, scale *float32, lds 
 //go:noescape
 func i4Halvesx1AVX512(octets int, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
 
+// i4UnpackAVX512 sets y to the weights of a panel, octets of 8 rows that are stored in four bits, eight rows of a column in a word, times 32 scales,
+// plus 32 offsets. The rows of y are row bytes apart, and the second 16 columns half bytes after the first.
+//
+//go:noescape
+func i4UnpackAVX512(octets int, q *byte, scale *float32, offset *float32, y *float32, row int, half int)
+
 // i8x1AVX2 adds the product of 1 rows and a panel of weights to y [1][32].
 // The weights, octets of 8 rows, are stored in eight bits. x is [octets][1][8].
 // Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
@@ -88,11 +94,11 @@ func i8x2AVX2(octets int, block int, x *float32, q *byte, scale *float32, lds in
 //go:noescape
 func i8Halvesx1AVX2(octets int, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
 
-// i8UnpackAVX2 sets y to the weights of a panel, octets of 8 rows that are stored in eight bits, times 32 scales.
-// The rows of y are row bytes apart, and the second 16 columns half bytes after the first.
+// i8UnpackAVX2 sets y to the weights of a panel, octets of 8 rows that are stored in eight bits, times 32 scales,
+// plus 32 offsets. The rows of y are row bytes apart, and the second 16 columns half bytes after the first.
 //
 //go:noescape
-func i8UnpackAVX2(octets int, q *byte, scale *float32, y *float32, row int, half int)
+func i8UnpackAVX2(octets int, q *byte, scale *float32, offset *float32, y *float32, row int, half int)
 
 // i8x1AVX512 adds the product of 1 rows and a panel of weights to y [1][32].
 // The weights, octets of 8 rows, are stored in eight bits. x is [octets][1][8].
@@ -130,6 +136,12 @@ func i8x8AVX512(octets int, block int, x *float32, q *byte, scale *float32, lds 
 //go:noescape
 func i8Halvesx1AVX512(octets int, block int, x *float32, q *byte, scale *uint16, lds int, y *float32)
 
+// i8UnpackAVX512 sets y to the weights of a panel, octets of 8 rows that are stored in eight bits, times 32 scales,
+// plus 32 offsets. The rows of y are row bytes apart, and the second 16 columns half bytes after the first.
+//
+//go:noescape
+func i8UnpackAVX512(octets int, q *byte, scale *float32, offset *float32, y *float32, row int, half int)
+
 // bf16x1AVX2 adds the product of 1 rows and a panel of weights to y [1][32].
 // The weights, octets of 8 rows, are stored in bfloat16. x is [octets][1][8].
 // Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.
@@ -144,11 +156,11 @@ func bf16x1AVX2(octets int, block int, x *float32, q *byte, scale *float32, lds 
 //go:noescape
 func bf16x2AVX2(octets int, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
 
-// bf16UnpackAVX2 sets y to the weights of a panel, octets of 8 rows that are stored in bfloat16, times 32 scales.
-// The rows of y are row bytes apart, and the second 16 columns half bytes after the first.
+// bf16UnpackAVX2 sets y to the weights of a panel, octets of 8 rows that are stored in bfloat16, times 32 scales,
+// plus 32 offsets. The rows of y are row bytes apart, and the second 16 columns half bytes after the first.
 //
 //go:noescape
-func bf16UnpackAVX2(octets int, q *byte, scale *float32, y *float32, row int, half int)
+func bf16UnpackAVX2(octets int, q *byte, scale *float32, offset *float32, y *float32, row int, half int)
 
 // bf16x1AVX512 adds the product of 1 rows and a panel of weights to y [1][32].
 // The weights, octets of 8 rows, are stored in bfloat16. x is [octets][1][8].

@@ -44,8 +44,9 @@ func (p *Plan) packMany(row, end int) {
 // run0 is the memory of the packed rows of the item that begins with a row.
 func (p *Plan) run0(row int) []float32 { return p.x[row/most*p.packedItem():][:p.packedItem()] }
 
-// many computes rows row to end of the columns of a panel, whose blocks have scales lds elements apart. mem is room of the worker.
-func (p *Plan) many(mem []float32, panel, row, end int, scale *float32, lds int) {
+// many computes rows row to end of the columns of a panel, whose blocks have scales lds elements apart, and offsets ldo elements
+// apart. mem is room of the worker.
+func (p *Plan) many(mem []float32, panel, row, end int, scale *float32, lds int, offset *float32, ldo int) {
 	col, n := panel*columns, end-row
 	cols, tiles := min(columns, p.cfg.N-col), tiling.CeilDiv(n, p.micro.MR)
 	weights, y := mem[:columns*min(pieceRows, p.octets*steps)], mem[columns*min(pieceRows, p.octets*steps):]
@@ -61,7 +62,7 @@ func (p *Plan) many(mem []float32, panel, row, end int, scale *float32, lds int)
 			b := o / block
 			same := min((b+1)*block, from+octets) - o // octets with these scales
 			p.unpack(same, &p.run.q[panel*p.bytes+o*each], (*float32)(unsafe.Add(unsafe.Pointer(scale), 4*b*lds)),
-				&weights[(o-from)*steps*p.micro.NR], 4*p.micro.NR, half)
+				(*float32)(unsafe.Add(unsafe.Pointer(offset), 4*b*ldo)), &weights[(o-from)*steps*p.micro.NR], 4*p.micro.NR, half)
 			o += same
 		}
 		for j := 0; j < columns; j += p.micro.NR {

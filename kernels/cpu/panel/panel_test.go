@@ -42,14 +42,15 @@ func TestPanels(t *testing.T) {
 				for i := range x {
 					x[i] = r.Float32() - 0.5
 				}
-				cfg := Config{M: m, N: n, K: k, Type: d, Block: block, Scaled: r.IntN(3) > 0, LDX: k, LDC: n}
+				cfg := Config{M: m, N: n, K: k, Type: d, Block: block, Scaled: r.IntN(3) > 0, Offset: r.IntN(2) > 0, LDX: k, LDC: n}
 				of := block
 				if of == 0 {
 					of = max(k, 1)
 				}
 				scale := make([]float32, max((k+of-1)/of, 1)*n)
+				offset := make([]float32, len(scale))
 				for i := range scale {
-					scale[i] = r.Float32()
+					scale[i], offset[i] = r.Float32(), r.Float32()-0.5
 				}
 				for _, kern := range kernels {
 					plan, err := newPlan(cfg, p, kern)
@@ -58,6 +59,7 @@ func TestPanels(t *testing.T) {
 					}
 					clear(c)
 					tiles := &cover{n: n, seen: make([]int, m*n)}
+					plan.Offsets(offset)
 					if err := plan.Run(x, panels.Bytes(), scale, c, tiles); err != nil {
 						t.Fatal(err)
 					}
@@ -68,11 +70,16 @@ func TestPanels(t *testing.T) {
 							if trans {
 								at = col*k + j
 							}
-							v := float64(x[row*k+j]) * w.Float(at)
+							v := w.Float(at)
 							if cfg.Scaled {
 								v *= float64(scale[j/of*n+col])
 							}
-							sum, size = sum+v, size+math.Abs(v)
+							size += math.Abs(float64(x[row*k+j]) * v)
+							if cfg.Offset {
+								v += float64(offset[j/of*n+col])
+								size += math.Abs(float64(x[row*k+j]))
+							}
+							sum += v * float64(x[row*k+j])
 						}
 						if off := math.Abs(float64(c[i]) - sum); off > 1e-6*size+1e-30 || tiles.seen[i] != 1 {
 							t.Fatalf("%s, %v %v: element %d is %v, want %v; it is in %d tiles", kern.name, d, s, i, c[i], sum, tiles.seen[i])
@@ -227,7 +234,8 @@ func TestRefused(t *testing.T) {
 	for _, cfg := range []Config{{M: -1, Type: graph.I8}, {M: 1, N: 1, K: 1, Type: graph.F32},
 		{M: 1, N: 1, K: 1, Type: graph.F16, BF16: true}, {M: 1, N: 1, K: 1, Type: graph.I8, Block: 3},
 		{M: 2, N: 2, K: 2, Type: graph.I8, LDX: 1, LDC: 2}, {M: 2, N: 2, K: 2, Type: graph.I8, LDX: 2, LDC: 2, Trans: true},
-		{M: 3, N: 2, K: 2, Type: graph.BF16, BF16: true, LDX: 2, LDC: 2, Trans: true}} {
+		{M: 3, N: 2, K: 2, Type: graph.BF16, BF16: true, LDX: 2, LDC: 2, Trans: true},
+		{M: 1, N: 1, K: 1, Type: graph.I8, Bytes: true, Offset: true}} {
 		if _, err := New(cfg, p); err == nil {
 			t.Errorf("%+v is accepted", cfg)
 		}
@@ -244,6 +252,12 @@ func TestRefused(t *testing.T) {
 	}
 	if plan.Run(make([]float32, 9), make([]byte, 16), nil, make([]float32, 1), nil) == nil {
 		t.Error("short panels are accepted")
+	}
+	if plan, err = New(Config{M: 1, N: 2, K: 8, Type: graph.I8, Offset: true, LDX: 8, LDC: 2}, p); err != nil {
+		t.Fatal(err)
+	}
+	if plan.Offsets(make([]float32, 1)); plan.Run(make([]float32, 8), make([]byte, 8*columns), nil, make([]float32, 2), nil) == nil {
+		t.Error("too few offsets are accepted")
 	}
 }
 
@@ -431,10 +445,13 @@ func benchmarkMany(b *testing.B, kern *kernel) {
 	p := pool.New(1)
 	defer p.Close()
 	for _, d := range []graph.DType{graph.I4, graph.I8, graph.BF16} {
+		if kern.unpack[d] == nil {
+			continue
+		}
 		for _, s := range [][3]int{{32, 688, 256}, {64, 688, 256}, {128, 256, 688}, {512, 4096, 1024}} {
 			b.Run(fmt.Sprint(d, s), func(b *testing.B) {
 				m, n, k := s[0], s[1], s[2]
-				cfg := Config{M: m, N: n, K: k, Type: d, LDX: k, LDC: n}
+				cfg := Config{M: m, N: n, K: k, Type: d, LDX: k, LDC: n, Offset: kern.offsetsOnly}
 				if d == graph.I4 {
 					cfg.Block, cfg.Scaled = 32, true
 				}
@@ -454,8 +471,8 @@ func benchmarkMany(b *testing.B, kern *kernel) {
 				best := [3]time.Duration{time.Hour, time.Hour, time.Hour}
 				for b.Loop() {
 					for i, run := range []func() error{
-						func() error { return many.Run(x, q, scale, c, nil) },
-						func() error { return few.Run(x, q, scale, c, nil) },
+						func() error { many.Offsets(scale); return many.Run(x, q, scale, c, nil) },
+						func() error { few.Offsets(scale); return few.Run(x, q, scale, c, nil) },
 						func() error { return f32.Run(x, w, c, nil) },
 					} {
 						start := time.Now()

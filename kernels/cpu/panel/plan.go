@@ -39,6 +39,9 @@ type Config struct {
 	Type    graph.DType // of the panels
 	Block   int         // rows of weights that share a scale, a multiple of 8; 0: all
 	Scaled  bool
+	// Offset adds numbers to the weights, one for each block of a column; see [Plan.Offsets]. It is for X of float32 that is not
+	// rounded.
+	Offset bool
 	// Integers rounds X to 8 bits and sums integers; see [graph.PanelMatMul]. Panels of I8 are in quads.
 	Integers bool
 	// BF16 says that X is of BF16, as the panels are, which have no scales; see [Plan.RunBF16].
@@ -79,13 +82,16 @@ type Plan struct {
 	x       []float32 // in which it is packed
 	bf16    []uint16  // the same in BF16
 	rounded rounded   // the same as integers
-	private []float32 // of each worker: sums, and the scales of a panel, or a row to be converted
+	private []float32 // of each worker: sums, and the scales of a panel, or a row to be converted, and its offsets
+	sums    []float32 // of X [M, blocks], where offsets of weights are added to the products
+	axpy4   func(n int, alpha, x *float32, stride int, y *float32)
 	run     run
 }
 
 // A run is the operands of a product that is computed.
 type run struct {
 	x, scale, c []float32
+	offset      []float32
 	bf16        []uint16 // X where it is of that type
 	u8          []byte   // X where it is of that type
 	halves      []uint16 // scales in panels, or nil
@@ -101,10 +107,12 @@ type kernel struct {
 	halves map[graph.DType]halfTile
 	// piece is the number of octets that stay in the cache, where a tile reads them several times; 0 where it does not.
 	piece int
-	// unpack is for products of many rows, where few fit the registers.
-	unpack   map[graph.DType]unpacker
-	integers *integerKernel // that of products of integers; nil for the portable one
-	pairs    []pairTile     // of products of BF16 and BF16; nil where X is converted to float32
+	// unpack is for products of many rows, where few fit the registers, or with offsetsOnly for those whose weights have offsets,
+	// which cost next to nothing there.
+	unpack      map[graph.DType]unpacker
+	offsetsOnly bool
+	integers    *integerKernel // that of products of integers; nil for the portable one
+	pairs       []pairTile     // of products of BF16 and BF16; nil where X is converted to float32
 	// transpose is for operands of 16 bits that lie the other way round.
 	transpose transposer
 }
@@ -113,7 +121,7 @@ type kernel struct {
 type tile = func(octets, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
 
 // An unpacker unpacks some octets that share scales; see the generated functions.
-type unpacker = func(octets int, q *byte, scale *float32, y *float32, row, half int)
+type unpacker = func(octets int, q *byte, scale, offset *float32, y *float32, row, half int)
 
 // A pairTile is a tile of products of BF16 and BF16, which sets y; see the generated functions.
 type pairTile = func(octets int, x *uint16, q *byte, y *float32)
@@ -148,6 +156,8 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 		return nil, fmt.Errorf("panel: weights of %v", cfg.Type)
 	case cfg.BF16 && (cfg.Type != graph.BF16 || cfg.Scaled || cfg.Integers):
 		return nil, fmt.Errorf("panel: rows of bf16 times weights of %v, or with scales", cfg.Type)
+	case cfg.Offset && (cfg.Integers || cfg.BF16 || cfg.Bytes):
+		return nil, errors.New("panel: offsets of weights, and X is rounded or not of f32")
 	case cfg.Bytes && (cfg.Type != graph.I8 || cfg.Scaled || cfg.Integers || cfg.Block != 0):
 		return nil, fmt.Errorf("panel: rows of u8 times weights of %v, or with scales", cfg.Type)
 	case (cfg.Integers || cfg.Bytes) && cfg.K > graph.MaxIntegerRows && (cfg.Block == 0 || cfg.Block > graph.MaxIntegerRows):
@@ -169,7 +179,8 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 		l.pairs = kern.pairs
 	default:
 		l.tiles, l.half = kern.tiles[cfg.Type], kern.halves[cfg.Type]
-		if m := gemm.MicroOf[float32]().Fit(min(cfg.M, most)); cfg.M >= manyRows && !cfg.BF16 && (m.NR == columns || m.NR == columns/2) {
+		if m := gemm.MicroOf[float32]().Fit(min(cfg.M, most)); cfg.M >= manyRows && !cfg.BF16 &&
+			(cfg.Offset || !kern.offsetsOnly) && (m.NR == columns || m.NR == columns/2) {
 			l.unpack, l.micro = kern.unpack[cfg.Type], m
 		}
 	}
@@ -208,6 +219,9 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 	default:
 		l.x = make([]float32, l.packed)
 	}
+	if cfg.Offset && l.unpack == nil {
+		l.sums, l.axpy4 = make([]float32, cfg.M*l.blocks), gemm.MicroOf[float32]().Axpy4
+	}
 	l.private = make([]float32, p.Workers()*l.each())
 	return l, nil
 }
@@ -219,16 +233,22 @@ func (p *Plan) inPlace() bool {
 
 // each is the private memory of a worker.
 func (p *Plan) each() int {
-	n := 8*columns + max((p.blocks+steps-1)/steps*steps*columns, p.octets*steps)
+	n := 8*columns + p.edge()
+	if p.cfg.Offset {
+		n += p.blocks * columns
+	}
 	if p.unpack != nil {
 		n += p.unpacked()
 	}
 	return n
 }
 
+// edge is the room for the scales of a panel, or for a row to be converted.
+func (p *Plan) edge() int { return max((p.blocks+steps-1)/steps*steps*columns, p.octets*steps) }
+
 // Bytes is the memory that the plan has.
 func (p *Plan) Bytes() int64 {
-	return 4*int64(len(p.x)+len(p.private)+len(p.rounded.scales)) + 2*int64(len(p.bf16)) + int64(len(p.rounded.x))
+	return 4*int64(len(p.x)+len(p.private)+len(p.sums)+len(p.rounded.scales)) + 2*int64(len(p.bf16)) + int64(len(p.rounded.x))
 }
 
 // TileRows is the number of rows of the tiles that an Epilogue is given: all start at a multiple of it.
@@ -246,6 +266,9 @@ func (p *Plan) Run(x []float32, q []byte, scale, c []float32, epilogue Epilogue)
 	p.run.scale = scale
 	return p.multiply(x, nil, q, c, epilogue)
 }
+
+// Offsets are those of the next run of a plan that adds them to the weights, [⌈K/Block⌉, N].
+func (p *Plan) Offsets(offset []float32) { p.run.offset = offset }
 
 // RunBF16 is [Plan.Run] of a plan for X of BF16, without scales.
 func (p *Plan) RunBF16(x []uint16, q []byte, c []float32, epilogue Epilogue) error {
@@ -291,6 +314,9 @@ func (p *Plan) multiply(x []float32, bf16 []uint16, q []byte, c []float32, epilo
 	if cfg.Trans {
 		lines, length = length, lines
 	}
+	if cfg.Offset && len(r.offset) < p.blocks*cfg.N {
+		return p.short()
+	}
 	if lines > 0 && elems < (lines-1)*cfg.LDX+length || len(q) < p.panels*p.bytes || len(c) < (cfg.M-1)*cfg.LDC+cfg.N {
 		return p.short()
 	}
@@ -304,9 +330,12 @@ func (p *Plan) multiply(x []float32, bf16 []uint16, q []byte, c []float32, epilo
 		}
 	}
 	r.x, r.bf16, r.q, r.c, r.epilogue = x, bf16, q, c, epilogue
-	if !p.inPlace() {
+	switch {
+	case !p.inPlace():
 		p.pool.Run((cfg.M+most-1)/most, (*packTask)(p))
 		r.x, r.bf16 = p.x, p.bf16
+	case p.sums != nil:
+		p.sumRows(0, cfg.M)
 	}
 	p.pool.Run((cfg.M+most-1)/most*((p.panels+p.group-1)/p.group), (*tileTask)(p))
 	return nil
@@ -335,6 +364,9 @@ func (t *packTask) Do(worker, item int) {
 	end := min((item+1)*most, p.cfg.M)
 	if p.octets == 0 {
 		return
+	}
+	if p.sums != nil {
+		p.sumRows(item*most, end)
 	}
 	for row := item * most; row < end; {
 		rows, _ := p.height(end - row)
@@ -369,6 +401,28 @@ func (t *packTask) Do(worker, item int) {
 			}
 		}
 		row += rows
+	}
+}
+
+// sumRows sums the blocks of some rows.
+func (p *Plan) sumRows(row, end int) {
+	sum := vec.F32().Reduce(vec.SumOf)
+	for ; row < end; row++ {
+		x := p.run.x[row*p.cfg.LDX:][:p.cfg.K]
+		for b := range p.blocks {
+			p.sums[row*p.blocks+b] = sum(x[min(b*p.cfg.Block, len(x)):min((b+1)*p.cfg.Block, len(x))])
+		}
+	}
+}
+
+// addOffsets adds to a row of y what the offsets of a panel's columns bring, of blocks ldo elements apart.
+func (p *Plan) addOffsets(y []float32, row int, offset []float32, ldo int) {
+	sums, b := p.sums[row*p.blocks:][:p.blocks], 0
+	for ; b+4 <= p.blocks; b += 4 {
+		p.axpy4(columns, &sums[b], &offset[b*ldo], ldo, &y[0])
+	}
+	for ; b < p.blocks; b++ {
+		vec.F32().Axpy(y[:columns], offset[b*ldo:][:columns], sums[b])
 	}
 }
 
@@ -427,6 +481,9 @@ var ones = func() (list [columns]float32) {
 	return
 }()
 
+// zeros are the offsets of weights without.
+var zeros [columns]float32
+
 // panel computes some rows of the columns of a panel.
 func (p *Plan) panel(mem []float32, panel, row, end int) {
 	col := panel * columns
@@ -456,8 +513,19 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 	if p.blocks == 1 {
 		lds = 0 // all pieces have the same
 	}
+	offset, ldo := zeros[:], 0
+	switch {
+	case !p.cfg.Offset:
+	case cols == columns:
+		offset, ldo = p.run.offset[col:], p.cfg.N
+	default:
+		offset, ldo = edge[p.edge():], columns
+		for b := range p.blocks {
+			copy(offset[b*columns:][:columns], p.run.offset[b*p.cfg.N+col:][:cols])
+		}
+	}
 	if p.unpack != nil {
-		p.many(mem[p.each()-p.unpacked():], panel, row, end, scale, lds)
+		p.many(mem[p.each()-p.unpacked():], panel, row, end, scale, lds, &offset[0], ldo)
 		return
 	}
 	for row < end {
@@ -479,6 +547,9 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 			p.tiles[number](p.octets, p.piece, &p.run.x[row*p.octets*steps], &p.run.q[panel*p.bytes], scale, lds, &y[0])
 		}
 		for r := range rows {
+			if p.sums != nil {
+				p.addOffsets(y[r*columns:], row+r, offset, ldo)
+			}
 			copy(p.run.c[(row+r)*p.cfg.LDC+col:][:cols], y[r*columns:])
 		}
 		row += rows

@@ -33,7 +33,8 @@ func native() (list []*kernel) {
 				graph.I4: {i4x1AVX512, i4x2AVX512, i4x4AVX512, i4x8AVX512}, graph.I8: {i8x1AVX512, i8x2AVX512, i8x4AVX512, i8x8AVX512},
 				graph.BF16: {bf16x1AVX512, bf16x2AVX512, bf16x4AVX512, bf16x8AVX512},
 				graph.F16:  {f16x1AVX512, f16x2AVX512, f16x4AVX512, f16x8AVX512},
-			}, halves: map[graph.DType]halfTile{graph.I4: i4Halvesx1AVX512, graph.I8: i8Halvesx1AVX512}})
+			}, halves: map[graph.DType]halfTile{graph.I4: i4Halvesx1AVX512, graph.I8: i8Halvesx1AVX512},
+			unpack: map[graph.DType]unpacker{graph.I4: i4UnpackAVX512, graph.I8: i8UnpackAVX512}, offsetsOnly: true})
 	}
 	if cpu.X86.HasAVX2 && cpu.X86.HasFMA { // all of which have conversions of binary16
 		list = append(list, &kernel{name: "avx2", integers: narrow, transpose: transposeOctetsAVX2, tiles: map[graph.DType][]tile{

@@ -62,6 +62,7 @@ func (m *maker) quantised() {
 				if d.Is16() {
 					continue
 				}
+				m.add(rowsName+"_offset", graph.PanelMatMul{Columns: n, Block: 16}, x, panels, f32((k+15)/16, n), f32((k+15)/16, n))
 				quads := panels
 				if d == graph.I8 {
 					quads.Type.Shape = graph.QuadShape(k, n)
@@ -82,6 +83,7 @@ func (m *maker) quantised() {
 	i8.Type.Shape = graph.PanelShape(graph.I8, 24, 40)
 	m.add("batched", graph.PanelMatMul{Columns: 40}, f32(2, 3, 24), i8, f32(1, 40))
 	m.add("many", graph.PanelMatMul{Columns: 40}, f32(70, 24), i8, f32(1, 40))
+	m.add("many_offset", graph.PanelMatMul{Columns: 40, Block: 8}, f32(70, 24), i8, f32(3, 40), f32(3, 40))
 	quads := integer(graph.I8, -128, 128)
 	quads.Type.Shape = graph.QuadShape(24, 40)
 	m.add("many_bytes", graph.PanelMatMul{Columns: 40, Integers: true}, integer(graph.U8, 0, 256, 70, 24), quads)

@@ -289,21 +289,22 @@ func (f format) generate(w width, rows int, by scales) {
 // unpackTo makes the function that gives the weights of a block of octets the form of numbers of float32.
 func (f format) unpackTo(w width) {
 	name := fmt.Sprintf("%sUnpack%s", f.name, w.name)
-	start(name, "func(octets int, q *byte, scale *float32, y *float32, row, half int)",
-		fmt.Sprintf("%s sets y to the weights of a panel, octets of 8 rows that are stored in %s, times 32 scales.", name, f.doc),
-		"The rows of y are row bytes apart, and the second 16 columns half bytes after the first.")
+	start(name, "func(octets int, q *byte, scale, offset *float32, y *float32, row, half int)",
+		fmt.Sprintf("%s sets y to the weights of a panel, octets of 8 rows that are stored in %s, times 32 scales,", name, f.doc),
+		"plus 32 offsets. The rows of y are row bytes apart, and the second 16 columns half bytes after the first.")
 	octets := param("octets")
 	q := param("q")
-	scale := param("scale")
+	scale, offset := param("scale"), param("offset")
 	y, second := param("y"), param("half")
 	row := param("row")
 	ADDQ(y, second)
 	unpack := f.unpack(w, q)
 	weights := w.register()
-	scales := make([]VecVirtual, w.vectors())
+	scales, offsets := make([]VecVirtual, w.vectors()), make([]VecVirtual, w.vectors())
 	for v := range scales {
-		scales[v] = w.register()
+		scales[v], offsets[v] = w.register(), w.register()
 		VMOVUPS(Mem{Base: scale, Disp: v * w.bytes}, scales[v])
+		VMOVUPS(Mem{Base: offset, Disp: v * w.bytes}, offsets[v])
 	}
 	Label("octet")
 	for line := 0; line < f.octet; line += 64 {
@@ -312,7 +313,7 @@ func (f format) unpackTo(w width) {
 	for i := range steps {
 		for v := range scales {
 			unpack(i, v, weights)
-			VMULPS(scales[v], weights, weights)
+			VFMADD213PS(offsets[v], scales[v], weights)
 			to, at := y, v*w.bytes
 			if v >= w.vectors()/2 {
 				to, at = second, at-2*columns
@@ -347,7 +348,13 @@ func main() {
 			if f.octet < 16*columns { // numbers of 16 bits have no scales
 				f.generate(w, 1, halfScales)
 			}
-			if w.bytes == avx2.bytes && f.name != "f16" { // whose conversion takes as long as two multiplications
+			switch f.name {
+			case "f16": // whose conversion takes as long as two multiplications
+			case "bf16":
+				if w.bytes == avx2.bytes { // others have no offsets
+					f.unpackTo(w)
+				}
+			default:
 				f.unpackTo(w)
 			}
 		}
