@@ -30,6 +30,21 @@ func (m Machine) Check() error {
 	return nil
 }
 
+// Devices are machines by name. Rates of GPUs are those of large products in bf16 and of copies, and of NCCL's exchanges over
+// NVLink without multicast, as measured (docs/cuda.md, docs/scale.md).
+var Devices = map[string]Machine{
+	"h100": {FLOPS: 600e12, Bytes: 2.8e12, Link: 280e9, Launch: 2 * time.Microsecond, Latency: 10 * time.Microsecond},
+	"h200": {FLOPS: 600e12, Bytes: 4e12, Link: 280e9, Launch: 2 * time.Microsecond, Latency: 10 * time.Microsecond},
+}
+
+// Fitted is a machine with the rates of m, all changed alike, on which the launches of a program take as long as they were
+// measured to in all. Links stay as they are.
+func (m Machine) Fitted(p *lowering.Program, took time.Duration) Machine {
+	f := float64(took) / float64(max(Of(p, m).Compute, 1))
+	m.FLOPS, m.Bytes, m.Launch = m.FLOPS/f, m.Bytes/f, time.Duration(float64(m.Launch)*f)
+	return m
+}
+
 // Step is what a run is predicted to take on each participant.
 type Step struct {
 	Compute, Exchange time.Duration // of all launches that compute, and of all collective operations

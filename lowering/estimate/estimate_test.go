@@ -115,3 +115,21 @@ func TestPipeline(t *testing.T) {
 		t.Errorf("the step is %+v, want %+v", s, want)
 	}
 }
+
+// TestFitted has launches take as long as they were measured to, and leaves links as they are.
+func TestFitted(t *testing.T) {
+	p := program(t, true)
+	was := estimate.Machine{FLOPS: 1e9, Bytes: 1e15, Link: 40e6, Latency: time.Millisecond, Launch: time.Millisecond}
+	m := was.Fitted(p, 500*time.Microsecond)
+	if got := estimate.Of(p, m).Compute; got < 499*time.Microsecond || got > 501*time.Microsecond {
+		t.Errorf("the launches take %v", got)
+	}
+	if m.Link != was.Link || m.Latency != was.Latency {
+		t.Errorf("its links are %+v", m)
+	}
+	for name, m := range estimate.Devices {
+		if err := m.Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -89,7 +92,7 @@ func report(stderr io.Writer, err error) int {
 	if errors.As(err, &usage) && usage.message == "" { // the overview has been printed
 		return ExitUsage
 	}
-	for line := range strings.Lines(err.Error()) {
+	for line := range strings.Lines(options.ReplaceAllStringFunc(err.Error(), func(s string) string { return optionFlags[s] })) {
 		tell(stderr, strings.TrimRight(line, "\n"))
 	}
 	if usage != nil {
@@ -98,6 +101,17 @@ func report(stderr io.Writer, err error) int {
 	}
 	return ExitFailure
 }
+
+// optionFlags says by which flag, or in which other way, a command is told what Go code says by an option of package fusec: errors
+// name the option.
+var optionFlags = map[string]string{
+	"WithPipeline": "--pipeline", "WithMesh": "--mesh", "WithZeRO": "--zero", "WithSplit": "--split", "WithTarget": "--target",
+	"WithMemoryBudget": "--memory-budget", "WithPrecision": "--precision", "WithWorkers": "--threads",
+	"WithDevices": "--target (such as cpu,cpu)", "WithGroup": "a launcher (such as mpirun)",
+}
+
+// options finds the options of optionFlags in a text.
+var options = regexp.MustCompile(`\b(` + strings.Join(slices.Sorted(maps.Keys(optionFlags)), "|") + `)\b`)
 
 // usageError is a command line that means nothing.
 type usageError struct {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +25,8 @@ var Plan = &cli.Command{
 	Doc: `
 Compiles the model for one participant of a mesh, and predicts a run by the rates of a machine: each launch takes the
 longer of its arithmetic and its memory traffic, each collective operation its latency and the bytes that a participant
-sends. Exposed is what no launch hides that does not depend on it. Overlapped is the time of a run that hides the rest, as
+sends. The rates are flags, or those of a --device; with --alone they are such that one device takes as long as it was
+measured to. Exposed is what no launch hides that does not depend on it. Overlapped is the time of a run that hides the rest, as
 target cpu does; in order, that of one whose launches and collective operations follow one another.
 
 The mesh of a pipeline, which --pipeline asks for, is its stages. Compute is then what the slowest stage computes, exposed
@@ -39,6 +41,7 @@ ZeRO. The fastest, overlapped, that fits into --memory is chosen, the first of e
 		{"fusec plan model.graph --mesh data=2 --split w1=_,data", "a weight by columns"},
 		{"fusec plan model.graph --mesh data=2,tensor=4 --parallel auto", "ways of splitting compared"},
 		{"fusec plan model.graph --mesh stage=4 --pipeline 16", "a pipeline of 4 stages, and a batch of 16 microbatches"},
+		{"fusec plan model.graph --mesh data=8 --target cuda --device h200 --alone 103ms", "8 GPUs, of a model that was timed on one"},
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
 		p := &planner{machine: estimate.Machine{FLOPS: 100e9, Bytes: 20e9, Link: 10e9, Launch: 2 * time.Microsecond,
@@ -64,19 +67,29 @@ ZeRO. The fastest, overlapped, that fits into --memory is chosen, the first of e
 			p.auto = true
 			return nil
 		})
-		rate := func(name, what string, to *float64) {
-			f.Func(name, fmt.Sprintf("%s, in `1e9` a second (default %g)", what, *to/1e9), func(s string) error {
+		f.Func("device", fmt.Sprintf("`NAME` of a device whose rates are known: %s", strings.Join(deviceNames(), ", ")),
+			func(s string) (err error) {
+				m, ok := estimate.Devices[s]
+				if p.machine = m; !ok {
+					return fmt.Errorf("want %s", strings.Join(deviceNames(), " or "))
+				}
+				return nil
+			})
+		rate := func(name, what string, to func() *float64) {
+			f.Func(name, fmt.Sprintf("%s, in `1e9` a second (default %g)", what, *to()/1e9), func(s string) error {
 				v, err := strconv.ParseFloat(s, 64)
 				if err != nil || !(v > 0 && v < 1e12) {
 					return errors.New("want a positive number")
 				}
-				*to = v * 1e9
+				p.rates = append(p.rates, func() { *to() = v * 1e9 })
 				return nil
 			})
 		}
-		rate("gflops", "floating-point operations of a participant", &p.machine.FLOPS)
-		rate("memory-rate", "bytes of memory traffic", &p.machine.Bytes)
-		rate("link-rate", "bytes that a participant sends", &p.machine.Link)
+		rate("gflops", "floating-point operations of a participant", func() *float64 { return &p.machine.FLOPS })
+		rate("memory-rate", "bytes of memory traffic", func() *float64 { return &p.machine.Bytes })
+		rate("link-rate", "bytes that a participant sends", func() *float64 { return &p.machine.Link })
+		f.DurationVar(&p.alone, "alone", 0,
+			"`TIME` that one device was measured to take for the whole model: its rates are fitted to that")
 		f.Func("memory", "the memory of a participant, such as `64GiB`; nothing that takes more is chosen", func(s string) (err error) {
 			p.memory, err = cli.ParseBytes(s)
 			return err
@@ -94,6 +107,8 @@ type planner struct {
 	zero    int
 	auto    bool
 	machine estimate.Machine
+	rates   []func()      // flags of rates, which come before those of a device
+	alone   time.Duration // measured on one device, or 0
 	memory  int64
 	json    bool
 }
@@ -150,6 +165,12 @@ func (p *planner) run(e *cli.Env, args []string) error {
 	if len(mesh) == 0 {
 		return cli.Usage("the file has no mesh: give --mesh, such as data=2")
 	}
+	for _, set := range p.rates {
+		set()
+	}
+	if err := p.fit(g); err != nil {
+		return err
+	}
 	rep := &PlanReport{Schema: "fusec.plan/1", Model: modelio.ModelName(path), Mesh: mesh.String(), Participants: mesh.Size()}
 	given := planWay{Name: "as stated", splits: p.splits, ZeRO: p.zero}
 	if err := p.predict(g, &given); err != nil {
@@ -172,6 +193,32 @@ func (p *planner) run(e *cli.Env, args []string) error {
 		return cli.WriteJSON(e.Out, rep)
 	}
 	return e.Print(rep.text(p.memory))
+}
+
+// deviceNames lists the devices whose rates are known.
+func deviceNames() []string { return slices.Sorted(maps.Keys(estimate.Devices)) }
+
+// fit fits the machine's rates to what one device was measured to take for the model.
+func (p *planner) fit(g *graph.Graph) error {
+	switch {
+	case p.alone < 0:
+		return cli.Usage("--alone: want a positive time")
+	case p.alone == 0:
+		return nil
+	case p.compile.Pipelined():
+		return cli.Usage("--alone is not for a pipeline: its stages are on devices of their own")
+	}
+	one, _ := g.Clone()
+	one.Mesh = nil
+	for _, n := range one.Nodes {
+		n.Sharding = graph.Sharding{}
+	}
+	_, program, err := fusec.Plan(one, p.compile.Options()...)
+	if err != nil {
+		return err
+	}
+	p.machine = p.machine.Fitted(program, p.alone)
+	return nil
 }
 
 // predict compiles the graph as one way says, and fills in what it takes.

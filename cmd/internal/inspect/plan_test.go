@@ -127,12 +127,28 @@ func TestPlanRefused(t *testing.T) {
 		"want a name and the axes":         {"plan", clitest.Bare, "--mesh", "data=2", "--split", "w"},
 		"want auto":                        {"plan", clitest.Bare, "--mesh", "data=2", "--parallel", "some"},
 		"want a positive number":           {"plan", clitest.Bare, "--mesh", "data=2", "--gflops", "0"},
+		"want h100 or h200":                {"plan", clitest.Bare, "--mesh", "data=2", "--device", "abacus"},
+		"want a positive time":             {"plan", clitest.Bare, "--mesh", "data=2", "--alone", "-1s"},
+		"--alone is not for a pipeline":    {"plan", clitest.Bare, "--mesh", "stage=2", "--pipeline", "2", "--alone", "1s"},
 		"has no input, parameter or state": {"plan", clitest.Bare, "--mesh", "data=2", "--split", "none=data"},
 	} {
 		r := clitest.FusecRun(t, args...)
 		if r.Code == cli.ExitOK || !strings.Contains(r.Stderr, words) {
 			t.Errorf("%v: exit code %d: %s", args, r.Code, r.Stderr)
 		}
+	}
+}
+
+// TestPlanDevice plans with the rates of a device, and with those at which one takes as long as it was measured to.
+func TestPlanDevice(t *testing.T) {
+	cpu, gpu := planOf(t, "--mesh", "data=2").Ways[0], planOf(t, "--mesh", "data=2", "--device", "h200").Ways[0]
+	slow := planOf(t, "--mesh", "data=2", "--gflops", "1", "--device", "h200").Ways[0]
+	if !(gpu.Compute < cpu.Compute && cpu.Compute < slow.Compute) {
+		t.Errorf("it computes for %v on an H200, %v on a processor, %v at 1 GFLOP/s", gpu.Compute, cpu.Compute, slow.Compute)
+	}
+	alone := planOf(t, "--mesh", "data=2", "--alone", "10s").Ways[0]
+	if alone.Compute < 4 || alone.Compute > 10 { // each has half of the samples, and the whole optimiser's step
+		t.Errorf("of 10 s alone, each of two computes %v s", alone.Compute)
 	}
 }
 
@@ -150,6 +166,12 @@ func TestPlanPipeline(t *testing.T) {
 		t.Fatal(err)
 	}
 	clitest.Good(t, "explain", path, "--target", "cpu,cpu", "--pipeline", "4:h")
+	// Errors name flags, where package fusec names options.
+	r := clitest.FusecRun(t, "explain", path, "--pipeline", "2")
+	clitest.Bad(t, r, cli.ExitFailure, "--pipeline: a pipeline has at least 2 stages: give --target (such as cpu,cpu)")
+	if strings.Contains(r.Stderr, "With") {
+		t.Error(r.Stderr)
+	}
 	for _, args := range [][]string{{"--pipeline", "1"}, {"--pipeline", "4:"}, {"--pipeline", "4", "--parallel", "auto"}} {
 		r := clitest.FusecRun(t, append([]string{"plan", path, "--mesh", "stage=2"}, args...)...)
 		if r.Code == cli.ExitOK || !strings.Contains(r.Stderr, "pipeline") {

@@ -3,6 +3,7 @@
 package launching
 
 import (
+	"net"
 	"os"
 	"os/exec"
 )
@@ -15,3 +16,11 @@ func inGroup(*exec.Cmd) {}
 
 // send ends a participant: other signals are not there.
 func send(c *exec.Cmd, _ os.Signal) { _ = c.Process.Kill() }
+
+// startListening starts participant 0, which listens itself: files cannot be handed on.
+func startListening(c *exec.Cmd, l *net.TCPListener) error {
+	if err := l.Close(); err != nil {
+		return err
+	}
+	return c.Start()
+}

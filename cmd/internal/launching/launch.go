@@ -54,10 +54,12 @@ const grace = 5 * time.Second
 
 // Run starts a command as the participants of a group on this host, and waits for all.
 func Run(e *cli.Env, n int, command []string) error {
-	port, err := freePort()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
 	token := make([]byte, 16)
 	if _, err := rand.Read(token); err != nil {
 		return err
@@ -73,7 +75,13 @@ func Run(e *cli.Env, n int, command []string) error {
 		c.Env = append(common[:len(common):len(common)], fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank))
 		c.Stdout, c.Stderr = &output{r.say, e.Out, e.Out.Flush}, &output{r.say, e.Stderr, nil}
 		inGroup(c)
-		if err := c.Start(); err != nil {
+		err := error(nil)
+		if rank == 0 {
+			err = startListening(c, l.(*net.TCPListener))
+		} else {
+			err = c.Start()
+		}
+		if err != nil {
 			r.all(syscall.SIGKILL)
 			for range r.started {
 				<-r.ended
@@ -164,16 +172,6 @@ func (o *output) Write(b []byte) (int, error) {
 		err = o.flush()
 	}
 	return n, err
-}
-
-// freePort is a port of this host that nothing listens at.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // environment is this process's without the variables of other launchers.

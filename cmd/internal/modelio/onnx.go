@@ -41,6 +41,15 @@ func (s *Shapes) Set(text string) error {
 	return nil
 }
 
+// Text is the flags that bind sizes.
+func (s *Shapes) Text() string {
+	var b strings.Builder
+	for _, name := range SortedKeys(s.dims) {
+		fmt.Fprintf(&b, " --dim %s=%d", name, s.dims[name])
+	}
+	return b.String()
+}
+
 // isONNX tells by its name whether a file is an ONNX model.
 func isONNX(path string) bool { return strings.EqualFold(filepath.Ext(path), onnx.Extension) }
 

@@ -63,7 +63,7 @@ func (o *ownFlags) text() string {
 	if o.optimizer != "" {
 		b.WriteString(" --optimizer " + o.optimizer)
 	}
-	return b.String()
+	return b.String() + o.shapes.Text()
 }
 
 // defaultRate and defaultRule train where nothing is said.

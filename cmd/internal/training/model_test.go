@@ -125,6 +125,15 @@ func TestTrainModel(t *testing.T) {
 	if !strings.Contains(errs.String(), want) {
 		t.Errorf("%q, want %q", errs.String(), want)
 	}
+	var own ownFlags
+	for _, s := range []string{"tokens=4", "batch=2"} {
+		if err := own.shapes.Set(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := own.text(); got != " --dim batch=2 --dim tokens=4" {
+		t.Errorf("sizes of an ONNX model are given as %q", got)
+	}
 	// It goes on from weights of a file, on the text form.
 	text := clitest.Good(t, "train", file("whole.graph"), "--data", data+":u16", "--steps", "10", "--optimizer", "sgd,clip=1")
 	for _, want := range []string{"step 10 of 10: loss 0.", "whole: loss 0.", "data: ", "192 parameters"} {

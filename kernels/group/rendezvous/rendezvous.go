@@ -17,17 +17,20 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
 	"fusec/kernels/group"
 )
 
-// The variables by which participants find one another.
+// The variables by which participants find one another. Listener is the number of a file of participant 0, if the launcher already
+// listens there: so no other program can take the port meanwhile.
 const (
-	Address = "MASTER_ADDR"
-	Port    = "MASTER_PORT"
-	Token   = "FUSEC_TOKEN"
+	Address  = "MASTER_ADDR"
+	Port     = "MASTER_PORT"
+	Token    = "FUSEC_TOKEN"
+	Listener = "FUSEC_LISTENER"
 )
 
 // Join joins the processes that a launcher has started together. A participant that does not come to an operation within the
@@ -93,7 +96,10 @@ func local(address string) bool {
 
 // listen takes the calls of all others.
 func (t *transport) listen(address, token string, deadline time.Time) error {
-	l, err := net.Listen("tcp", address)
+	l, err := inherited(address)
+	if l == nil && err == nil {
+		l, err = net.Listen("tcp", address)
+	}
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) && os.Getenv("TORCHELASTIC_USE_AGENT_STORE") == "True" {
 			err = fmt.Errorf("%w: torchrun itself listens there, unless TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is set", err)
@@ -124,6 +130,31 @@ func (t *transport) listen(address, token string, deadline time.Time) error {
 		missing--
 	}
 	return nil
+}
+
+// inherited is what the launcher listens at for this process, once, or nil.
+func inherited(address string) (net.Listener, error) {
+	text := os.Getenv(Listener)
+	if text == "" {
+		return nil, nil
+	}
+	if err := os.Unsetenv(Listener); err != nil {
+		return nil, err
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("%s is %q: want the number of a file", Listener, text)
+	}
+	f := os.NewFile(uintptr(n), Listener)
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s is %s, which is no file that listens: %w", Listener, text, err)
+	}
+	if _, tcp := l.(*net.TCPListener); !tcp || l.Addr().String() != address {
+		return nil, errors.Join(fmt.Errorf("%s listens at %s, and not at %s", Listener, l.Addr(), address), l.Close())
+	}
+	return l, nil
 }
 
 // handshake is how long a caller may take to prove that it is a participant.
