@@ -8,7 +8,7 @@ import (
 
 // A recurrence computes the steps of a recurrent layer one after the other: the product of the state with its weights,
 // which are packed once for all steps, and then the gates, sequence by sequence. Those of up to partSequences are computed in
-// another way; see [recurrenceParts].
+// another way, see [recurrenceParts], and so are those of as many that each worker has some, see [recurrenceRows].
 type recurrence[T float] struct {
 	env     *Env
 	op      graph.Recurrence
@@ -24,6 +24,7 @@ type recurrence[T float] struct {
 	products []*stateProduct[T]
 	a        []T                 // [N, columns], what the products give
 	parts    *recurrenceParts[T] // in the place of products and a; nil if there are none
+	rows     *recurrenceRows[T]  // in the place of products; nil if there are none
 	reset    []T                 // [N, H], the states that a GRU's candidate multiplies
 	cold     bool
 
@@ -116,6 +117,10 @@ func newRecurrence[T float](op graph.Recurrence, args, results []Operand, env *E
 	if op.Cell == graph.GRU {
 		k.reset = gemm.Aligned[T](k.n * k.h)
 	}
+	if k.splitsRows() {
+		k.a, k.rows = gemm.Aligned[T](k.n*k.columns), newRecurrenceRows(k)
+		return k, nil
+	}
 	if k.n <= partSequences && (args[1].Frozen || k.steps >= manySteps) {
 		var err error
 		k.parts, err = newRecurrenceParts(k)
@@ -148,6 +153,9 @@ func (k *recurrence[T]) bytes() int64 {
 	if k.parts != nil {
 		b += k.parts.bytes()
 	}
+	if k.rows != nil {
+		b += k.rows.bytes()
+	}
 	return b
 }
 
@@ -161,6 +169,11 @@ func (k *recurrence[T]) Run(args, results []Memory) error {
 	if k.cold || !k.args[1].Frozen {
 		for _, p := range k.products {
 			if err := p.pack(r); err != nil {
+				return err
+			}
+		}
+		if k.rows != nil {
+			if err := k.rows.pack(r); err != nil {
 				return err
 			}
 		}
@@ -184,6 +197,9 @@ func (k *recurrence[T]) Run(args, results []Memory) error {
 func (k *recurrence[T]) compute(r []T) error {
 	if k.parts != nil {
 		return k.parts.run(r)
+	}
+	if k.rows != nil {
+		return k.rows.run()
 	}
 	for i := range k.steps {
 		k.step = k.at(i)
@@ -211,32 +227,33 @@ func numbersOf[T float](args []Memory, operands []Operand) (r [4][]T) {
 // Do computes the gates of one item's sequences; see pool.Task.
 func (k *recurrence[T]) Do(_, item int) {
 	for row := item * k.per; row < min((item+1)*k.per, k.n); row++ {
-		k.finish(&k.step, row, 0, k.h, k.a[row*k.columns:][:k.columns], k.second)
+		k.finish(&k.step, row, 0, k.h, k.a[row*k.columns:][:k.columns], k.second, false)
 	}
 }
 
 // finish computes h elements of a sequence's states after a step, from element first on, of the products for each of their gates,
-// [G, h], which it overwrites. A GRU computes what its candidate multiplies, and then, with second, the states.
-func (k *recurrence[T]) finish(s *recurrenceStep[T], row, first, h int, a []T, second bool) {
+// [G, h], which it overwrites. A GRU computes what its candidate multiplies, and then, with second, the states. With added, the
+// products have x, but not that of the candidate of a [graph.GRUAfter].
+func (k *recurrence[T]) finish(s *recurrenceStep[T], row, first, h int, a []T, second, added bool) {
 	g := &k.gates
 	of := func(v []T) []T { return v[row*k.h+first:][:h] }
 	x := func(gate int) []T { return s.x[row*k.columns+gate*k.h+first:][:h] }
-	plus := func(gates int) { // x to the products
-		for i := range gates {
+	plus := func(from, to int) { // x to the products of gates
+		for i := from; i < to && !added; i++ {
 			g.add(a[i*h:][:h], a[i*h:][:h], x(i))
 		}
 	}
 	y, before := of(s.y), of(s.before)
 	switch k.op.Cell {
 	case graph.TanhCell:
-		g.add(y, a, x(0))
-		g.tanh(y, y)
+		plus(0, 1)
+		g.tanh(y, a)
 	case graph.ReluCell:
-		g.add(y, a, x(0))
-		g.relu(y, y)
+		plus(0, 1)
+		g.relu(y, a)
 	case graph.LSTM:
 		c := of(s.c)
-		plus(4)
+		plus(0, 4)
 		g.sigmoid(a[:3*h], a[:3*h])
 		g.tanh(a[3*h:], a[3*h:])
 		g.mul(c, a[2*h:3*h], of(s.memory))
@@ -245,16 +262,16 @@ func (k *recurrence[T]) finish(s *recurrenceStep[T], row, first, h int, a []T, s
 		g.mul(y, y, a[h:2*h])
 	case graph.GRU:
 		if !second {
-			plus(2)
+			plus(0, 2)
 			g.sigmoid(a[:2*h], a[:2*h])
 			g.mul(of(k.reset), a[h:2*h], before)
 			return
 		}
 		u := a[2*h:]
-		g.add(u, u, x(2))
+		plus(2, 3)
 		g.mix(y, a[:h], u, before)
 	case graph.GRUAfter:
-		plus(2)
+		plus(0, 2)
 		g.sigmoid(a[:2*h], a[:2*h])
 		u := a[2*h:]
 		g.add(u, u, k.bias[first:][:h])

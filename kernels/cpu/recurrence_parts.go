@@ -156,6 +156,6 @@ func (p *recurrenceParts[T]) Step(_, step, item int) {
 		return
 	}
 	for row := range k.n {
-		k.finish(&s, row, first, size, a[row*gates*size:][:gates*size], product > 0)
+		k.finish(&s, row, first, size, a[row*gates*size:][:gates*size], product > 0, false)
 	}
 }

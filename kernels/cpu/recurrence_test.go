@@ -28,7 +28,7 @@ func TestRecurrence(t *testing.T) {
 	r := rand.New(rand.NewPCG(51, 52))
 	for cell := graph.TanhCell; cell <= graph.GRUAfter; cell++ {
 		for _, d := range []graph.DType{graph.F32, graph.F64} {
-			for i, s := range [][3]int{{4, 1, 33}, {3, 7, 40}, {5, 3, 65}, {2, 40, 65}, {4, 6, 70}, {5, 65, 20}} {
+			for i, s := range [][3]int{{4, 1, 33}, {3, 7, 40}, {5, 3, 65}, {2, 40, 65}, {4, 6, 70}, {4, 6, 64}, {5, 65, 20}} {
 				args := recurrenceOperands(r, cell, d, s[0], s[1], s[2])
 				checkOp(t, graph.Recurrence{Cell: cell, Reverse: i == 1}, args...)
 				for range 2 * cell.Results() {
@@ -40,9 +40,9 @@ func TestRecurrence(t *testing.T) {
 	}
 }
 
-// TestRecurrenceFrozen packs frozen weights once, and again after a thaw, of many sequences and of few.
+// TestRecurrenceFrozen packs frozen weights once, and again after a thaw, of sequences for each worker, of many and of few.
 func TestRecurrenceFrozen(t *testing.T) {
-	for _, n := range []int{5, 2} {
+	for _, n := range []int{5, 2, 19} {
 		frozenRecurrence(t, n)
 	}
 }

@@ -5945,58 +5945,103 @@ TEXT ·gather12x32AVX512F32(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*4), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*4), R10
-	MOVQ       56(AX), R11
-	LEAQ       (CX)(R11*4), R11
-	MOVQ       64(AX), R12
-	LEAQ       (CX)(R12*4), R12
-	MOVQ       72(AX), R13
-	LEAQ       (CX)(R13*4), R13
-	MOVQ       80(AX), R14
-	LEAQ       (CX)(R14*4), R14
-	MOVQ       88(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	VPXORD     Z12, Z12, Z12
-	VPXORD     Z13, Z13, Z13
-	VPXORD     Z14, Z14, Z14
-	VPXORD     Z15, Z15, Z15
-	VPXORD     Z16, Z16, Z16
-	VPXORD     Z17, Z17, Z17
-	VPXORD     Z18, Z18, Z18
-	VPXORD     Z19, Z19, Z19
-	VPXORD     Z20, Z20, Z20
-	VPXORD     Z21, Z21, Z21
-	VPXORD     Z22, Z22, Z22
-	VPXORD     Z23, Z23, Z23
-	MOVQ       ahead+40(FP), BP
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   56(AX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   64(AX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   72(AX), R13
+	LEAQ   (CX)(R13*4), R13
+	MOVQ   80(AX), R14
+	LEAQ   (CX)(R14*4), R14
+	MOVQ   88(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	MOVQ   ahead+40(FP), BP
 
 piece:
 	MOVQ pieces+0(FP), R15
@@ -6854,50 +6899,89 @@ TEXT ·gather10x32AVX512F32(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*4), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*4), R10
-	MOVQ       56(AX), R11
-	LEAQ       (CX)(R11*4), R11
-	MOVQ       64(AX), R12
-	LEAQ       (CX)(R12*4), R12
-	MOVQ       72(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	VPXORD     Z12, Z12, Z12
-	VPXORD     Z13, Z13, Z13
-	VPXORD     Z14, Z14, Z14
-	VPXORD     Z15, Z15, Z15
-	VPXORD     Z16, Z16, Z16
-	VPXORD     Z17, Z17, Z17
-	VPXORD     Z18, Z18, Z18
-	VPXORD     Z19, Z19, Z19
-	MOVQ       ahead+40(FP), R14
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   56(AX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   64(AX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   72(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	MOVQ   ahead+40(FP), R14
 
 piece:
 	MOVQ pieces+0(FP), R13
@@ -7629,42 +7713,75 @@ TEXT ·gather8x32AVX512F32(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*4), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*4), R10
-	MOVQ       56(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	VPXORD     Z12, Z12, Z12
-	VPXORD     Z13, Z13, Z13
-	VPXORD     Z14, Z14, Z14
-	VPXORD     Z15, Z15, Z15
-	MOVQ       ahead+40(FP), R12
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   56(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   ahead+40(FP), R12
 
 piece:
 	MOVQ pieces+0(FP), R11
@@ -8270,34 +8387,61 @@ TEXT ·gather6x32AVX512F32(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	MOVQ       ahead+40(FP), R10
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   ahead+40(FP), R10
 
 piece:
 	MOVQ pieces+0(FP), R9
@@ -8777,26 +8921,47 @@ TEXT ·gather4x32AVX512F32(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	MOVQ       ahead+40(FP), R8
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   ahead+40(FP), R8
 
 piece:
 	MOVQ pieces+0(FP), DI
@@ -9150,18 +9315,33 @@ TEXT ·gather2x32AVX512F32(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	MOVQ       ahead+40(FP), SI
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   ahead+40(FP), SI
 
 piece:
 	MOVQ pieces+0(FP), BX
@@ -9401,34 +9581,55 @@ TEXT ·gather6x16AVX2F32(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	VXORPS     Y6, Y6, Y6
-	VXORPS     Y7, Y7, Y7
-	VXORPS     Y8, Y8, Y8
-	VXORPS     Y9, Y9, Y9
-	VXORPS     Y10, Y10, Y10
-	VXORPS     Y11, Y11, Y11
-	MOVQ       ahead+40(FP), R10
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	MOVQ   ahead+40(FP), R10
 
 piece:
 	MOVQ pieces+0(FP), R9
@@ -10008,26 +10209,43 @@ TEXT ·gather4x16AVX2F32(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	VXORPS     Y6, Y6, Y6
-	VXORPS     Y7, Y7, Y7
-	MOVQ       ahead+40(FP), R8
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   ahead+40(FP), R8
 
 piece:
 	MOVQ pieces+0(FP), DI
@@ -10449,18 +10667,31 @@ TEXT ·gather2x16AVX2F32(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	MOVQ       ahead+40(FP), SI
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   ahead+40(FP), SI
 
 piece:
 	MOVQ pieces+0(FP), BX
@@ -10748,46 +10979,79 @@ TEXT ·gather12x16AVX512F32(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*4), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*4), R10
-	MOVQ       56(AX), R11
-	LEAQ       (CX)(R11*4), R11
-	MOVQ       64(AX), R12
-	LEAQ       (CX)(R12*4), R12
-	MOVQ       72(AX), R13
-	LEAQ       (CX)(R13*4), R13
-	MOVQ       80(AX), R14
-	LEAQ       (CX)(R14*4), R14
-	MOVQ       88(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	MOVQ       ahead+40(FP), BP
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   56(AX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   64(AX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   72(AX), R13
+	LEAQ   (CX)(R13*4), R13
+	MOVQ   80(AX), R14
+	LEAQ   (CX)(R14*4), R14
+	MOVQ   88(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   ahead+40(FP), BP
 
 piece:
 	MOVQ pieces+0(FP), R15
@@ -11373,40 +11637,69 @@ TEXT ·gather10x16AVX512F32(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*4), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*4), R10
-	MOVQ       56(AX), R11
-	LEAQ       (CX)(R11*4), R11
-	MOVQ       64(AX), R12
-	LEAQ       (CX)(R12*4), R12
-	MOVQ       72(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	MOVQ       ahead+40(FP), R14
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   56(AX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   64(AX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   72(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	MOVQ   ahead+40(FP), R14
 
 piece:
 	MOVQ pieces+0(FP), R13
@@ -11910,34 +12203,59 @@ TEXT ·gather8x16AVX512F32(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*4), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*4), R10
-	MOVQ       56(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	MOVQ       ahead+40(FP), R12
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   56(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   ahead+40(FP), R12
 
 piece:
 	MOVQ pieces+0(FP), R11
@@ -12359,28 +12677,49 @@ TEXT ·gather6x16AVX512F32(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	MOVQ       ahead+40(FP), R10
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   ahead+40(FP), R10
 
 piece:
 	MOVQ pieces+0(FP), R9
@@ -12720,22 +13059,39 @@ TEXT ·gather4x16AVX512F32(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	MOVQ       ahead+40(FP), R8
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   ahead+40(FP), R8
 
 piece:
 	MOVQ pieces+0(FP), DI
@@ -12993,16 +13349,29 @@ TEXT ·gather2x16AVX512F32(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	MOVQ       ahead+40(FP), SI
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   ahead+40(FP), SI
 
 piece:
 	MOVQ pieces+0(FP), BX
@@ -13190,28 +13559,49 @@ TEXT ·gather6x8AVX2F32(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	MOVQ       ahead+40(FP), R10
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   ahead+40(FP), R10
 
 piece:
 	MOVQ pieces+0(FP), R9
@@ -13627,22 +14017,39 @@ TEXT ·gather4x8AVX2F32(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	MOVQ       ahead+40(FP), R8
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   ahead+40(FP), R8
 
 piece:
 	MOVQ pieces+0(FP), DI
@@ -13952,16 +14359,29 @@ TEXT ·gather2x8AVX2F32(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       ahead+40(FP), SI
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   ahead+40(FP), SI
 
 piece:
 	MOVQ pieces+0(FP), BX
@@ -14201,58 +14621,103 @@ TEXT ·gather12x16AVX512F64(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*8), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*8), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*8), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*8), R10
-	MOVQ       56(AX), R11
-	LEAQ       (CX)(R11*8), R11
-	MOVQ       64(AX), R12
-	LEAQ       (CX)(R12*8), R12
-	MOVQ       72(AX), R13
-	LEAQ       (CX)(R13*8), R13
-	MOVQ       80(AX), R14
-	LEAQ       (CX)(R14*8), R14
-	MOVQ       88(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	VPXORD     Z12, Z12, Z12
-	VPXORD     Z13, Z13, Z13
-	VPXORD     Z14, Z14, Z14
-	VPXORD     Z15, Z15, Z15
-	VPXORD     Z16, Z16, Z16
-	VPXORD     Z17, Z17, Z17
-	VPXORD     Z18, Z18, Z18
-	VPXORD     Z19, Z19, Z19
-	VPXORD     Z20, Z20, Z20
-	VPXORD     Z21, Z21, Z21
-	VPXORD     Z22, Z22, Z22
-	VPXORD     Z23, Z23, Z23
-	MOVQ       ahead+40(FP), BP
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*8), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*8), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*8), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*8), R10
+	MOVQ   56(AX), R11
+	LEAQ   (CX)(R11*8), R11
+	MOVQ   64(AX), R12
+	LEAQ   (CX)(R12*8), R12
+	MOVQ   72(AX), R13
+	LEAQ   (CX)(R13*8), R13
+	MOVQ   80(AX), R14
+	LEAQ   (CX)(R14*8), R14
+	MOVQ   88(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	MOVQ   ahead+40(FP), BP
 
 piece:
 	MOVQ pieces+0(FP), R15
@@ -15110,50 +15575,89 @@ TEXT ·gather10x16AVX512F64(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*8), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*8), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*8), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*8), R10
-	MOVQ       56(AX), R11
-	LEAQ       (CX)(R11*8), R11
-	MOVQ       64(AX), R12
-	LEAQ       (CX)(R12*8), R12
-	MOVQ       72(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	VPXORD     Z12, Z12, Z12
-	VPXORD     Z13, Z13, Z13
-	VPXORD     Z14, Z14, Z14
-	VPXORD     Z15, Z15, Z15
-	VPXORD     Z16, Z16, Z16
-	VPXORD     Z17, Z17, Z17
-	VPXORD     Z18, Z18, Z18
-	VPXORD     Z19, Z19, Z19
-	MOVQ       ahead+40(FP), R14
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*8), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*8), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*8), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*8), R10
+	MOVQ   56(AX), R11
+	LEAQ   (CX)(R11*8), R11
+	MOVQ   64(AX), R12
+	LEAQ   (CX)(R12*8), R12
+	MOVQ   72(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	MOVQ   ahead+40(FP), R14
 
 piece:
 	MOVQ pieces+0(FP), R13
@@ -15885,42 +16389,75 @@ TEXT ·gather8x16AVX512F64(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*8), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*8), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*8), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*8), R10
-	MOVQ       56(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	VPXORD     Z12, Z12, Z12
-	VPXORD     Z13, Z13, Z13
-	VPXORD     Z14, Z14, Z14
-	VPXORD     Z15, Z15, Z15
-	MOVQ       ahead+40(FP), R12
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*8), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*8), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*8), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*8), R10
+	MOVQ   56(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   ahead+40(FP), R12
 
 piece:
 	MOVQ pieces+0(FP), R11
@@ -16526,34 +17063,61 @@ TEXT ·gather6x16AVX512F64(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*8), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*8), R8
-	MOVQ       40(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	MOVQ       ahead+40(FP), R10
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*8), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*8), R8
+	MOVQ   40(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   ahead+40(FP), R10
 
 piece:
 	MOVQ pieces+0(FP), R9
@@ -17033,26 +17597,47 @@ TEXT ·gather4x16AVX512F64(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	MOVQ       ahead+40(FP), R8
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   ahead+40(FP), R8
 
 piece:
 	MOVQ pieces+0(FP), DI
@@ -17406,18 +17991,33 @@ TEXT ·gather2x16AVX512F64(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	MOVQ       ahead+40(FP), SI
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   ahead+40(FP), SI
 
 piece:
 	MOVQ pieces+0(FP), BX
@@ -17657,34 +18257,55 @@ TEXT ·gather6x8AVX2F64(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*8), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*8), R8
-	MOVQ       40(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VXORPD     Y0, Y0, Y0
-	VXORPD     Y1, Y1, Y1
-	VXORPD     Y2, Y2, Y2
-	VXORPD     Y3, Y3, Y3
-	VXORPD     Y4, Y4, Y4
-	VXORPD     Y5, Y5, Y5
-	VXORPD     Y6, Y6, Y6
-	VXORPD     Y7, Y7, Y7
-	VXORPD     Y8, Y8, Y8
-	VXORPD     Y9, Y9, Y9
-	VXORPD     Y10, Y10, Y10
-	VXORPD     Y11, Y11, Y11
-	MOVQ       ahead+40(FP), R10
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*8), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*8), R8
+	MOVQ   40(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	VXORPD Y4, Y4, Y4
+	VXORPD Y5, Y5, Y5
+	VXORPD Y6, Y6, Y6
+	VXORPD Y7, Y7, Y7
+	VXORPD Y8, Y8, Y8
+	VXORPD Y9, Y9, Y9
+	VXORPD Y10, Y10, Y10
+	VXORPD Y11, Y11, Y11
+	MOVQ   ahead+40(FP), R10
 
 piece:
 	MOVQ pieces+0(FP), R9
@@ -18264,26 +18885,43 @@ TEXT ·gather4x8AVX2F64(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VXORPD     Y0, Y0, Y0
-	VXORPD     Y1, Y1, Y1
-	VXORPD     Y2, Y2, Y2
-	VXORPD     Y3, Y3, Y3
-	VXORPD     Y4, Y4, Y4
-	VXORPD     Y5, Y5, Y5
-	VXORPD     Y6, Y6, Y6
-	VXORPD     Y7, Y7, Y7
-	MOVQ       ahead+40(FP), R8
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	VXORPD Y4, Y4, Y4
+	VXORPD Y5, Y5, Y5
+	VXORPD Y6, Y6, Y6
+	VXORPD Y7, Y7, Y7
+	MOVQ   ahead+40(FP), R8
 
 piece:
 	MOVQ pieces+0(FP), DI
@@ -18705,18 +19343,31 @@ TEXT ·gather2x8AVX2F64(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VXORPD     Y0, Y0, Y0
-	VXORPD     Y1, Y1, Y1
-	VXORPD     Y2, Y2, Y2
-	VXORPD     Y3, Y3, Y3
-	MOVQ       ahead+40(FP), SI
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	MOVQ   ahead+40(FP), SI
 
 piece:
 	MOVQ pieces+0(FP), BX
@@ -19004,46 +19655,79 @@ TEXT ·gather12x8AVX512F64(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*8), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*8), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*8), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*8), R10
-	MOVQ       56(AX), R11
-	LEAQ       (CX)(R11*8), R11
-	MOVQ       64(AX), R12
-	LEAQ       (CX)(R12*8), R12
-	MOVQ       72(AX), R13
-	LEAQ       (CX)(R13*8), R13
-	MOVQ       80(AX), R14
-	LEAQ       (CX)(R14*8), R14
-	MOVQ       88(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	MOVQ       ahead+40(FP), BP
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*8), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*8), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*8), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*8), R10
+	MOVQ   56(AX), R11
+	LEAQ   (CX)(R11*8), R11
+	MOVQ   64(AX), R12
+	LEAQ   (CX)(R12*8), R12
+	MOVQ   72(AX), R13
+	LEAQ   (CX)(R13*8), R13
+	MOVQ   80(AX), R14
+	LEAQ   (CX)(R14*8), R14
+	MOVQ   88(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   ahead+40(FP), BP
 
 piece:
 	MOVQ pieces+0(FP), R15
@@ -19629,40 +20313,69 @@ TEXT ·gather10x8AVX512F64(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*8), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*8), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*8), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*8), R10
-	MOVQ       56(AX), R11
-	LEAQ       (CX)(R11*8), R11
-	MOVQ       64(AX), R12
-	LEAQ       (CX)(R12*8), R12
-	MOVQ       72(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	MOVQ       ahead+40(FP), R14
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*8), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*8), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*8), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*8), R10
+	MOVQ   56(AX), R11
+	LEAQ   (CX)(R11*8), R11
+	MOVQ   64(AX), R12
+	LEAQ   (CX)(R12*8), R12
+	MOVQ   72(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	MOVQ   ahead+40(FP), R14
 
 piece:
 	MOVQ pieces+0(FP), R13
@@ -20166,34 +20879,59 @@ TEXT ·gather8x8AVX512F64(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*8), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*8), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*8), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*8), R10
-	MOVQ       56(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	MOVQ       ahead+40(FP), R12
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*8), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*8), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*8), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*8), R10
+	MOVQ   56(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   ahead+40(FP), R12
 
 piece:
 	MOVQ pieces+0(FP), R11
@@ -20615,28 +21353,49 @@ TEXT ·gather6x8AVX512F64(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*8), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*8), R8
-	MOVQ       40(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	MOVQ       ahead+40(FP), R10
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*8), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*8), R8
+	MOVQ   40(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   ahead+40(FP), R10
 
 piece:
 	MOVQ pieces+0(FP), R9
@@ -20976,22 +21735,39 @@ TEXT ·gather4x8AVX512F64(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	MOVQ       ahead+40(FP), R8
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   ahead+40(FP), R8
 
 piece:
 	MOVQ pieces+0(FP), DI
@@ -21249,16 +22025,29 @@ TEXT ·gather2x8AVX512F64(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	MOVQ       ahead+40(FP), SI
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   ahead+40(FP), SI
 
 piece:
 	MOVQ pieces+0(FP), BX
@@ -21446,28 +22235,49 @@ TEXT ·gather6x4AVX2F64(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*8), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*8), R8
-	MOVQ       40(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VXORPD     Y0, Y0, Y0
-	VXORPD     Y1, Y1, Y1
-	VXORPD     Y2, Y2, Y2
-	VXORPD     Y3, Y3, Y3
-	VXORPD     Y4, Y4, Y4
-	VXORPD     Y5, Y5, Y5
-	MOVQ       ahead+40(FP), R10
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*8), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*8), R8
+	MOVQ   40(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	VXORPD Y4, Y4, Y4
+	VXORPD Y5, Y5, Y5
+	MOVQ   ahead+40(FP), R10
 
 piece:
 	MOVQ pieces+0(FP), R9
@@ -21883,22 +22693,39 @@ TEXT ·gather4x4AVX2F64(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*8), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*8), SI
-	MOVQ       24(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VXORPD     Y0, Y0, Y0
-	VXORPD     Y1, Y1, Y1
-	VXORPD     Y2, Y2, Y2
-	VXORPD     Y3, Y3, Y3
-	MOVQ       ahead+40(FP), R8
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*8), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*8), SI
+	MOVQ   24(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	MOVQ   ahead+40(FP), R8
 
 piece:
 	MOVQ pieces+0(FP), DI
@@ -22208,16 +23035,29 @@ TEXT ·gather2x4AVX2F64(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*8), DX
-	MOVQ       8(AX), AX
-	LEAQ       (CX)(AX*8), AX
-	MOVQ       b+32(FP), CX
-	VXORPD     Y0, Y0, Y0
-	VXORPD     Y1, Y1, Y1
-	MOVQ       ahead+40(FP), SI
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*8), DX
+	MOVQ   8(AX), AX
+	LEAQ   (CX)(AX*8), AX
+	MOVQ   b+32(FP), CX
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	MOVQ   ahead+40(FP), SI
 
 piece:
 	MOVQ pieces+0(FP), BX
@@ -22457,58 +23297,103 @@ TEXT ·gather12x32AVX512Quads(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*4), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*4), R10
-	MOVQ       56(AX), R11
-	LEAQ       (CX)(R11*4), R11
-	MOVQ       64(AX), R12
-	LEAQ       (CX)(R12*4), R12
-	MOVQ       72(AX), R13
-	LEAQ       (CX)(R13*4), R13
-	MOVQ       80(AX), R14
-	LEAQ       (CX)(R14*4), R14
-	MOVQ       88(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	VPXORD     Z12, Z12, Z12
-	VPXORD     Z13, Z13, Z13
-	VPXORD     Z14, Z14, Z14
-	VPXORD     Z15, Z15, Z15
-	VPXORD     Z16, Z16, Z16
-	VPXORD     Z17, Z17, Z17
-	VPXORD     Z18, Z18, Z18
-	VPXORD     Z19, Z19, Z19
-	VPXORD     Z20, Z20, Z20
-	VPXORD     Z21, Z21, Z21
-	VPXORD     Z22, Z22, Z22
-	VPXORD     Z23, Z23, Z23
-	MOVQ       ahead+40(FP), BP
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   56(AX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   64(AX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   72(AX), R13
+	LEAQ   (CX)(R13*4), R13
+	MOVQ   80(AX), R14
+	LEAQ   (CX)(R14*4), R14
+	MOVQ   88(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	MOVQ   ahead+40(FP), BP
 
 piece:
 	MOVQ pieces+0(FP), R15
@@ -23390,50 +24275,89 @@ TEXT ·gather10x32AVX512Quads(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*4), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*4), R10
-	MOVQ       56(AX), R11
-	LEAQ       (CX)(R11*4), R11
-	MOVQ       64(AX), R12
-	LEAQ       (CX)(R12*4), R12
-	MOVQ       72(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	VPXORD     Z12, Z12, Z12
-	VPXORD     Z13, Z13, Z13
-	VPXORD     Z14, Z14, Z14
-	VPXORD     Z15, Z15, Z15
-	VPXORD     Z16, Z16, Z16
-	VPXORD     Z17, Z17, Z17
-	VPXORD     Z18, Z18, Z18
-	VPXORD     Z19, Z19, Z19
-	MOVQ       ahead+40(FP), R14
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   56(AX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   64(AX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   72(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	MOVQ   ahead+40(FP), R14
 
 piece:
 	MOVQ pieces+0(FP), R13
@@ -24185,42 +25109,75 @@ TEXT ·gather8x32AVX512Quads(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*4), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*4), R10
-	MOVQ       56(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	VPXORD     Z12, Z12, Z12
-	VPXORD     Z13, Z13, Z13
-	VPXORD     Z14, Z14, Z14
-	VPXORD     Z15, Z15, Z15
-	MOVQ       ahead+40(FP), R12
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   56(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   ahead+40(FP), R12
 
 piece:
 	MOVQ pieces+0(FP), R11
@@ -24842,34 +25799,61 @@ TEXT ·gather6x32AVX512Quads(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	MOVQ       ahead+40(FP), R10
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   ahead+40(FP), R10
 
 piece:
 	MOVQ pieces+0(FP), R9
@@ -25361,26 +26345,47 @@ TEXT ·gather4x32AVX512Quads(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	MOVQ       ahead+40(FP), R8
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   ahead+40(FP), R8
 
 piece:
 	MOVQ pieces+0(FP), DI
@@ -25742,18 +26747,33 @@ TEXT ·gather2x32AVX512Quads(SB), NOSPLIT, $8-96
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	MOVQ       ahead+40(FP), SI
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   ahead+40(FP), SI
 
 piece:
 	MOVQ pieces+0(FP), BX
@@ -26009,46 +27029,79 @@ TEXT ·gather12x16AVX512Quads(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*4), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*4), R10
-	MOVQ       56(AX), R11
-	LEAQ       (CX)(R11*4), R11
-	MOVQ       64(AX), R12
-	LEAQ       (CX)(R12*4), R12
-	MOVQ       72(AX), R13
-	LEAQ       (CX)(R13*4), R13
-	MOVQ       80(AX), R14
-	LEAQ       (CX)(R14*4), R14
-	MOVQ       88(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	MOVQ       ahead+40(FP), BP
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   56(AX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   64(AX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   72(AX), R13
+	LEAQ   (CX)(R13*4), R13
+	MOVQ   80(AX), R14
+	LEAQ   (CX)(R14*4), R14
+	MOVQ   88(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   ahead+40(FP), BP
 
 piece:
 	MOVQ pieces+0(FP), R15
@@ -26646,40 +27699,69 @@ TEXT ·gather10x16AVX512Quads(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*4), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*4), R10
-	MOVQ       56(AX), R11
-	LEAQ       (CX)(R11*4), R11
-	MOVQ       64(AX), R12
-	LEAQ       (CX)(R12*4), R12
-	MOVQ       72(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	MOVQ       ahead+40(FP), R14
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   56(AX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   64(AX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   72(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	MOVQ   ahead+40(FP), R14
 
 piece:
 	MOVQ pieces+0(FP), R13
@@ -27193,34 +28275,59 @@ TEXT ·gather8x16AVX512Quads(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), R9
-	LEAQ       (CX)(R9*4), R9
-	MOVQ       48(AX), R10
-	LEAQ       (CX)(R10*4), R10
-	MOVQ       56(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	MOVQ       ahead+40(FP), R12
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(AX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   56(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   ahead+40(FP), R12
 
 piece:
 	MOVQ pieces+0(FP), R11
@@ -27650,28 +28757,49 @@ TEXT ·gather6x16AVX512Quads(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	MOVQ       ahead+40(FP), R10
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(AX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   ahead+40(FP), R10
 
 piece:
 	MOVQ pieces+0(FP), R9
@@ -28017,22 +29145,39 @@ TEXT ·gather4x16AVX512Quads(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	MOVQ       ahead+40(FP), R8
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(AX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   ahead+40(FP), R8
 
 piece:
 	MOVQ pieces+0(FP), DI
@@ -28294,16 +29439,29 @@ TEXT ·gather2x16AVX512Quads(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	MOVQ       ahead+40(FP), SI
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   rows+16(FP), AX
+	MOVQ   a+24(FP), CX
+	MOVQ   (AX), DX
+	LEAQ   (CX)(DX*4), DX
+	MOVQ   8(AX), AX
+	LEAQ   (CX)(AX*4), AX
+	MOVQ   b+32(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   ahead+40(FP), SI
 
 piece:
 	MOVQ pieces+0(FP), BX
@@ -28489,27 +29647,44 @@ TEXT ·gather4x16AVX2Quads(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	VXORPS     Y6, Y6, Y6
-	VXORPS     Y7, Y7, Y7
-	MOVQ       ahead+40(FP), R8
-	VMOVDQU    low8<>+0(SB), Y12
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ    rows+16(FP), AX
+	MOVQ    a+24(FP), CX
+	MOVQ    (AX), DX
+	LEAQ    (CX)(DX*4), DX
+	MOVQ    8(AX), BX
+	LEAQ    (CX)(BX*4), BX
+	MOVQ    16(AX), SI
+	LEAQ    (CX)(SI*4), SI
+	MOVQ    24(AX), AX
+	LEAQ    (CX)(AX*4), AX
+	MOVQ    b+32(FP), CX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	MOVQ    ahead+40(FP), R8
+	VMOVDQU low8<>+0(SB), Y12
 
 piece:
 	MOVQ pieces+0(FP), DI
@@ -29139,19 +30314,32 @@ TEXT ·gather2x16AVX2Quads(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	MOVQ       ahead+40(FP), SI
-	VMOVDQU    low8<>+0(SB), Y8
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ    rows+16(FP), AX
+	MOVQ    a+24(FP), CX
+	MOVQ    (AX), DX
+	LEAQ    (CX)(DX*4), DX
+	MOVQ    8(AX), AX
+	LEAQ    (CX)(AX*4), AX
+	MOVQ    b+32(FP), CX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	MOVQ    ahead+40(FP), SI
+	VMOVDQU low8<>+0(SB), Y8
 
 piece:
 	MOVQ pieces+0(FP), BX
@@ -29541,29 +30729,50 @@ TEXT ·gather6x8AVX2Quads(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), DI
-	LEAQ       (CX)(DI*4), DI
-	MOVQ       32(AX), R8
-	LEAQ       (CX)(R8*4), R8
-	MOVQ       40(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	MOVQ       ahead+40(FP), R10
-	VMOVDQU    low8<>+0(SB), Y9
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ    rows+16(FP), AX
+	MOVQ    a+24(FP), CX
+	MOVQ    (AX), DX
+	LEAQ    (CX)(DX*4), DX
+	MOVQ    8(AX), BX
+	LEAQ    (CX)(BX*4), BX
+	MOVQ    16(AX), SI
+	LEAQ    (CX)(SI*4), SI
+	MOVQ    24(AX), DI
+	LEAQ    (CX)(DI*4), DI
+	MOVQ    32(AX), R8
+	LEAQ    (CX)(R8*4), R8
+	MOVQ    40(AX), AX
+	LEAQ    (CX)(AX*4), AX
+	MOVQ    b+32(FP), CX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	MOVQ    ahead+40(FP), R10
+	VMOVDQU low8<>+0(SB), Y9
 
 piece:
 	MOVQ pieces+0(FP), R9
@@ -30150,23 +31359,40 @@ TEXT ·gather4x8AVX2Quads(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), BX
-	LEAQ       (CX)(BX*4), BX
-	MOVQ       16(AX), SI
-	LEAQ       (CX)(SI*4), SI
-	MOVQ       24(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	MOVQ       ahead+40(FP), R8
-	VMOVDQU    low8<>+0(SB), Y7
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ    rows+16(FP), AX
+	MOVQ    a+24(FP), CX
+	MOVQ    (AX), DX
+	LEAQ    (CX)(DX*4), DX
+	MOVQ    8(AX), BX
+	LEAQ    (CX)(BX*4), BX
+	MOVQ    16(AX), SI
+	LEAQ    (CX)(SI*4), SI
+	MOVQ    24(AX), AX
+	LEAQ    (CX)(AX*4), AX
+	MOVQ    b+32(FP), CX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	MOVQ    ahead+40(FP), R8
+	VMOVDQU low8<>+0(SB), Y7
 
 piece:
 	MOVQ pieces+0(FP), DI
@@ -30595,17 +31821,30 @@ TEXT ·gather2x8AVX2Quads(SB), NOSPLIT, $8-96
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       rows+16(FP), AX
-	MOVQ       a+24(FP), CX
-	MOVQ       (AX), DX
-	LEAQ       (CX)(DX*4), DX
-	MOVQ       8(AX), AX
-	LEAQ       (CX)(AX*4), AX
-	MOVQ       b+32(FP), CX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	MOVQ       ahead+40(FP), SI
-	VMOVDQU    low8<>+0(SB), Y5
+	MOVQ       finish+88(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ    rows+16(FP), AX
+	MOVQ    a+24(FP), CX
+	MOVQ    (AX), DX
+	LEAQ    (CX)(DX*4), DX
+	MOVQ    8(AX), AX
+	LEAQ    (CX)(AX*4), AX
+	MOVQ    b+32(FP), CX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	MOVQ    ahead+40(FP), SI
+	VMOVDQU low8<>+0(SB), Y5
 
 piece:
 	MOVQ pieces+0(FP), BX
@@ -30900,32 +32139,65 @@ TEXT ·spread8x32AVX512F32(SB), NOSPLIT, $0-80
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       at+0(FP), AX
-	MOVQ       a+16(FP), CX
-	MOVQ       b+24(FP), DX
-	MOVQ       steps+8(FP), BX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	VPXORD     Z12, Z12, Z12
-	VPXORD     Z13, Z13, Z13
-	VPXORD     Z14, Z14, Z14
-	VPXORD     Z15, Z15, Z15
-	MOVQ       cols+56(FP), SI
-	MOVQ       $-1, DI
-	BZHIQ      SI, DI, DI
-	KMOVW      DI, K1
-	SHRQ       $0x10, DI
-	KMOVW      DI, K2
+	MOVQ       finish+72(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   at+0(FP), AX
+	MOVQ   a+16(FP), CX
+	MOVQ   b+24(FP), DX
+	MOVQ   steps+8(FP), BX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   cols+56(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	SHRQ   $0x10, DI
+	KMOVW  DI, K2
 
 step:
 	MOVQ         (AX), SI
@@ -31395,24 +32667,41 @@ TEXT ·spread4x16AVX2F32(SB), NOSPLIT, $0-80
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       at+0(FP), AX
-	MOVQ       a+16(FP), CX
-	MOVQ       b+24(FP), DX
-	MOVQ       steps+8(FP), BX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	VXORPS     Y6, Y6, Y6
-	VXORPS     Y7, Y7, Y7
-	MOVQ       cols+56(FP), SI
-	SHLQ       $0x02, SI
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       SI, DI
-	VMOVUPS    64(DI), Y11
-	VMOVUPS    96(DI), Y12
+	MOVQ       finish+72(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ    at+0(FP), AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	MOVQ    steps+8(FP), BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	MOVQ    cols+56(FP), SI
+	SHLQ    $0x02, SI
+	LEAQ    columnMask<>+0(SB), DI
+	SUBQ    SI, DI
+	VMOVUPS 64(DI), Y11
+	VMOVUPS 96(DI), Y12
 
 step:
 	MOVQ         (AX), SI
@@ -31764,22 +33053,47 @@ TEXT ·spread8x16AVX512F32(SB), NOSPLIT, $0-80
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       at+0(FP), AX
-	MOVQ       a+16(FP), CX
-	MOVQ       b+24(FP), DX
-	MOVQ       steps+8(FP), BX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	MOVQ       cols+56(FP), SI
-	MOVQ       $-1, DI
-	BZHIQ      SI, DI, DI
-	KMOVW      DI, K1
+	MOVQ       finish+72(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   at+0(FP), AX
+	MOVQ   a+16(FP), CX
+	MOVQ   b+24(FP), DX
+	MOVQ   steps+8(FP), BX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   cols+56(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
 
 step:
 	MOVQ         (AX), SI
@@ -32108,19 +33422,36 @@ TEXT ·spread4x8AVX2F32(SB), NOSPLIT, $0-80
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       at+0(FP), AX
-	MOVQ       a+16(FP), CX
-	MOVQ       b+24(FP), DX
-	MOVQ       steps+8(FP), BX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	MOVQ       cols+56(FP), SI
-	SHLQ       $0x02, SI
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       SI, DI
-	VMOVUPS    64(DI), Y6
+	MOVQ       finish+72(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x02, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ    at+0(FP), AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	MOVQ    steps+8(FP), BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	MOVQ    cols+56(FP), SI
+	SHLQ    $0x02, SI
+	LEAQ    columnMask<>+0(SB), DI
+	SUBQ    SI, DI
+	VMOVUPS 64(DI), Y6
 
 step:
 	MOVQ         (AX), SI
@@ -32389,32 +33720,65 @@ TEXT ·spread8x16AVX512F64(SB), NOSPLIT, $0-80
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	MOVQ       at+0(FP), AX
-	MOVQ       a+16(FP), CX
-	MOVQ       b+24(FP), DX
-	MOVQ       steps+8(FP), BX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	VPXORD     Z8, Z8, Z8
-	VPXORD     Z9, Z9, Z9
-	VPXORD     Z10, Z10, Z10
-	VPXORD     Z11, Z11, Z11
-	VPXORD     Z12, Z12, Z12
-	VPXORD     Z13, Z13, Z13
-	VPXORD     Z14, Z14, Z14
-	VPXORD     Z15, Z15, Z15
-	MOVQ       cols+56(FP), SI
-	MOVQ       $-1, DI
-	BZHIQ      SI, DI, DI
-	KMOVW      DI, K1
-	SHRQ       $0x08, DI
-	KMOVW      DI, K2
+	MOVQ       finish+72(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+
+asked:
+	MOVQ   at+0(FP), AX
+	MOVQ   a+16(FP), CX
+	MOVQ   b+24(FP), DX
+	MOVQ   steps+8(FP), BX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   cols+56(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	SHRQ   $0x08, DI
+	KMOVW  DI, K2
 
 step:
 	MOVQ         (AX), SI
@@ -32884,24 +34248,41 @@ TEXT ·spread4x8AVX2F64(SB), NOSPLIT, $0-80
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       at+0(FP), AX
-	MOVQ       a+16(FP), CX
-	MOVQ       b+24(FP), DX
-	MOVQ       steps+8(FP), BX
-	VXORPD     Y0, Y0, Y0
-	VXORPD     Y1, Y1, Y1
-	VXORPD     Y2, Y2, Y2
-	VXORPD     Y3, Y3, Y3
-	VXORPD     Y4, Y4, Y4
-	VXORPD     Y5, Y5, Y5
-	VXORPD     Y6, Y6, Y6
-	VXORPD     Y7, Y7, Y7
-	MOVQ       cols+56(FP), SI
-	SHLQ       $0x03, SI
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       SI, DI
-	VMOVUPD    64(DI), Y11
-	VMOVUPD    96(DI), Y12
+	MOVQ       finish+72(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ    at+0(FP), AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	MOVQ    steps+8(FP), BX
+	VXORPD  Y0, Y0, Y0
+	VXORPD  Y1, Y1, Y1
+	VXORPD  Y2, Y2, Y2
+	VXORPD  Y3, Y3, Y3
+	VXORPD  Y4, Y4, Y4
+	VXORPD  Y5, Y5, Y5
+	VXORPD  Y6, Y6, Y6
+	VXORPD  Y7, Y7, Y7
+	MOVQ    cols+56(FP), SI
+	SHLQ    $0x03, SI
+	LEAQ    columnMask<>+0(SB), DI
+	SUBQ    SI, DI
+	VMOVUPD 64(DI), Y11
+	VMOVUPD 96(DI), Y12
 
 step:
 	MOVQ         (AX), SI
@@ -33253,22 +34634,47 @@ TEXT ·spread8x8AVX512F64(SB), NOSPLIT, $0-80
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       at+0(FP), AX
-	MOVQ       a+16(FP), CX
-	MOVQ       b+24(FP), DX
-	MOVQ       steps+8(FP), BX
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	VPXORD     Z4, Z4, Z4
-	VPXORD     Z5, Z5, Z5
-	VPXORD     Z6, Z6, Z6
-	VPXORD     Z7, Z7, Z7
-	MOVQ       cols+56(FP), SI
-	MOVQ       $-1, DI
-	BZHIQ      SI, DI, DI
-	KMOVW      DI, K1
+	MOVQ       finish+72(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ   at+0(FP), AX
+	MOVQ   a+16(FP), CX
+	MOVQ   b+24(FP), DX
+	MOVQ   steps+8(FP), BX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   cols+56(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
 
 step:
 	MOVQ         (AX), SI
@@ -33597,19 +35003,36 @@ TEXT ·spread4x4AVX2F64(SB), NOSPLIT, $0-80
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
 	PREFETCHT0 (AX)
-	MOVQ       at+0(FP), AX
-	MOVQ       a+16(FP), CX
-	MOVQ       b+24(FP), DX
-	MOVQ       steps+8(FP), BX
-	VXORPD     Y0, Y0, Y0
-	VXORPD     Y1, Y1, Y1
-	VXORPD     Y2, Y2, Y2
-	VXORPD     Y3, Y3, Y3
-	MOVQ       cols+56(FP), SI
-	SHLQ       $0x03, SI
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       SI, DI
-	VMOVUPD    64(DI), Y6
+	MOVQ       finish+72(FP), AX
+	TESTQ      AX, AX
+	JE         asked
+	MOVQ       8(AX), CX
+	TESTQ      CX, CX
+	JE         asked
+	MOVQ       16(AX), AX
+	SHLQ       $0x03, AX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+	ADDQ       AX, CX
+	PREFETCHT0 (CX)
+
+asked:
+	MOVQ    at+0(FP), AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	MOVQ    steps+8(FP), BX
+	VXORPD  Y0, Y0, Y0
+	VXORPD  Y1, Y1, Y1
+	VXORPD  Y2, Y2, Y2
+	VXORPD  Y3, Y3, Y3
+	MOVQ    cols+56(FP), SI
+	SHLQ    $0x03, SI
+	LEAQ    columnMask<>+0(SB), DI
+	SUBQ    SI, DI
+	VMOVUPD 64(DI), Y6
 
 step:
 	MOVQ         (AX), SI

@@ -240,17 +240,30 @@ func place(name string) Mem {
 	return p.Addr
 }
 
-// prefetchC asks for the lines of C that the kernel ends with, so that they arrive while it computes.
+// prefetchC asks for the lines of C and of a residual that the kernel ends with, so that they arrive while it computes.
 func (k gatherKernel) prefetchC() {
-	row, ldc := param("c"), strideParam("ldc", k.element)
-	for r := range k.rows {
-		for line := 0; line < k.vectors*k.width.bytes; line += 64 {
-			PREFETCHT0(Mem{Base: row, Disp: line})
-		}
-		if r < k.rows-1 {
-			ADDQ(ldc, row)
+	rows := func(row, stride GPVirtual) {
+		for r := range k.rows {
+			for line := 0; line < k.vectors*k.width.bytes; line += 64 {
+				PREFETCHT0(Mem{Base: row, Disp: line})
+			}
+			if r < k.rows-1 {
+				ADDQ(stride, row)
+			}
 		}
 	}
+	rows(param("c"), strideParam("ldc", k.element))
+	finish := param("finish")
+	TESTQ(finish, finish)
+	JE(LabelRef("asked"))
+	row, stride := GP64(), GP64()
+	MOVQ(Mem{Base: finish, Disp: 8 * finishResidual}, row)
+	TESTQ(row, row)
+	JE(LabelRef("asked"))
+	MOVQ(Mem{Base: finish, Disp: 8 * finishStride}, stride)
+	SHLQ(U8(k.element.shift), stride)
+	rows(row, stride)
+	Label("asked")
 }
 
 // Words of a Finish, and the elements behind them.
