@@ -24,6 +24,9 @@ type attentionProblem struct {
 	dout, dlse                          attentionView // operands of the gradient
 	dq, dk, dv                          attentionView // its results
 
+	// parts is of how many numbers of f16 the elements of f32 that are multiplied consist, where they do; see attention_split.go.
+	parts int
+
 	args, results []Operand
 }
 
@@ -71,6 +74,7 @@ func (a *attentionProblem) compile() (*Kernel, error) {
 var attentionKernels = []func(*attentionProblem) (*Kernel, bool){
 	(*attentionProblem).forwardHopper,
 	(*attentionProblem).gradHopper,
+	(*attentionProblem).forwardSplit,
 	(*attentionProblem).forwardDecode,
 	(*attentionProblem).forwardMMA,
 	(*attentionProblem).gradMMA,

@@ -26,7 +26,17 @@ const hopperKeyRows = 128
 
 // attentionTiling chooses the sizes, which were measured.
 func (a *attentionProblem) attentionTiling() attentionTiling {
-	if max(a.dims.Depth, a.dims.Width) <= 64 {
+	switch wide := max(a.dims.Depth, a.dims.Width) > 64; {
+	case a.parts == 2:
+		t := attentionTiling{groups: 2, keys: 128, stages: 2}
+		if wide {
+			t.keys /= 2
+		}
+		if added := a.op.HasMask && a.operand(a.mask).DType != graph.Bool; added || a.op.HasMask && a.op.Dropout > 0 && !wide {
+			t.keys /= 2 // what fits in registers
+		}
+		return t
+	case !wide:
 		return attentionTiling{
 			groups: 3, keys: 128, stages: 4,
 			gradQueries: [2]int{64, 6}, gradGroups: 3, gradKeys: [2]int{64, 6},
@@ -38,22 +48,27 @@ func (a *attentionProblem) attentionTiling() attentionTiling {
 	}
 }
 
-// hopperFits reports whether Hopper's kernels serve a problem: 16-bit elements, no pages, rows that the copy engine reads
-// and writes, and enough queries to fill a warpgroup's tile. Gradients have no masks of numbers.
+// hopperFits reports whether Hopper's kernels serve a problem as it is: 16-bit elements, in rows that the copy engine reads.
 func (a *attentionProblem) hopperFits() bool {
+	for _, v := range []attentionView{a.q, a.k, a.v} {
+		if !a.copied(v) {
+			return false
+		}
+	}
+	return a.dtype.Size() == 2 && a.hopperShape()
+}
+
+// hopperShape reports whether Hopper's kernels serve all but the elements of queries, keys and values: no pages, rows that the copy
+// engine writes, and enough queries to fill a warpgroup's tile. Gradients have no masks of numbers.
+func (a *attentionProblem) hopperShape() bool {
 	d, op := a.dims, a.op
-	if !a.cfg.hopper() || a.dtype.Size() != 2 || op.Page > 0 ||
-		!(float32(op.Scale) > 0) || d.Queries < 64 || d.Keys == 0 || a.heads() == 0 ||
+	if !a.cfg.hopper() || op.Page > 0 ||
+		!(a.hopperScale() > 0) || d.Queries < 64 || d.Keys == 0 || a.heads() == 0 ||
 		a.heads()*roundUp(d.Queries, 128) > math.MaxInt32 {
 		return false
 	}
 	if min(d.Depth, d.Width) < 16 || max(d.Depth, d.Width) > 128 || d.Depth%8 != 0 || d.Width%8 != 0 {
 		return false
-	}
-	for _, v := range []attentionView{a.q, a.k, a.v} {
-		if !a.copied(v) {
-			return false
-		}
 	}
 	for _, v := range []attentionView{a.out, a.dout, a.dq, a.dk, a.dv} {
 		if l, ok := a.rows(v); v.there() && (!ok || l.Stride[3] != 1 || rowAlign(l, 3, a.operand(v).DType) < 16) {
@@ -170,17 +185,33 @@ func (a *attentionProblem) placeNumbers(u *unit, name string, v attentionView) s
 func (a *attentionProblem) hopperProblem(u *unit, groups, keys, stages int) {
 	d, op := a.dims, a.op
 	// Even rounds of as many heads as have their keys and values in the cache, with room beside them.
-	head := 2 * d.Keys * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
+	head := 2 * max(a.parts, 1) * d.Keys * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
 	rounds := ceilDiv(a.groups(), max(a.cfg.Chip.L2*5/8/head, 1))
 	together := ceilDiv(a.groups(), rounds) * d.Group
-	u.printf("struct Problem {\n  typedef %s T;\n  typedef %s Out;\n", ctype(a.dtype), ctype(a.operand(a.out).DType))
+	u.printf("struct Problem {\n  typedef %s T;\n  typedef %s Out;\n", ctype(a.hopperElement()), ctype(a.operand(a.out).DType))
 	u.printf("  static constexpr int BATCH = %d, HEADS = %d, GROUP = %d;\n", d.Batch.Elems(), d.Heads, d.Group)
 	u.printf("  static constexpr int QUERIES = %d, KEYS = %d, DEPTH = %d, WIDTH = %d;\n", d.Queries, d.Keys, d.Depth, d.Width)
 	u.printf("  static constexpr bool CAUSAL = %t, TAIL = %t;\n", op.Causal, op.Tail)
-	u.printf("  static constexpr float SCALE = %s;\n", literal(graph.F32, op.Scale, nil))
+	u.printf("  static constexpr float SCALE = %s;\n", literal(graph.F32, float64(a.hopperScale()), nil))
 	// A window larger than all there is restricts nothing; the bound keeps sums from overflowing.
-	u.printf("  static constexpr int WINDOW = %d, WARPGROUPS = %d, KEY_TILE = %d, STAGES = %d, TOGETHER = %d;\n",
-		min(op.Window, d.Keys+d.Queries), groups, keys, stages, together)
+	u.printf("  static constexpr int WINDOW = %d, WARPGROUPS = %d, KEY_TILE = %d, STAGES = %d, TOGETHER = %d, PARTS = %d;\n",
+		min(op.Window, d.Keys+d.Queries), groups, keys, stages, together, a.parts)
+}
+
+// hopperElement is the type of the elements that are multiplied.
+func (a *attentionProblem) hopperElement() graph.DType {
+	if a.parts > 0 {
+		return graph.F16
+	}
+	return a.dtype
+}
+
+// hopperScale is what scores are multiplied by as they are computed.
+func (a *attentionProblem) hopperScale() float32 {
+	if a.parts > 0 {
+		return float32(a.op.Scale / (splitScale * splitScale))
+	}
+	return float32(a.op.Scale)
 }
 
 // bitWords are the words of a query's bits and of a key's: whole tiles of either.
@@ -266,27 +297,38 @@ func (a *attentionProblem) forwardHopper() (*Kernel, bool) {
 	if a.grad || !a.out.there() || !a.hopperFits() {
 		return nil, false
 	}
-	d, t := a.dims, a.attentionTiling()
+	t := a.attentionTiling()
 	u := newUnit(a.args, a.results)
 	q := a.mapOf(u, "q", a.q, 64*t.groups)
 	k, v := a.mapOf(u, "k", a.k, t.keys), a.mapOf(u, "v", a.v, t.keys)
+	steps, scratch := a.hopperForward(u, 4, [3]string{q, k, v}, "", "")
+	return a.hopperKernel(u, scratch, append([]Step{{Params: []Param{Scratch(0)}, Bytes: 4}}, steps...)), true
+}
+
+// hopperForward writes the entry of attention_hopper, which begins with first, and returns its step, after those that make the bits
+// of its masks. maps are the tensor maps of queries, keys and values, last are arguments at the end. The scratch memory begins with
+// a counter; the bits come from byte scratch on, and it returns how far they reach.
+func (a *attentionProblem) hopperForward(u *unit, scratch int64, maps [3]string, first, last string) ([]Step, int64) {
+	d, t := a.dims, a.attentionTiling()
 	counter := u.scratch("int", "counter", 0)
 	a.hopperProblem(u, t.groups, t.keys, t.stages)
 	out, lse := a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse)
-	masks, steps, scratch := a.hopperMasks(u, 4)
+	masks, steps, scratch := a.hopperMasks(u, scratch)
 	threads := 128 * (t.groups + 1)
-	u.printf("KERNEL(attention, %d, 1) {\n  attention_hopper<Problem>(%s, %s, %s, %s, %s, %s,\n    %s);\n}\n", threads,
-		q, k, v, counter, out, lse, masks)
+	u.printf("KERNEL(attention, %d, 1) {\n%s  attention_hopper<Problem>(%s, %s, %s, %s, %s, %s,\n    %s%s);\n}\n", threads,
+		first, maps[0], maps[1], maps[2], counter, out, lse, masks, last)
 	depth, width := roundUp(d.Depth, 64), roundUp(d.Width, 64)
 	step := Step{
 		Entry: "attention",
 		Grid:  [3]int{min(a.cfg.Chip.SMs, a.heads()*ceilDiv(d.Queries, 64*t.groups)), 1, 1},
 		Block: threads,
 		// AttentionShared: tiles, results on their way out, barriers, and two numbers of tiles.
-		Shared: 2*(64*t.groups*depth+t.stages*t.keys*(depth+width)) +
-			64*t.groups*(d.Width*a.operand(a.out).DType.Size()+16) + 8*(6+4*t.stages) + 8,
+		Shared: 2*max(a.parts, 1)*(64*t.groups*depth+t.stages*t.keys*(depth+width)) + 8*(6+4*t.stages) + 8,
 	}
-	return a.hopperKernel(u, scratch, append(append([]Step{{Params: []Param{Scratch(0)}, Bytes: 4}}, steps...), step)), true
+	if a.parts < 2 {
+		step.Shared += 64 * t.groups * (d.Width*a.operand(a.out).DType.Size() + 16)
+	}
+	return append(steps, step), scratch
 }
 
 // hopperKernel puts a kernel together; all steps that have an entry have the unit's parameters.
@@ -300,8 +342,11 @@ func (a *attentionProblem) hopperKernel(u *unit, scratch int64, steps []Step) *K
 	if a.grad {
 		templates = append(templates, "attention_grad_hopper")
 	}
-	if a.op.HasMask || a.op.Dropout > 0 {
+	if a.op.HasMask || a.op.Dropout > 0 || a.parts > 0 {
 		templates = append(templates, "attention", "attention_bits")
+	}
+	if a.parts > 0 {
+		templates = append(templates, "mma", "attention_mma", "attention_split")
 	}
 	return &Kernel{Source: u.source(templates...), Steps: steps, Scratch: scratch}
 }

@@ -303,7 +303,7 @@ struct Problem {
   static constexpr int QUERIES = 65, KEYS = 150, DEPTH = 96, WIDTH = 80;
   static constexpr bool CAUSAL = true, TAIL = false;
   static constexpr float SCALE = 0.100000001f;
-  static constexpr int WINDOW = 0, WARPGROUPS = 2, KEY_TILE = 128, STAGES = 2, TOGETHER = 4;
+  static constexpr int WINDOW = 0, WARPGROUPS = 2, KEY_TILE = 128, STAGES = 2, TOGETHER = 4, PARTS = 0;
   static constexpr i64 OUT_BATCH = 0, OUT_HEAD = 80, OUT_ROW = 320;
   static constexpr i64 LSE_BATCH = 0, LSE_HEAD = 65, LSE_ROW = 1;
   static constexpr bool MASKED = false, ADDED = false, DROPPED = false, LENGTHS = false;
@@ -349,7 +349,7 @@ struct Problem {
   static constexpr int QUERIES = 65, KEYS = 150, DEPTH = 96, WIDTH = 80;
   static constexpr bool CAUSAL = true, TAIL = false;
   static constexpr float SCALE = 0.100000001f;
-  static constexpr int WINDOW = 0, WARPGROUPS = 2, KEY_TILE = 96, STAGES = 2, TOGETHER = 4;
+  static constexpr int WINDOW = 0, WARPGROUPS = 2, KEY_TILE = 96, STAGES = 2, TOGETHER = 4, PARTS = 0;
   static constexpr int QUERY_TILE = 64, QUERY_STAGES = 3, PADDED = 128;
   static constexpr i64 OUT_BATCH = 0, OUT_HEAD = 80, OUT_ROW = 320;
   static constexpr i64 LSE_BATCH = 0, LSE_HEAD = 65, LSE_ROW = 1;

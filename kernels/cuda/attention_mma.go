@@ -75,19 +75,22 @@ func (a *attentionProblem) forwardMMA() (*Kernel, bool) {
 	if a.grad || !ok {
 		return nil, false
 	}
-	d := a.dims
 	u := newUnit(a.args, a.results)
 	a.problem(u)
-	shared := a.mmaShared(t)
+	step := a.mmaStep(u, t, "attention", "Problem", "")
+	return u.kernel(0, []Step{step}, "mma", "attention", "attention_mma"), true
+}
+
+// mmaStep writes the entry of attention_mma for a Problem, which begins with first.
+func (a *attentionProblem) mmaStep(u *unit, t attentionTile, entry, problem, first string) Step {
 	resident := 1
 	if a.dtype.Size() == 2 && t.warps == 4 {
 		resident = 2
 	}
-	u.printf("typedef MmaTile<Problem, %d, %d, %d, %t> Tile;\n", t.warps, t.height, t.keys, a.cfg.strict())
-	u.printf("KERNEL(attention, %d, %d) { attention_mma<Problem, Tile>(p); }\n", 32*t.warps, resident)
-	step := Step{Entry: "attention", Block: 32 * t.warps, Shared: shared,
-		Grid: [3]int{a.heads() * ceilDiv(d.Queries, t.rows()), 1, 1}}
-	return u.kernel(0, []Step{step}, "mma", "attention", "attention_mma"), true
+	u.printf("typedef MmaTile<%s, %d, %d, %d, %t> Tile;\n", problem, t.warps, t.height, t.keys, a.cfg.strict())
+	u.printf("KERNEL(%s, %d, %d) { %sattention_mma<%s, Tile>(p); }\n", entry, 32*t.warps, resident, first, problem)
+	return Step{Entry: entry, Block: 32 * t.warps, Shared: a.mmaShared(t),
+		Grid: [3]int{a.heads() * ceilDiv(a.dims.Queries, t.rows()), 1, 1}}
 }
 
 // A gradTile is a MmaGradTile of src/attention_grad_mma.cuh.

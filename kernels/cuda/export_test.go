@@ -17,3 +17,10 @@ func SetRoPEPairs(pairs int) (was int) {
 	was, ropePairs = ropePairs, pairs
 	return was
 }
+
+// SetSplitTime changes what attentions of f32 by products of f16 are taken to need beside their work, in ns, and returns what it
+// was.
+func SetSplitTime(ns int) (was int) {
+	was, splitTime = splitTime, ns
+	return was
+}

@@ -182,10 +182,18 @@ func dotRows(x *graph.Tensor, i int, y *graph.Tensor, j, n int) (sum, terms floa
 	return sum, terms
 }
 
+// attentionError is how far an attention may be off in a precision.
+func attentionError(p fusec.Precision) float64 {
+	if p == fusec.BF16 {
+		return halfError(graph.BF16)
+	}
+	return operandError(p)
+}
+
 // checkForward compares rows of an attention, and their logarithms of sums.
-func (c attentionCase) checkForward(v *gpuValues, d graph.DType) error {
+func (c attentionCase) checkForward(v *gpuValues, precision fusec.Precision) error {
 	q, k, val, out, lse := v.in["q"], v.in["k"], v.in["v"], v.out["out"], v.out["lse"]
-	scale := c.op().Scale
+	scale, eps := c.op().Scale, attentionError(precision)
 	return each(samples(c.batch*c.heads*c.seq), func(row int) error {
 		head := row / c.seq * c.seq // the first key's row
 		p := make([]float64, c.seq)
@@ -215,7 +223,7 @@ func (c attentionCase) checkForward(v *gpuValues, d graph.DType) error {
 				y += t
 				terms += math.Abs(t)
 			}
-			if err := near("out", out, row*c.dim+i, y, halfError(d)*terms); err != nil {
+			if err := near("out", out, row*c.dim+i, y, eps*terms); err != nil {
 				return err
 			}
 		}
@@ -364,7 +372,7 @@ func (c mixtureCase) check(v *gpuValues) error {
 func lossError(p fusec.Precision) float64 {
 	switch p {
 	case fusec.F32:
-		return 1e-5
+		return sumError
 	case fusec.TF32:
 		return 1e-3
 	}

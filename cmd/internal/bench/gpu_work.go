@@ -172,7 +172,7 @@ type attentionCase struct {
 // keys for each odd sequence; dropout of one weight in ten.
 const withMask, withLengths, withDropout = "mask", "lengths", "dropout"
 
-// attentionWorks are attentions forward and backward in bf16, and forward in f32 where the scores' arithmetic is not
+// attentionWorks are attentions forward and backward in bf16, and forward in f32 and tf32 where the scores' arithmetic is not
 // too much for it.
 func attentionWorks(small bool) []*gpuWork {
 	cases := []attentionCase{{4, 16, 4096, 128, true, ""}, {4, 16, 4096, 128, false, ""}, {2, 16, 8192, 64, true, ""},
@@ -187,10 +187,10 @@ func attentionWorks(small bool) []*gpuWork {
 	}
 	var list []*gpuWork
 	for _, c := range cases {
-		forward := c.forward(graph.BF16)
+		forward := c.forward(fusec.BF16)
 		list = append(list, forward, c.backward(forward))
 		if c.seq <= 8192 && c.with == "" {
-			list = append(list, c.forward(graph.F32))
+			list = append(list, c.forward(fusec.F32), c.forward(fusec.TF32))
 		}
 	}
 	return list
@@ -248,8 +248,8 @@ func (c attentionCase) inputs(b *graph.Builder, d graph.DType, names ...string) 
 }
 
 // work of the forward pass: half of all pairs of a query and a key if causal, as is usual.
-func (c attentionCase) work(d graph.DType, pass string, flops float64) *gpuWork {
-	name := fmt.Sprintf("attention %v b%dh%ds%dd%d", d, c.batch, c.heads, c.seq, c.dim)
+func (c attentionCase) work(p fusec.Precision, pass string, flops float64) *gpuWork {
+	name := fmt.Sprintf("attention %v b%dh%ds%dd%d", p, c.batch, c.heads, c.seq, c.dim)
 	if c.causal {
 		name += " causal"
 		flops /= 2
@@ -258,27 +258,24 @@ func (c attentionCase) work(d graph.DType, pass string, flops float64) *gpuWork 
 		name += " " + c.with
 	}
 	flops *= float64(c.batch) * float64(c.heads) * float64(c.seq) * float64(c.seq) * float64(c.dim)
-	w := &gpuWork{name: name + " " + pass, work: flops, unit: teraFLOPs, fill: c.fill()}
-	if d == graph.BF16 {
-		w.precision = fusec.BF16 // so that results are written in 16 bits
-	}
-	return w
+	// In bf16, results are written in 16 bits.
+	return &gpuWork{name: name + " " + pass, work: flops, unit: teraFLOPs, fill: c.fill(), precision: p}
 }
 
-func (c attentionCase) forward(d graph.DType) *gpuWork {
-	w := c.work(d, "fwd", 4)
+func (c attentionCase) forward(p fusec.Precision) *gpuWork {
+	w, d := c.work(p, "fwd", 4), elementOf(p)
 	w.build = func(b *graph.Builder) {
 		n := b.Add(c.op(), c.operands(b, d)...)
 		b.Output("out", b.CastTo(d, n))
 		b.Output("lse", b.Add(graph.Result{Index: 1}, n))
 	}
-	w.check = func(v *gpuValues) error { return c.checkForward(v, d) }
+	w.check = func(v *gpuValues) error { return c.checkForward(v, p) }
 	return w
 }
 
 func (c attentionCase) backward(forward *gpuWork) *gpuWork {
 	const d = graph.BF16
-	w := c.work(d, "bwd", 10)
+	w := c.work(fusec.BF16, "bwd", 10)
 	w.before = forward
 	w.build = func(b *graph.Builder) {
 		args := append(c.operands(b, d), c.inputs(b, d, "out")...)

@@ -157,7 +157,7 @@ func (b *bencher) attentionLadderGPU(e *cli.Env) (*outcome, error) {
 
 // variant is a variant's work: operands of the given types, in the order of the attention's.
 func (c attentionCase) variant(op graph.Attention, args []graph.Type) *gpuWork {
-	w := c.work(graph.F32, "fwd", 4)
+	w := c.work(fusec.F32, "fwd", 4)
 	w.build = func(b *graph.Builder) {
 		var in []*graph.Node
 		for j, name := range []string{"q", "k", "v", "lengths", "table"}[:len(args)] {
@@ -173,7 +173,7 @@ func (c attentionCase) variant(op graph.Attention, args []graph.Type) *gpuWork {
 			}
 		},
 	}
-	w.check = func(v *gpuValues) error { return c.checkForward(v, graph.F32) }
+	w.check = func(v *gpuValues) error { return c.checkForward(v, fusec.F32) }
 	return w
 }
 

@@ -13,6 +13,7 @@
 //	CAUSAL, WINDOW, SCALE        as in graph.Attention; the scale is above 0
 //	WARPGROUPS, KEY_TILE, STAGES
 //	TOGETHER                     heads of queries whose tiles run at similar times, so that their keys stay in L2
+//	PARTS                        0, or of how many numbers of f16 an element is the sum: see src/attention_split.cuh
 //	MASKED, DROPPED              whether there are bits of a mask and of dropout: src/attention_bits.cuh
 //	MASK_BATCH, MASK_HEAD        of a mask: how many sets of bits a batch and a head are from the next
 //	ADDED                        whether there is a mask of numbers, with ADD_BATCH, ADD_HEAD, ADD_ROW and ADD_ALIGN
@@ -89,8 +90,10 @@ template <class T> constexpr DEVICE int staged_row(int width) { return width * i
 // bytes.
 template <class P> struct AttentionShared {
   static constexpr int DEPTH = (P::DEPTH + 63) / 64 * 64, WIDTH = (P::WIDTH + 63) / 64 * 64;
-  static constexpr int Q = 64 * P::WARPGROUPS * DEPTH * 2, K = P::KEY_TILE * DEPTH * 2, V = P::KEY_TILE * WIDTH * 2;
-  static constexpr int STAGED = Q + P::STAGES * (K + V), ROW = staged_row<typename P::Out>(P::WIDTH);
+  static constexpr int PARTS = P::PARTS == 2 ? 2 : 1;
+  static constexpr int Q_PART = 64 * P::WARPGROUPS * DEPTH * 2, K_PART = P::KEY_TILE * DEPTH * 2, V_PART = P::KEY_TILE * WIDTH * 2;
+  static constexpr int Q = PARTS * Q_PART, K = PARTS * K_PART, V = PARTS * V_PART;
+  static constexpr int STAGED = Q + P::STAGES * (K + V), ROW = PARTS == 2 ? 0 : staged_row<typename P::Out>(P::WIDTH);
   static constexpr int BARRIERS = STAGED + 64 * P::WARPGROUPS * ROW;
   static constexpr int NEXT = BARRIERS + 8 * (6 + 4 * P::STAGES), BYTES = NEXT + 8;
   u8 *base;
@@ -134,11 +137,24 @@ DEVICE void load_rows(u8 *to, const TensorMap *map, u64 *bar, int row, int head,
   copy_rows<ROWS, COLUMNS>(to, map, bar, row, head, batch);
 }
 
+// The same of each part of the elements, which the last axis of the tensor map counts; the one before counts all heads.
+template <class P, int ROWS, int COLUMNS>
+DEVICE void load_parts(u8 *to, const TensorMap *map, u64 *bar, int row, int head, int batch, int heads) {
+  if constexpr (P::PARTS == 2) {
+    barrier_expect(bar, 2 * ROWS * COLUMNS * 2);
+#pragma unroll
+    for (int i = 0; i < 2; i++) copy_rows<ROWS, COLUMNS>(to + i * ROWS * COLUMNS * 2, map, bar, row, batch * heads + head, i);
+  } else {
+    load_rows<ROWS, COLUMNS>(to, map, bar, row, head, batch);
+  }
+}
+
 // The producer takes tiles from a counter in device memory, which starts at 0, and passes them to the consumers.
 template <class P>
 DEVICE void attention_produce(const TensorMap *q, const TensorMap *k, const TensorMap *v, int *counter,
                               const AttentionMasks<typename P::Mask> &masks) {
   typedef AttentionShared<P> Shared;
+  constexpr int KV_HEADS = P::HEADS / P::GROUP;
   SHARED;
   const Shared s{shared};
   Stage<P::STAGES> ks, vs;
@@ -156,20 +172,20 @@ DEVICE void attention_produce(const TensorMap *q, const TensorMap *k, const Tens
     const int batch = t.head / P::HEADS, head = t.head % P::HEADS, kv = head / P::GROUP;
     for (int n = t.end - 1; n >= t.first; n--) {
       barrier_wait(s.k_free(ks.at), ks.parity ^ 1);
-      load_rows<P::KEY_TILE, Shared::DEPTH>(s.k(ks.at), k, s.k_full(ks.at), n * P::KEY_TILE, kv, batch);
+      load_parts<P, P::KEY_TILE, Shared::DEPTH>(s.k(ks.at), k, s.k_full(ks.at), n * P::KEY_TILE, kv, batch, KV_HEADS);
       ks.next();
       if (n == t.end - 1) {
         barrier_wait(s.q_free(), q_parity);
         q_parity ^= 1;
-        load_rows<64 * P::WARPGROUPS, Shared::DEPTH>(s.q(), q, s.q_full(), t.row, head, batch);
+        load_parts<P, 64 * P::WARPGROUPS, Shared::DEPTH>(s.q(), q, s.q_full(), t.row, head, batch, P::HEADS);
       } else {
         barrier_wait(s.v_free(vs.at), vs.parity ^ 1);
-        load_rows<P::KEY_TILE, Shared::WIDTH>(s.v(vs.at), v, s.v_full(vs.at), (n + 1) * P::KEY_TILE, kv, batch);
+        load_parts<P, P::KEY_TILE, Shared::WIDTH>(s.v(vs.at), v, s.v_full(vs.at), (n + 1) * P::KEY_TILE, kv, batch, KV_HEADS);
         vs.next();
       }
     }
     barrier_wait(s.v_free(vs.at), vs.parity ^ 1);
-    load_rows<P::KEY_TILE, Shared::WIDTH>(s.v(vs.at), v, s.v_full(vs.at), t.first * P::KEY_TILE, kv, batch);
+    load_parts<P, P::KEY_TILE, Shared::WIDTH>(s.v(vs.at), v, s.v_full(vs.at), t.first * P::KEY_TILE, kv, batch, KV_HEADS);
     vs.next();
   }
 }
@@ -189,12 +205,12 @@ DEVICE void multiply_rows(float (&d)[R], const u8 *a, const u8 *b, bool add = fa
   }
 }
 
-// d += a·b for a [64, K] in registers, packed, and b [K, N] in shared memory.
+// d += a·b, or without add d = a·b, for a [64, K] in registers, packed, and b [K, N] in shared memory.
 template <class T, int K, int N, int R, int A>
-DEVICE void multiply_columns(float (&d)[R], const u32 (&a)[A], const u8 *b) {
+DEVICE void multiply_columns(float (&d)[R], const u32 (&a)[A], const u8 *b, bool add = true) {
   const u64 db = wgmma_operand(b, K * 128, 1024);
 #pragma unroll
-  for (int k = 0; k < K; k += 16) Wgmma<T, N>::template multiply<true>(d, a + k / 4, db + (k * 128 >> 4), 1);
+  for (int k = 0; k < K; k += 16) Wgmma<T, N>::template multiply<true>(d, a + k / 4, db + (k * 128 >> 4), add || k > 0);
 }
 
 // Converts accumulators to the operand a of the next product.
@@ -259,21 +275,27 @@ DEVICE void load_row_bits(u32 (&bits)[2][N], const M &masks, int head, int row, 
   }
 }
 
-// Adds a mask of numbers to scores that the scale still multiplies; key is that of the thread's first column.
+// What scores are multiplied by when weights are made of them. In parts of f16, those that a mask of numbers was added to are
+// multiplied before: the numbers may be as large as f32 holds.
+template <class P> constexpr float UNIT = P::PARTS > 0 && P::ADDED ? 1.0f : P::SCALE;
+
+// Adds a mask of numbers to scores that UNIT still multiplies; key is that of the thread's first column.
 template <class P, int R, class M> DEVICE void add_mask(float (&s)[R], const M &masks, int head, int row, int key) {
+  constexpr float unit = 1 / UNIT<P>;
   const auto *added = masks.added + i64(P::ADD_BATCH) * (head / P::HEADS) + i64(P::ADD_HEAD) * (head % P::HEADS);
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const auto *line = added + i64(P::ADD_ROW) * least(row + 8 * h, P::QUERIES - 1);
 #pragma unroll
     for (int i = 0; i < R; i += 4) {
+      if constexpr (P::PARTS > 0) s[i + 2 * h] *= P::SCALE, s[i + 2 * h + 1] *= P::SCALE;
       const int j = key + 2 * i;
       if (j + 1 < P::KEYS) {
         const auto m = load<float, 2, 1, P::ADD_ALIGN>(line + j);
-        s[i + 2 * h] += m[0] * float(1 / P::SCALE);
-        s[i + 2 * h + 1] += m[1] * float(1 / P::SCALE);
+        s[i + 2 * h] += m[0] * unit;
+        s[i + 2 * h + 1] += m[1] * unit;
       } else if (j < P::KEYS) {
-        s[i + 2 * h] += convert<float>(line[j]) * float(1 / P::SCALE);
+        s[i + 2 * h] += convert<float>(line[j]) * unit;
       }
     }
   }
@@ -293,8 +315,10 @@ template <int ROWS, int COLUMNS, int THREADS> DEVICE void clear_rows(u8 *tile, i
 struct RowState {
   float top[2], sum[2];  // the greatest score, of all columns; and the sum, of the thread's columns
 };
+// In two parts of f16, weights and their sums are multiplied by 2 to the power of RAISED, so that the small ones are exact, too.
+template <class P> constexpr int RAISED = P::PARTS == 2 ? 14 : 0;
 template <class P, int R> DEVICE void softmax_step(RowState &r, float (&s)[R], float (&fade)[2]) {
-  constexpr float scale = P::SCALE * 1.4426950408889634f;
+  constexpr float scale = UNIT<P> * 1.4426950408889634f;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     float top = s[2 * h];
@@ -316,6 +340,7 @@ template <class P, int R> DEVICE void softmax_step(RowState &r, float (&s)[R], f
       }
     }
     fade[h] = exp2_approx(before * scale - base);
+    if constexpr (P::PARTS == 2) base -= RAISED<P>;
     r.top[h] = top;
     float sum = 0;
 #pragma unroll
@@ -358,8 +383,41 @@ DEVICE void store_rows(T *to, i64 stride, int there, u8 *staged, const float (&d
   bulk_commit();
 }
 
+// split_pair gives the numbers of f16 that are nearest to x and y, and those nearest to what they leave.
+DEVICE void split_pair(u32 &high, u32 &low, float x, float y) {
+  high = pack_f16(x, y);
+  low = pack_f16(x - to_float(f16{u16(high)}), y - to_float(f16{u16(high >> 16)}));
+}
+
+// value_scale is the power of two that makes numbers up to the one of these bits fill the range of f16, but for a bit.
+DEVICE float value_scale(u32 largest) { return bits_to_float(u32(least(268 - int(largest >> 23), 227)) << 23); }
+
+// unscale divides the columns of a result by what the values were multiplied by; see src/attention_split.cuh.
+template <int WIDTH, int R> DEVICE void unscale(float (&o)[R], const u32 *largest) {
+#pragma unroll
+  for (int i = 0; i < R; i += 4) {
+    if (2 * i >= WIDTH) break;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      const u32 scale = float_to_bits(value_scale(largest[2 * i + 2 * (threadIdx.x % 4) + e]));
+      const float factor = bits_to_float((254u << 23) - scale);  // its reciprocal
+      o[i + e] *= factor;
+      o[i + 2 + e] *= factor;
+    }
+  }
+}
+
+// split_operand makes accumulators the operands a of the next product: the nearest numbers of f16, and what they leave.
+template <int R> DEVICE void split_operand(u32 (&high)[R / 2], u32 (&low)[R / 2], const float (&s)[R]) {
+#pragma unroll
+  for (int i = 0; i < R / 2; i++) split_pair(high[i], low[i], s[2 * i], s[2 * i + 1]);
+}
+
+// attention_consume is what a warpgroup of consumers does. largest has the bits of the largest value of each column of each head
+// of values, or is null.
 template <class P>
-DEVICE void attention_consume(typename P::Out *out, float *lse, const AttentionMasks<typename P::Mask> &masks) {
+DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *largest,
+                              const AttentionMasks<typename P::Mask> &masks) {
   typedef AttentionShared<P> Shared;
   typedef typename P::T T;
   constexpr int N = P::KEY_TILE;
@@ -387,7 +445,7 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const AttentionM
     for (int i = 0; i < Shared::WIDTH / 2; i++) o[i] = 0;
     RowState r = {{-infinity(), -infinity()}, {0, 0}};
     if (t.first < t.end) {
-      float s[N / 2] = {}, fade[2];
+      float s[N / 2] = {}, fade[2] = {};
       u32 prob[N / 4];
       u32 bits[2][N / 32];
       int n = t.end - 1;
@@ -408,83 +466,161 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const AttentionM
       };
       barrier_wait(sh.q_full(), q_parity);
       q_parity ^= 1;
-      barrier_wait(sh.k_full(ks.at), ks.parity);
-      pin(s);
-      wgmma_fence();
-      multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q, sh.k(ks.at));
-      wgmma_commit();
-      if constexpr (P::MASKED || P::DROPPED) load_row_bits<P, !P::MASKED>(bits, masks, t.head, t.row + in_row, n * N);
-      wgmma_wait<0>();
-      pin(s);
-      release(sh.k_free(ks.at));
-      ks.next();
-      weigh();
-      pack_operand<T>(prob, s);
-      if (P::LENGTHS && t.end * N > t.valid) {
-        barrier_wait(sh.v_full(vs.at), vs.parity);
-        clear_rows<N, Shared::WIDTH, 128 * P::WARPGROUPS>(sh.v(vs.at), t.valid - n * N);
-        shared_fence();
-        named_sync(1, 128 * P::WARPGROUPS);
-      }
-      for (n--; n >= t.first; n--) {
+      if constexpr (P::PARTS == 2) {
+        // Tensor cores truncate when they add, so they add the products of one tile only, the smaller ones first.
+        float part[Shared::WIDTH / 2], before[2];
+        u32 low[N / 4];
+        const auto start_scores = [&] {
+          barrier_wait(sh.k_full(ks.at), ks.parity);
+          const u8 *const k = sh.k(ks.at);
+          pin(s);
+          wgmma_fence();
+          multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q + Shared::Q_PART, k);
+          multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q, k + Shared::K_PART, true);
+          multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q, k, true);
+          wgmma_commit();
+        };
+        const auto start_sum = [&] {
+          barrier_wait(sh.v_full(vs.at), vs.parity);
+          const u8 *const v = sh.v(vs.at);
+          pin(part);
+          wgmma_fence();
+          multiply_columns<T, N, Shared::WIDTH>(part, low, v, false);
+          multiply_columns<T, N, Shared::WIDTH>(part, prob, v + Shared::V_PART);
+          multiply_columns<T, N, Shared::WIDTH>(part, prob, v);
+          wgmma_commit();
+        };
+        const auto end_scores = [&] {
+          pin(s);
+          release(sh.k_free(ks.at));
+          ks.next();
+          if (n == t.first) release(sh.q_free());
+          before[0] = fade[0], before[1] = fade[1];
+          weigh();
+        };
+        const auto end_sum = [&](const float (&factor)[2]) {
+          wgmma_wait<0>();
+          pin(part);
+          release(sh.v_free(vs.at));
+          vs.next();
+#pragma unroll
+          for (int i = 0; i < Shared::WIDTH / 2; i++) o[i] = o[i] * factor[i / 2 % 2] + part[i];
+        };
+        const auto more_bits = [&] {
+          if constexpr (P::MASKED || P::DROPPED) load_row_bits<P, !P::MASKED>(bits, masks, t.head, t.row + in_row, n * N);
+        };
+        start_scores();
+        more_bits();
+        wgmma_wait<0>();
+        end_scores();
+        split_operand(prob, low, s);
+        for (n--; n >= t.first; n--) {
+          start_scores();
+          start_sum();
+          more_bits();
+          wgmma_wait<1>();
+          end_scores();
+          end_sum(before);
+          split_operand(prob, low, s);
+        }
+        start_sum();
+        end_sum(fade);
+      } else {
         barrier_wait(sh.k_full(ks.at), ks.parity);
         pin(s);
-        pin(o);
         wgmma_fence();
         multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q, sh.k(ks.at));
         wgmma_commit();
-        barrier_wait(sh.v_full(vs.at), vs.parity);
-        wgmma_fence();
-        multiply_columns<T, N, Shared::WIDTH>(o, prob, sh.v(vs.at));
-        wgmma_commit();
         if constexpr (P::MASKED || P::DROPPED) load_row_bits<P, !P::MASKED>(bits, masks, t.head, t.row + in_row, n * N);
-        wgmma_wait<1>();
+        wgmma_wait<0>();
         pin(s);
         release(sh.k_free(ks.at));
         ks.next();
         weigh();
+        pack_operand<T>(prob, s);
+        if (P::PARTS == 0 && P::LENGTHS && t.end * N > t.valid) {
+          barrier_wait(sh.v_full(vs.at), vs.parity);
+          clear_rows<N, Shared::WIDTH, 128 * P::WARPGROUPS>(sh.v(vs.at), t.valid - n * N);
+          shared_fence();
+          named_sync(1, 128 * P::WARPGROUPS);
+        }
+        for (n--; n >= t.first; n--) {
+          barrier_wait(sh.k_full(ks.at), ks.parity);
+          pin(s);
+          pin(o);
+          wgmma_fence();
+          multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q, sh.k(ks.at));
+          wgmma_commit();
+          barrier_wait(sh.v_full(vs.at), vs.parity);
+          wgmma_fence();
+          multiply_columns<T, N, Shared::WIDTH>(o, prob, sh.v(vs.at));
+          wgmma_commit();
+          if constexpr (P::MASKED || P::DROPPED) load_row_bits<P, !P::MASKED>(bits, masks, t.head, t.row + in_row, n * N);
+          wgmma_wait<1>();
+          pin(s);
+          release(sh.k_free(ks.at));
+          ks.next();
+          weigh();
+          wgmma_wait<0>();
+          pin(o);
+          release(sh.v_free(vs.at));
+          vs.next();
+#pragma unroll
+          for (int i = 0; i < Shared::WIDTH / 2; i++) o[i] *= fade[i / 2 % 2];
+          pack_operand<T>(prob, s);
+        }
+        release(sh.q_free());
+        barrier_wait(sh.v_full(vs.at), vs.parity);
+        pin(o);
+        wgmma_fence();
+        multiply_columns<T, N, Shared::WIDTH>(o, prob, sh.v(vs.at));
+        wgmma_commit();
         wgmma_wait<0>();
         pin(o);
         release(sh.v_free(vs.at));
         vs.next();
-#pragma unroll
-        for (int i = 0; i < Shared::WIDTH / 2; i++) o[i] *= fade[i / 2 % 2];
-        pack_operand<T>(prob, s);
       }
-      release(sh.q_free());
-      barrier_wait(sh.v_full(vs.at), vs.parity);
-      pin(o);
-      wgmma_fence();
-      multiply_columns<T, N, Shared::WIDTH>(o, prob, sh.v(vs.at));
-      wgmma_commit();
-      wgmma_wait<0>();
-      pin(o);
-      release(sh.v_free(vs.at));
-      vs.next();
     }
+    if constexpr (P::PARTS > 0) unscale<P::WIDTH>(o, largest + t.head / P::GROUP * P::WIDTH);
     const int batch = t.head / P::HEADS, head = t.head % P::HEADS, top = t.row + 64 * group + 16 * warp;
     const float sum[2] = {row_sum(r.sum[0]), row_sum(r.sum[1])};
-    bulk_read_wait();  // of the last tile's
-    __syncwarp();
-    store_rows<P::WIDTH>(out + i64(P::OUT_BATCH) * batch + i64(P::OUT_HEAD) * head + i64(P::OUT_ROW) * top, P::OUT_ROW,
-                         P::QUERIES - top, sh.staged(4 * group + warp), o, sum[0] == 0 ? 0.0f : P::KEEP / sum[0],
-                         sum[1] == 0 ? 0.0f : P::KEEP / sum[1]);
+    const float factor[2] = {sum[0] == 0 ? 0.0f : P::KEEP / sum[0], sum[1] == 0 ? 0.0f : P::KEEP / sum[1]};
+    typename P::Out *const to = out + i64(P::OUT_BATCH) * batch + i64(P::OUT_HEAD) * head;
+    if constexpr (P::PARTS == 2) {  // shared memory has no room for rows
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int row = t.row + in_row + 8 * h;
+        if (row >= P::QUERIES) continue;
+#pragma unroll
+        for (int i = 0; i < Shared::WIDTH / 2; i += 4) {
+          if (2 * i < P::WIDTH) {
+            store2(to + i64(P::OUT_ROW) * row + 2 * i + column, o[i + 2 * h] * factor[h], o[i + 2 * h + 1] * factor[h]);
+          }
+        }
+      }
+    } else {
+      bulk_read_wait();  // of the last tile's
+      __syncwarp();
+      store_rows<P::WIDTH>(to + i64(P::OUT_ROW) * top, P::OUT_ROW, P::QUERIES - top, sh.staged(4 * group + warp), o, factor[0],
+                           factor[1]);
+    }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const int row = t.row + in_row + 8 * h;
       if (lse && lane % 4 == 0 && row < P::QUERIES) {
         lse[i64(P::LSE_BATCH) * batch + i64(P::LSE_HEAD) * head + i64(P::LSE_ROW) * row] =
-            r.top[h] * P::SCALE + logf(sum[h]);
+            r.top[h] * UNIT<P> + logf(sum[h] * bits_to_float(u32(127 - RAISED<P>) << 23));
       }
     }
   }
   bulk_read_wait();
 }
 
-// attention_hopper is the whole entry, of 128·(WARPGROUPS + 1) threads.
+// attention_hopper is the whole entry, of 128·(WARPGROUPS + 1) threads; see attention_consume for largest.
 template <class P>
 DEVICE void attention_hopper(const TensorMap *q, const TensorMap *k, const TensorMap *v, int *counter,
-                             typename P::Out *out, float *lse, const AttentionMasks<typename P::Mask> &masks) {
+                             typename P::Out *out, float *lse, const AttentionMasks<typename P::Mask> &masks,
+                             const u32 *largest = nullptr) {
   typedef AttentionShared<P> Shared;
   SHARED;
   const Shared s{shared};
@@ -510,6 +646,6 @@ DEVICE void attention_hopper(const TensorMap *q, const TensorMap *k, const Tenso
     if (threadIdx.x == 0) attention_produce<P>(q, k, v, counter, masks);
   } else {
     more_registers<P::WARPGROUPS == 2 ? 232 : 160>();
-    attention_consume<P>(out, lse, masks);
+    attention_consume<P>(out, lse, largest, masks);
   }
 }

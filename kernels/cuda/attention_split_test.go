@@ -1,0 +1,155 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/cuda"
+	"fusec/kernels/ref"
+	"fusec/lowering/cuda/cudatest"
+	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
+)
+
+// splitNow lets attentions of f32 be computed by products of f16, whatever their size.
+func splitNow(t *testing.T) {
+	was := cuda.SetSplitTime(math.MinInt / 2)
+	t.Cleanup(func() { cuda.SetSplitTime(was) })
+}
+
+// bySplit reports whether a kernel multiplies parts of f32.
+func bySplit(k *cuda.Kernel) bool { return strings.Contains(k.Source, "attention_split<") }
+
+// splitCases are some of the cases, of f32.
+func splitCases(p cuda.Precision) (list []hopperCase) {
+	names := []string{"joint", "groups", "causal window", "numbers added", "lengths, window and tail", "dropout, mask, lengths"}
+	if p == cuda.TF32 {
+		names = []string{"joint", "lengths, window and tail"}
+	}
+	for _, c := range hopperCases {
+		if slices.Contains(names, c.name) {
+			c.d, c.half = graph.F32, false
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// TestAttentionSplit computes attentions of f32 by products of f16, on the emulator: of ordinary numbers, of small and large ones,
+// and of those that f16 cannot hold in parts.
+func TestAttentionSplit(t *testing.T) {
+	splitNow(t)
+	r := rand.New(rand.NewPCG(91, 1))
+	d := cudatest.Open(t)
+	var checks []cudatest.Check
+	for _, precision := range []cuda.Precision{cuda.F32, cuda.TF32} {
+		for _, c := range splitCases(precision) {
+			forward, _ := c.fusions(t)
+			cfg := cuda.Config{Chip: cuda.H200, Precision: precision}
+			cfg.Chip.SMs = 2 // a block takes several tiles
+			if !bySplit(forward.compile(t, cfg)) {
+				t.Errorf("%s: not by products of f16", c.name)
+			}
+			for _, of := range []string{"", ", uneven", ", special"} {
+				args := drawAll(r, forward.types)
+				for _, a := range args {
+					for i := range a.Type.Shape.Elems() {
+						if a.Type.DType == graph.I64 { // lengths, or a seed
+							a.SetInt(i, []int64{int64(c.keys)*2/3 + 1, 0, int64(c.keys)}[i])
+						}
+					}
+				}
+				switch of {
+				case ", uneven":
+					uneven(args, c)
+				case ", special":
+					hostile(r, args)
+				}
+				name, near := fmt.Sprint(precision, " ", c.name, of), attentionNear(graph.F32, precision)
+				checks = append(checks, cudatest.Check{Name: name, Op: forward.Fusion, Args: args, Config: cfg,
+					Compare: func(got *graph.Tensor, want ref.Value) error {
+						if d, err := ref.Compare(got, want); err == nil {
+							t.Logf("%s: off by %.2g of the bound of f32", name, d.Worst)
+						}
+						return near(got, want)
+					}})
+			}
+		}
+	}
+	cudatest.Run(t, d, checks...)
+}
+
+// uneven makes queries large and keys small, and the columns of values differ in size.
+func uneven(args []*graph.Tensor, c hopperCase) {
+	scale := func(x *graph.Tensor, by func(i int) float64) {
+		for i := range x.Type.Shape.Elems() {
+			x.SetFloat(i, x.Float(i)*by(i))
+		}
+	}
+	if c.joint {
+		return
+	}
+	scale(args[0], func(int) float64 { return 300 })
+	scale(args[1], func(int) float64 { return 1.0 / 300 })
+	scale(args[2], func(i int) float64 { return math.Ldexp(1, i%c.width*3%80-40) })
+}
+
+// TestAttentionSplitCompiled looks at what NVRTC makes of the kernels.
+func TestAttentionSplitCompiled(t *testing.T) {
+	compiler := nvrtctest.Open(t)
+	for _, c := range []hopperCase{
+		{name: "causal d128 in both", b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
+			op: graph.Attention{Scale: 0.088, Causal: true}},
+		{name: "d64", b: 2, h: 16, group: 1, queries: 8192, keys: 8192, depth: 64, width: 64, op: graph.Attention{Scale: 0.125}},
+		{name: "mask d128", b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
+			op: graph.Attention{Scale: 0.088, HasMask: true, HasLengths: true, Dropout: 0.1}, mask: []int{4096, 4096}},
+		{name: "numbers added d128", b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
+			op: graph.Attention{Scale: 0.088, HasMask: true, Causal: true, Window: 100}, mask: []int{4096, 4096}, added: true},
+		{name: "mask and dropout d64", b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
+			op: graph.Attention{Scale: 0.125, HasMask: true, Dropout: 0.1}, mask: []int{4, 1, 4096, 4096}},
+	} {
+		c.d = graph.F32
+		forward, _ := c.fusions(t)
+		for _, p := range []cuda.Precision{cuda.F32, cuda.TF32}[:1+len(c.name)/len("causal d128 in both")] {
+			k := forward.compile(t, cuda.Config{Chip: cuda.H200, Precision: p})
+			if !bySplit(k) {
+				t.Errorf("%s: not by products of f16", c.name)
+			}
+			wellCompiled(t, compiler, fmt.Sprint(c.name, " ", p), cuda.H200, k,
+				"wgmma.mma_async", "cp.async.bulk.tensor.4d", "setmaxnreg.inc")
+		}
+	}
+}
+
+// TestAttentionSplitRefuses checks that other kernels take what this one does not serve.
+func TestAttentionSplitRefuses(t *testing.T) {
+	large := hopperCase{d: graph.F32, b: 4, h: 16, group: 1, queries: 1024, keys: 1024, depth: 128, width: 128,
+		op: graph.Attention{Scale: 0.1}}
+	h200 := cuda.Config{Chip: cuda.H200}
+	for _, c := range []struct {
+		name   string
+		cfg    cuda.Config
+		change func(*hopperCase)
+		want   bool
+	}{
+		{"large", h200, func(*hopperCase) {}, true},
+		{"another chip", cuda.Config{Chip: cuda.ChipOf(80)}, func(*hopperCase) {}, false},
+		{"portable", cuda.Config{Chip: cuda.H200, Portable: true}, func(*hopperCase) {}, false},
+		{"few heads", h200, func(c *hopperCase) { c.b, c.h, c.queries, c.keys = 1, 2, 256, 256 }, false},
+		{"few queries for many keys", h200, func(c *hopperCase) { c.queries, c.keys = 64, 65536 }, false},
+		{"wide heads", h200, func(c *hopperCase) { c.depth = 256 }, false},
+		{"columns not in eights", h200, func(c *hopperCase) { c.width = 60 }, false},
+		{"a scale below 0", h200, func(c *hopperCase) { c.op.Scale = -1 }, false},
+	} {
+		changed := large
+		c.change(&changed)
+		forward, _ := changed.fusions(t)
+		if by := bySplit(forward.compile(t, c.cfg)); by != c.want {
+			t.Errorf("%s: by products of f16: %t", c.name, by)
+		}
+	}
+}
