@@ -1,8 +1,10 @@
 package fpga_test
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -116,4 +118,71 @@ func TestAhead(t *testing.T) {
 	if !slices.Equal(results[0].Data.([]float32), results[1].Data.([]float32)) {
 		t.Errorf("from the file %v, compiled here %v", results[1], results[0])
 	}
+}
+
+// FuzzAhead reads headers of models compiled ahead of time that are changed at random, byte by byte and in one number of the
+// overlay: they are refused, or a model compiles for what they describe, or does not, with an error.
+func FuzzAhead(f *testing.F) {
+	b := graph.NewBuilder("small")
+	x, w := b.Input("x", graph.TypeOf(graph.F32, 4, 16)), b.Param("w", graph.TypeOf(graph.F32, 16, 8))
+	b.Output("y", b.Unary(graph.Tanh, b.MatMul(x, w, false, false)))
+	g, err := b.Graph()
+	if err != nil {
+		f.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	weights := graphtest.Weights(r, g)
+	for i, name := range isa.Overlays()[:2] {
+		overlay, err := isa.Overlay(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for j, ranges := range [][]fpga.Range{nil, {{Value: "x", Lo: -1, Hi: 1, Seen: true}}, make([]fpga.Range, 4)} {
+			header, err := json.Marshal(map[string]any{"overlay": overlay, "ranges": ranges})
+			if err != nil {
+				f.Fatal(err)
+			}
+			fields := 1
+			if i+j == 0 {
+				fields = reflect.TypeFor[isa.Config]().NumField()
+			}
+			for field := range fields {
+				f.Add(header, uint(field), int64(64))
+			}
+		}
+	}
+	f.Add([]byte("{}"), uint(0), int64(0))
+	f.Fuzz(func(t *testing.T, header []byte, field uint, number int64) {
+		var info struct {
+			Overlay *isa.Config  `json:"overlay"`
+			Ranges  []fpga.Range `json:"ranges"`
+		}
+		if json.Unmarshal(header, &info) == nil && info.Overlay != nil {
+			v := reflect.ValueOf(info.Overlay).Elem()
+			if v = v.Field(int(field % uint(v.NumField()))); v.CanInt() {
+				v.SetInt(number)
+			} else if v.CanUint() {
+				v.SetUint(uint64(number))
+			}
+			var err error
+			if header, err = json.Marshal(info); err != nil {
+				t.Fatal(err)
+			}
+		}
+		opts, _, ok, err := fpga.Target.Load(header, nil)
+		if err != nil || !ok {
+			return
+		}
+		opts = append(opts, fpga.Link("model"), fpga.LinkLog(t.Context(), func(string) {}))
+		p, err := fusec.Compile(g, fusec.WithTarget("fpga", opts...))
+		if err != nil {
+			return
+		}
+		defer p.Close()
+		for name, v := range weights {
+			if err := p.Set(name, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 }
