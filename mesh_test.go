@@ -245,7 +245,8 @@ func TestSequence(t *testing.T) {
 	for _, c := range []struct {
 		mesh string
 		gpus bool
-	}{{"data=1,sequence=2", false}, {"data=2,sequence=4", false}, {"data=1,sequence=3", true}} {
+	}{{"data=1,sequence=2", false}, {"data=1,sequence=4", false}, {"data=2,sequence=4", false}, {"data=1,sequence=8", false},
+		{"data=1,sequence=3", true}} {
 		mesh, err := graph.ParseMesh(c.mesh)
 		if err != nil {
 			t.Fatal(err)
@@ -305,7 +306,8 @@ func TestExperts(t *testing.T) {
 	for _, c := range []struct {
 		mesh, tokens string
 		gpus         bool
-	}{{"expert=2", "expert", false}, {"data=2,expert=2", "data+expert", false}, {"expert=2", "expert", true}} {
+	}{{"expert=2", "expert", false}, {"data=2,expert=2", "data+expert", false}, {"expert=4", "expert", false},
+		{"data=2,expert=4", "data+expert", false}, {"expert=2", "expert", true}} {
 		mesh, err := graph.ParseMesh(c.mesh)
 		if err != nil {
 			t.Fatal(err)

@@ -387,10 +387,19 @@ func (p *Program) StepStats() StepStats {
 	return st
 }
 
-// States lists the names of the program's states in order, those of an optimiser included. [Program.State] gives their
-// values, and [Program.Set] changes them.
+// States lists the names of the program's states in order, those of an optimiser included, and in a pipeline those of all stages.
+// [Program.State] gives their values, [Program.Whole] those that other participants have, and [Program.Set] changes them.
 func (p *Program) States() []string {
 	var names []string
+	if e := p.pipeline(); e != nil {
+		kept, state := e.Kept()
+		for i, name := range kept {
+			if state[i] {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
 	for name, i := range p.named {
 		if p.program.Buffers[i].Role == lowering.State {
 			names = append(names, name)

@@ -89,6 +89,14 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("one process does %d steps after the checkpoint of two", len(more))
 		}
 	}
+	folder := t.TempDir() // four begin, and eight go on
+	four, _ := output(t, 4, "--steps", "3", "--zero", "3", "--folder", folder)
+	eight, _ := output(t, 8, "--steps", "6", "--zero", "1", "--folder", folder)
+	for i, c := range append(four, eight...) {
+		if d := c - alone[i]; len(four) != 3 || d > 2e-5 || d < -2e-5 {
+			t.Errorf("four and eight processes: cost %d is %v, alone %v", i, c, alone[i])
+		}
+	}
 }
 
 // TestKilled kills a participant: the others end, and training goes on from the last checkpoint to the same bits.

@@ -15,7 +15,7 @@ import (
 
 // TestLocal is the conformance suite on goroutines.
 func TestLocal(t *testing.T) {
-	for _, n := range []int{1, 2, 3, 5} {
+	for _, n := range []int{1, 2, 3, 5, 8} {
 		var all sync.WaitGroup
 		errs := make([]error, n)
 		for r, transport := range group.Local(n, 5*time.Minute) {

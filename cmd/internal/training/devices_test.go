@@ -82,6 +82,11 @@ func TestDevices(t *testing.T) {
 	compare()
 	train(append(own, filepath.Join(dir, "two.jsonl"), "--target", "cpu,cpu", "--pipeline", "2")...)
 	compare()
+	ownStages := filepath.Join(dir, "own")
+	train(append(own, filepath.Join(dir, "two.jsonl"), "--devices", "2", "--pipeline", "2", "--checkpoint", ownStages)...)
+	compare()
+	train("--data", "tokens,labels="+corpus, "--checkpoint", ownStages, "--resume", "--devices", "2", "--pipeline", "2")
+	train("--data", "tokens,labels="+corpus, "--checkpoint", ownStages, "--resume") // on one device
 	clitest.Bad(t, clitest.FusecRun(t, "train", name, "--data", "tokens,labels="+corpus, "--pipeline", "2"), cli.ExitFailure,
 		"at least 2 stages")
 	name = mlp

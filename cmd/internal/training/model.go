@@ -84,8 +84,17 @@ type model struct {
 	batch   int
 	samples int64
 
-	p    *fusec.Program
-	data *loader.Loader
+	p      *fusec.Program
+	data   *loader.Loader
+	staged bool // each participant of a group has a stage
+}
+
+// kept is the present value of a state, or of a parameter that is updated. All participants of a group call it.
+func (m *model) kept(name string) (*graph.Tensor, error) {
+	if m.staged {
+		return m.p.Whole(name)
+	}
+	return m.p.State(name)
 }
 
 // open reads a model and looks at its data.
@@ -264,10 +273,7 @@ func (m *model) start(s train.Settings) (*train.Run, error) {
 	if s.Workers > 0 {
 		opts = append(opts, fusec.WithWorkers(s.Workers))
 	}
-	if s.Group != nil && s.Microbatches > 0 {
-		return nil, errors.New("the stages of a model of your own are on devices of one process: give --target, such as cpu,cpu, " +
-			"without --devices")
-	}
+	m.staged = s.Group != nil && s.Microbatches > 0
 	for _, o := range s.Participants() {
 		opts = append(opts, fusec.CompileOption(o))
 	}
@@ -347,7 +353,7 @@ func (m *model) save(path string, vm train.Machine) error {
 	}
 	for _, n := range m.g.Sources() {
 		if _, ok := n.Op.(graph.State); ok {
-			if weights[n.Name], err = m.p.State(n.Name); err != nil {
+			if weights[n.Name], err = m.kept(n.Name); err != nil {
 				return err
 			}
 		}
@@ -431,7 +437,7 @@ func (m ownMachine) Weights() (map[string]*graph.Tensor, error) {
 		weights[name] = m.weights[name].Clone()
 	}
 	for _, s := range m.g.Training.Steps {
-		t, err := m.p.State(s.Param.Name)
+		t, err := m.kept(s.Param.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -443,7 +449,7 @@ func (m ownMachine) Weights() (map[string]*graph.Tensor, error) {
 func (m ownMachine) State() (map[string]*graph.Tensor, error) {
 	state := map[string]*graph.Tensor{}
 	for _, name := range m.p.States() {
-		t, err := m.p.State(name)
+		t, err := m.kept(name)
 		if err != nil {
 			return nil, err
 		}

@@ -74,9 +74,11 @@ func run(t *testing.T, n int, as string) (string, error) {
 
 // TestConforms is the conformance suite on processes.
 func TestConforms(t *testing.T) {
-	out, err := run(t, 3, "conforms")
-	if err != nil || strings.Count(out, "conforms") != 3 {
-		t.Errorf("error %v:\n%s", err, out)
+	for _, n := range []int{3, 4, 8} {
+		out, err := run(t, n, "conforms")
+		if err != nil || strings.Count(out, "conforms") != n {
+			t.Errorf("%d participants: error %v:\n%s", n, err, out)
+		}
 	}
 }
 

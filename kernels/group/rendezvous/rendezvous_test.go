@@ -54,7 +54,7 @@ func together(t testing.TB, n int, patience time.Duration, f func(g *group.Group
 
 // TestConforms is the conformance suite over TCP.
 func TestConforms(t *testing.T) {
-	for _, n := range []int{1, 2, 4} {
+	for _, n := range []int{1, 2, 4, 8} {
 		if err := errors.Join(together(t, n, 5*time.Minute, grouptest.Conforms)...); err != nil {
 			t.Errorf("%d participants: %v", n, err)
 		}
