@@ -30,7 +30,12 @@ func elems[T any](m Memory) []T {
 // float is the type of a lane: what a vector program computes in.
 type float interface{ float32 | float64 }
 
-func dtypeOf[T float]() graph.DType { return graph.DTypeOf[T]() }
+func dtypeOf[T float]() graph.DType {
+	if unsafe.Sizeof(*new(T)) == 4 {
+		return graph.F32
+	}
+	return graph.F64
+}
 
 // Operand describes an argument or a result. Over counts for elementwise work alone.
 type Operand = graph.Operand
