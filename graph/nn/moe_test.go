@@ -448,7 +448,7 @@ func TestMoELaunches(t *testing.T) {
 					}
 				}
 			}
-			want := graph.MoE{Experts: 8, Activation: graph.Silu, Gated: true, Stacked: true, TopK: c.topK}
+			want := graph.MoE{Experts: 8, Activation: graph.Silu, Gated: true, Stacked: true, TopK: c.topK, Exact: c.topK > 0}
 			if ok && op != want {
 				t.Errorf("%+v: the operation is %+v, want %+v", c.o, op, want)
 			}

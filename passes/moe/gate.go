@@ -235,6 +235,74 @@ func (f *fuser) holds(n *graph.Node) int {
 	return 0
 }
 
+// exact reports whether a Route chose the experts of a mixture, at most op.TopK for a token, and the mixture does not say so.
+func (f *fuser) exact(op graph.MoE, n *graph.Node) bool {
+	if op.Exact || op.Dense || op.TopK <= 0 {
+		return false
+	}
+	f.looks = maxLooks
+	k := f.routed(n.Args[1], op.Experts)
+	return k > 0 && k <= op.TopK
+}
+
+// routed is how many gates of a token are not zero at most, unless they are NaN, where a Route chose among all experts, or 0.
+func (f *fuser) routed(n *graph.Node, experts int) int {
+	if !f.look() {
+		return 0
+	}
+	switch op := n.Op.(type) {
+	case graph.Reshape:
+		return f.routed(n.Args[0], experts)
+	case graph.Cast:
+		if n.Args[0].Type.DType == graph.Bool {
+			return routes(n.Args[0], experts)
+		}
+		return f.routed(n.Args[0], experts)
+	case graph.Binary:
+		switch op.Fn {
+		case graph.Div:
+			return f.routed(n.Args[0], experts)
+		case graph.Mul:
+			return fewer(f.routed(n.Args[0], experts), f.routed(n.Args[1], experts))
+		}
+	case graph.Softmax: // −Inf becomes zero
+		masked := n.Args[0]
+		if v, ok := lastConst(masked); ok && math.IsInf(v, -1) && op.Axis == n.Type.Shape.Rank()-1 {
+			return routes(masked.Args[0], experts)
+		}
+	case graph.Select:
+		if v, ok := lastConst(n); ok && v == 0 {
+			return routes(n.Args[0], experts)
+		}
+	}
+	return 0
+}
+
+// lastConst is what a selection gives where its condition is false, if that is one number.
+func lastConst(n *graph.Node) (float64, bool) {
+	if _, ok := n.Op.(graph.Select); !ok {
+		return 0, false
+	}
+	return n.Args[2].ConstScalar()
+}
+
+// routes is how many experts a condition that a Route made holds for at most, or 0.
+func routes(n *graph.Node, experts int) int {
+	for {
+		switch op := n.Op.(type) {
+		case graph.Route:
+			if op.ExpertChoice || n.Type.Shape.At(n.Type.Shape.Rank()-1) != experts {
+				return 0
+			}
+			return op.K
+		case graph.Reshape:
+			n = n.Args[0]
+		default:
+			return 0
+		}
+	}
+}
+
 // rankOf is k if t is the k-th largest element of rows of x: by TopK, by a maximum, or by a maximum of what is left
 // without the larger ones. It is 1 if t is an index of TopK that x is compared with, and 0 for anything else.
 func (f *fuser) rankOf(t, x *graph.Node) int {

@@ -42,6 +42,9 @@ func moeOf(g *graph.Graph) string {
 		if op.TopK > 0 {
 			s += fmt.Sprintf(" top %d", op.TopK)
 		}
+		if op.Exact {
+			s += " exactly"
+		}
 		all = append(all, s)
 	}
 	return strings.Join(all, ", ")

@@ -88,6 +88,16 @@ func (f *fuser) visit(n *graph.Node) (*graph.Node, error) {
 		if m := f.stacked(n, op); m != nil {
 			found = []*mixture{m}
 		}
+	case graph.MoE:
+		if f.exact(op, n) {
+			op.Exact = true
+			return f.Builder(n).Add(op, n.Args...), nil
+		}
+	case graph.MoEGrad:
+		if f.exact(op.MoE(), n) {
+			op.Exact = true
+			return f.Builder(n).Add(op, n.Args...), nil
+		}
 	}
 	if len(found) == 0 {
 		return n, nil

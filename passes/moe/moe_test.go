@@ -45,11 +45,11 @@ var moeSpellings = []spelling{
 	}), "3 relu"},
 	{"top 2 by route", []int{2, 3}, gated(func(w *passtest.MoEWriter, p *graph.Node) *graph.Node {
 		return w.B.Binary(graph.Mul, w.Float(w.B.Add(graph.Route{K: 2}, p)), p)
-	}), "3 relu top 2"},
+	}), "3 relu top 2 exactly"},
 	{"route with a capacity, renormalised", []int{5}, gated(func(w *passtest.MoEWriter, p *graph.Node) *graph.Node {
 		p = w.B.Add(graph.Select{}, w.B.Add(graph.Route{K: 2, Capacity: 2}, p), p, w.B.Scalar(graph.F64, 0))
 		return w.B.Binary(graph.Div, p, w.B.BinaryScalar(graph.Add, w.Statistic(graph.Sum, p), 1e-9))
-	}), "3 relu top 2"},
+	}), "3 relu top 2 exactly"},
 	{"expert choice", []int{5}, gated(func(w *passtest.MoEWriter, p *graph.Node) *graph.Node {
 		return w.B.Binary(graph.Mul, p, w.Float(w.B.Add(graph.Route{Capacity: 2, ExpertChoice: true}, p)))
 	}), "3 relu"},
@@ -83,7 +83,7 @@ var moeSpellings = []spelling{
 		l := w.Logits()
 		l = w.B.Add(graph.Select{}, w.B.Add(graph.Route{K: 2}, l), l, w.B.Scalar(graph.F64, math.Inf(-1)))
 		return w.Sum(w.Softmax(l), w.Relu)
-	}, "3 relu top 2"},
+	}, "3 relu top 2 exactly"},
 	{"logits less 1e9 times a mask", []int{5}, func(w *passtest.MoEWriter) *graph.Node {
 		l := w.Logits()
 		off := w.Float(w.B.Binary(graph.Lt, l, w.Statistic(graph.MaxOf, l)))
@@ -213,7 +213,7 @@ var moeSpellings = []spelling{
 		p := w.Softmax(w.Logits())
 		p = b.Binary(graph.Mul, p, w.Float(b.Add(graph.Route{K: 1}, p)))
 		return b.Reduce(graph.Mean, b.Binary(graph.Mul, y, b.Broadcast(b.Reshape(p, 5, 3, 1), y.Type.Shape)), false, 1)
-	}, "3 relu stacked top 1"},
+	}, "3 relu stacked top 1 exactly"},
 	{"results joined along an axis of experts", []int{5}, func(w *passtest.MoEWriter) *graph.Node {
 		b := w.B
 		one := func() *graph.Node { return b.Reshape(w.Relu(0), 5, 1, 3) }
