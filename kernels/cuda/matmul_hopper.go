@@ -43,6 +43,8 @@ const (
 	// leastCopy is how many bytes an asynchronous copy takes at least, and oddReuse what relayoutReuse is for operands in smaller
 	// pieces.
 	leastCopy, oddReuse = 4, 24
+	// oddSide is how many rows and columns B has at least that the threads of a producer copy.
+	oddSide = 512
 	// relayoutTile is how many rows and columns a block of relayout copies.
 	relayoutTile = 64
 )
@@ -63,6 +65,7 @@ type hopperFactor struct {
 	pitch  int    // if it is first copied to rows of that many elements along its inner axis, else 0
 	stride [2]int // along the axes of batches, in elements; 0: all have the same matrix
 	kInner bool
+	odd    int // of B, whose rows along n the threads of the producer copy, wherever they begin: the elements up to its last; or 0
 }
 
 // batches are the two axes, inner and outer, that batch axes are merged to.
@@ -119,6 +122,10 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 		if f.taps != nil {
 			return nil, "the copy engine cannot read the filters as they lie"
 		}
+		if f.hopperFactor == &h.b && m.odd(f.hopperFactor) {
+			f.odd = f.offset + (m.k-1)*f.k + m.n
+			continue
+		}
 		least := relayoutReuse / f.dtype.Size()
 		if vec*f.dtype.Size() < leastCopy {
 			least = oddReuse
@@ -135,7 +142,7 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 		}
 		f.pitch = roundUp(inner, 16/f.dtype.Size())
 	}
-	if h.tile, h.time, ok = m.hopperTile(h.kind); !ok {
+	if h.tile, h.time, ok = m.hopperTile(h.kind, h.b.odd > 0); !ok {
 		return nil, "it is too small"
 	}
 	for _, f := range []*hopperFactor{&h.a, &h.b} {
@@ -144,6 +151,12 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 		}
 	}
 	return h, ""
+}
+
+// odd reports whether B is so large for the rows that meet it that it is read once, as it lies, by the threads of the producer.
+func (m *matmul) odd(b *hopperFactor) bool {
+	return m.cfg.hopper() && m.batch == 1 && m.m <= hopperRows && !b.kInner && b.outer == 1 && b.k > 0 && b.dtype.Size() == 2 &&
+		b.made == "" && m.a.patches == nil && min(m.n, m.k) >= oddSide
 }
 
 // hopperPlans gives the plan on Hopper's own instructions that should take the least time; where there is none, both are
@@ -312,7 +325,7 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 		source: source}
 	maps := [2]string{}
 	for i, f := range []*hopperFactor{&h.a, &h.b} {
-		if f.gathered() {
+		if f.gathered() || f.odd > 0 {
 			maps[i] = "(const TensorMap *)nullptr"
 			continue
 		}
@@ -334,6 +347,9 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 	if m.a.gathered() {
 		c.call += ", " + m.pointer(m.a)
 		c.source = []string{"mma", "cluster", "hopper", "gemm_hopper", "gemm_hopper_patches"}
+	} else if h.b.odd > 0 {
+		c.call += ", " + m.pointer(m.b)
+		c.source = append(c.source, "gemm_hopper_odd")
 	}
 	c.call += ")"
 	return c
@@ -347,7 +363,7 @@ func (t hopperTile) write(u *unit, name, kind string, a, b *hopperFactor, size b
 	u.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", size[0], a.axes(), b.axes())
 	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v, GATHERS = %v, TAPS = %v;\n", a.kInner,
 		b.kInner, t.pingpong, a.gathered(), b.taps != nil)
-	u.printf("  static constexpr bool B_PATCHES = %v;\n};\n\n", b.patches != nil)
+	u.printf("  static constexpr bool B_PATCHES = %v;\n  static constexpr i64 ODD = %d;\n};\n\n", b.patches != nil, b.odd)
 }
 
 // nearest is what a relayout copies of the elements, as a Copied of the template, for a product of one pass.
@@ -421,6 +437,13 @@ var flatTiles = []hopperTileCost{
 	{hopperTile: hopperTile{bm: 64, bn: 256, stages: 4, cm: 1, cn: 1, pingpong: true}, plain: hopperCost{800, 2000}},
 }
 
+// oddTiles are those where threads of the producer copy B.
+var oddTiles = []hopperTileCost{
+	{hopperTile: hopperTile{bm: 128, bn: 256, stages: 4, cm: 1, cn: 1}, plain: hopperCost{1800, 3500}},
+	{hopperTile: hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1}, plain: hopperCost{1250, 1650}},
+	{hopperTile: hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1}, plain: hopperCost{1000, 450}},
+}
+
 const (
 	// hopperLeast is the least size of a product for which the tiles are not too large.
 	hopperLeast = 64
@@ -438,10 +461,12 @@ type hopperCandidate struct {
 
 // hopperCandidates are the tiles to choose from with the shares of k that may go with them. For tensor memory they are chosen by
 // what they take on an H200: nobody has measured them.
-func (m *matmul) hopperCandidates() (list []hopperCandidate) {
+func (m *matmul) hopperCandidates(odd bool) (list []hopperCandidate) {
 	steps := ceilDiv(m.k*m.a.dtype.Size(), sliceBytes)
 	shapes := hopperTiles
-	if m.b.patches != nil {
+	if odd {
+		shapes = oddTiles
+	} else if m.b.patches != nil {
 		shapes = flatTiles
 	} else if q := m.a.patches; q != nil && q.kInner && !m.a.gathered() {
 		shapes = slices.Concat(hopperTiles, patchTiles)
@@ -481,13 +506,13 @@ func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 }
 
 // hopperTile chooses the tile that was measured to take the least time, or else should, and says how long it should take.
-func (m *matmul) hopperTile(kind string) (best hopperTile, least int, ok bool) {
-	if min(m.m, m.n, m.k) < hopperLeast {
+func (m *matmul) hopperTile(kind string, odd bool) (best hopperTile, least int, ok bool) {
+	if min(m.m, m.n, m.k) < hopperLeast && !odd {
 		return best, 0, false
 	}
 	least = math.MaxInt
 	way := m.way(kind)
-	for _, c := range m.hopperCandidates() {
+	for _, c := range m.hopperCandidates(odd) {
 		if way != "" && c.tile.String() == way {
 			return c.tile, c.time, true
 		}

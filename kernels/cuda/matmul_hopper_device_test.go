@@ -135,6 +135,46 @@ func asyncProducts(t *testing.T, template string, config cuda.Config, some int) 
 	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
 }
 
+// TestMatMulHopperOdd computes products of few rows whose other operand the threads of the producer read as it lies: rows of an odd
+// number of elements, or a slice that begins at an odd place; also column sums, shares of k, and only one row.
+func TestMatMulHopperOdd(t *testing.T) {
+	config := cuda.Config{Chip: cuda.H200, Precision: cuda.BF16}
+	r := rand.New(rand.NewPCG(7, 90))
+	var checks []cudatest.Check
+	for i, s := range [][3]int{{1, 521, 513}, {127, 1029, 515}, {65, 515, 2049}, {128, 512, 640}} {
+		m, n, k := s[0], s[1], s[2]
+		d := []graph.DType{graph.BF16, graph.F16}[i%2]
+		op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.MatMul(in(d, m, k), in(d, k, n), false, false)
+			v := b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, n), y.Type.Shape))
+			b.Output("y", b.CastTo(d, v))
+			if i == 1 {
+				b.Output("sums", b.Reduce(graph.Sum, v, false, 0))
+			}
+		})
+		c := cudatest.Check{Name: fmt.Sprint(s), Op: op, Config: config, Compare: within(cuda.BF16)}
+		for _, u := range types {
+			c.Args = append(c.Args, graphtest.Tensor(r, u))
+			c.ArgLayouts = append(c.ArgLayouts, graph.Contiguous(u.Shape))
+		}
+		if i == 3 {
+			c.ArgLayouts[1].Stride[0], c.ArgLayouts[1].Offset = n+3, 5
+		}
+		checks = append(checks, c)
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
+	for _, c := range checks[:3] {
+		var types []graph.Type
+		for _, a := range c.Args {
+			types = append(types, a.Type)
+		}
+		text := kernelOf(t, c.Op.(graph.Fusion), types, config).Generated()
+		if !strings.Contains(text, "ODD = ") || strings.Contains(text, "ODD = 0;") {
+			t.Errorf("%s does not take the path:\n%s", c.Name, text)
+		}
+	}
+}
+
 // TestMatMulHopperCompiled looks at what NVRTC makes of the kernels of every tile: products of warpgroups or in tensor
 // memory, none of which waits for another without need, and nothing spilled.
 func TestMatMulHopperCompiled(t *testing.T) {
@@ -143,7 +183,7 @@ func TestMatMulHopperCompiled(t *testing.T) {
 		d       graph.DType
 		m, n, k int
 	}{{graph.BF16, 8192, 16384, 4096}, {graph.BF16, 8192, 3072, 768}, {graph.F16, 512, 4096, 4096}, {graph.F16, 999, 1000, 1000},
-		{graph.BF16, 8192, 768, 3072}, {graph.BF16, 2047, 513, 1023}, {graph.F32, 2048, 2048, 2048}} {
+		{graph.BF16, 8192, 768, 3072}, {graph.BF16, 2047, 513, 1023}, {graph.BF16, 127, 8191, 8191}, {graph.F32, 2048, 2048, 2048}} {
 		op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
 			y := b.MatMul(in(c.d, c.m, c.k), in(c.d, c.k, c.n), false, false)
 			y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, c.n), y.Type.Shape)))
@@ -152,6 +192,9 @@ func TestMatMulHopperCompiled(t *testing.T) {
 		for _, path := range asyncPaths {
 			path.config.Precision = cuda.TF32
 			k := kernelOf(t, op, types, path.config)
+			if c.m < 128 && path.config.TensorMemory {
+				continue // threads that copy operands are Hopper's
+			}
 			wellCompiled(t, compiler, fmt.Sprint(path.template, c), path.config.Chip, k, path.ptx...)
 		}
 	}

@@ -14,22 +14,24 @@ import (
 // al., arXiv 2211.15841). Its steps are
 //
 //	count, list    which tokens each expert gets: see below
+//	gather         rows of x, in the order of slots; only where the copy engine reads them
 //	load           the counts, as a result
 //	gate           u = x·w1 + b1, rows of x gathered while they are read; only if the mixture is gated
 //	hidden         h = act(u) ⊙ (x·w3 + b3), or act(x·w1 + b1)
 //	expert         a row h·w2 + b2 for each slot
-//	sum            y, the rows of each token times their gates, in the order of experts
+//	sum            y, the rows of each token times their gates, in the order of experts. Rows are rounded to 16 bits if y is
 //
 // A slot is a pair of a token and an expert that it is sent to. Where the number of slots is not bounded well by the
-// shapes, memory is kept for as many as TopK promises, and the steps from gate on run in waves, each over the next of the
-// slots; waves that find none end at once.
+// shapes, memory is kept for as many as TopK promises, and the steps from gather on run in waves, each over the next of the
+// slots; waves that find none end at once. Exact says that there are no more, so that one wave is enough.
 //
 // The first two steps leave in the scratch memory, all of i32 but for the tiles:
 //
 //	counts [E], starts [E]     of each expert, the number of slots and the first
 //	order [slots]              the token of each slot
 //	place [T, E]               the slot of each token with each expert that it is sent to
-//	tiles [waves, tiles] int4  expert, first slot and number of slots of each tile of rows; −1 behind the last
+//	tiles [waves, tiles+1] int4  expert, first slot and number of slots of each tile of rows; −1 behind the last, and
+//	                           behind those how many there are
 type mixture struct {
 	*unit
 	cfg    Config
@@ -42,22 +44,32 @@ type mixture struct {
 	acc    graph.DType // of sums, gates and biases
 
 	rows            int // of a tile
+	slots           int // that there may be in all
 	capacity, waves int
 	tiles           int // that a wave may have
+	align           int // at a multiple of which the slots of an expert begin
+
+	operands mixtureOperands
+	async    bool // the products take the copy engine: see moe_hopper.go
 
 	at     scratchPlaces
 	k      *Kernel
 	gates  string   // C++ of where they begin
 	source []string // the templates of the products
 
-	gathered bool // there is a step gather
-	fast     bool // activations may be as inaccurate as 16 bits
+	fast bool // activations may be as inaccurate as 16 bits
 }
 
 // scratchPlaces are where things lie in the scratch memory, in bytes.
 type scratchPlaces struct {
 	counts, starts, partial, order, place, tiles int64
-	x, u, v, h, du, dv, out                      int64 // a row for each slot of a wave
+	x, dy, u, v, h, du, dv, out, terms           int64 // a row for each slot of a wave
+}
+
+// mixtureOperands are where the operands are.
+type mixtureOperands struct {
+	x, gates, dy rowsView
+	weights      map[graph.MoEWeight]weightView
 }
 
 // A rowsView is a value [..., n] whose rows stand at one distance.
@@ -88,10 +100,11 @@ func compileMoE(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, e
 	u := newUnit(args, results)
 	x := &mixture{unit: u, cfg: cfg, op: op, grad: !ok, dims: op.Dims(types), anchor: anchor, k: &Kernel{},
 		elem: types[0].DType, acc: types[1].DType, p: p}
-	x.plan()
-	if err := x.route(); err != nil {
+	if err := x.find(); err != nil {
 		return nil, err
 	}
+	x.plan()
+	x.route()
 	steps, templates := x.forward, []string{"moe"}
 	if x.grad {
 		steps, templates = x.backward, []string{"moe", "moe_grad"}
@@ -115,6 +128,25 @@ func compileMoE(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, e
 	return x.k, nil
 }
 
+// find finds the operands.
+func (x *mixture) find() (err error) {
+	x.field(Param{Kind: Int32}, "i32 ", "wave") // first: finish sets it
+	o := &x.operands
+	if o.x, err = x.view(0); err != nil {
+		return err
+	}
+	if o.gates, err = x.view(1); err != nil {
+		return err
+	}
+	if x.grad {
+		if o.dy, err = x.view(len(x.anchor.Args) - 1); err != nil {
+			return err
+		}
+	}
+	o.weights, err = x.weights()
+	return err
+}
+
 // plan sizes tiles, waves and memory.
 func (x *mixture) plan() {
 	t, e := x.dims.Tokens, x.op.Experts
@@ -129,23 +161,32 @@ func (x *mixture) plan() {
 	}
 	slot := f*size*(1+ds) + f*acc*(us+vs) + out*acc
 	if x.grad {
-		slot += f * size
+		slot += f*size + f*acc
 	}
 	promised := t * e
 	if k := x.op.TopK; k > 0 && k < e && !x.op.Dense {
 		promised = t * k
 	}
-	x.capacity = t * e
-	if x.capacity*slot > freeSlots {
-		x.capacity = promised
-	}
-	x.waves = max(ceilDiv(t*e, max(x.capacity, 1)), 1)
-	x.rows = 32
+	x.rows, x.align = 32, 1
 	for _, rows := range []int{64, 128} {
 		if promised >= e*rows*3/4 && (rows < 128 || x.acc != graph.F64) {
 			x.rows = rows
 		}
 	}
+	if x.async = x.asynchronous(); x.async && x.grad {
+		x.align = sliceBytes / size // of k, in products over the slots of an expert
+	}
+	between := e * (x.align - 1)
+	x.slots = t*e + between
+	if x.most() > 0 {
+		x.slots = promised + between
+	}
+	x.capacity = x.slots
+	if x.capacity*slot > freeSlots {
+		x.capacity = promised + between
+	}
+	x.capacity = roundUp(x.capacity, x.align)
+	x.waves = max(ceilDiv(x.slots, max(x.capacity, 1)), 1)
 	x.tiles = x.capacity/x.rows + e
 	at := int64(0)
 	take := func(bytes int) int64 {
@@ -155,18 +196,30 @@ func (x *mixture) plan() {
 	}
 	x.at.counts, x.at.starts = take(4*e), take(4*e)
 	x.at.partial = take(4 * e * ceilDiv(t, routeTokens))
-	x.at.order, x.at.place = take(4*t*e), take(4*t*e)
-	x.at.tiles = take(16 * x.waves * x.tiles)
-	if x.cfg.asynchronous() && x.elem.Is16() {
+	x.at.order, x.at.place = take(4*x.slots), take(4*t*e)
+	x.at.tiles = take(16 * x.waves * (x.tiles + 1))
+	if x.async {
 		x.at.x = take(x.capacity * x.dims.Width * size)
+		if x.grad {
+			x.at.dy = take(x.capacity * x.dims.Result * size)
+		}
 	}
 	x.at.u, x.at.v = take(us*x.capacity*f*acc), take(vs*x.capacity*f*acc)
 	x.at.h = take(x.capacity * f * size)
 	if x.grad {
 		x.at.du, x.at.dv = take(x.capacity*f*size), take(ds*x.capacity*f*size)
+		x.at.terms = take(x.capacity * f * acc)
 	}
 	x.at.out = take(x.capacity * out * acc)
 	x.k.Scratch = at
+}
+
+// most is how many experts a token is sent to at most, or 0 if all are possible.
+func (x *mixture) most() int {
+	if x.op.Exact && !x.op.Dense && x.op.TopK < x.op.Experts {
+		return x.op.TopK
+	}
+	return 0
 }
 
 // view finds the rows of operand i of the anchor.
@@ -200,16 +253,17 @@ func rowsOf(l graph.Layout) (r rowsView, err error) {
 
 // A weightView is how the weights of one kind lie, those of all experts alike.
 type weightView struct {
-	name     string // the field, an array of pointers to the experts' first elements
+	name     string // the field, which gives the place of the first element of an expert
 	row, col int
 	align    int // what divides all first elements
 
 	arg, offset, expert int // where the first lies, and the distance of experts in one operand, or 0
 
-	some bool // of a gradient: it is asked for of some experts only, and the pointers to the others are nil
+	bytes int  // of a gradient: all rows of four elements are at multiples of this, in bytes
+	some  bool // of a gradient: it is asked for of some experts only, and the pointers to the others are nil
 }
 
-// weights declares the pointers to all weights.
+// weights declares where all weights begin.
 func (x *mixture) weights() (all map[graph.MoEWeight]weightView, err error) {
 	all = map[graph.MoEWeight]weightView{}
 	for _, w := range x.op.Weights() {
@@ -220,25 +274,36 @@ func (x *mixture) weights() (all map[graph.MoEWeight]weightView, err error) {
 	return all, nil
 }
 
-// weight declares the pointers to the weights of one kind.
+// weight declares where the weights of one kind begin.
 func (x *mixture) weight(w graph.MoEWeight) (v weightView, err error) {
 	v.name = "p." + w.String()
 	for e := range x.op.Experts {
 		s := x.p.Operands[x.op.Weight(w, e)]
 		of, row, col := body.Expert(x.op, s.Layout, e)
-		if x.op.Stacked {
-			v.expert = s.Layout.Stride[0]
-		}
+		typ := "const " + ctype(x.args[s.Arg].DType)
+		first := Arg(s.Arg, int64(of.Offset)*int64(x.args[s.Arg].DType.Size()))
 		if e == 0 {
 			v.row, v.col, v.arg, v.offset = row, col, s.Arg, of.Offset
-			x.decls = append(x.decls, fmt.Sprintf("const %s *%v[%d];", ctype(x.args[s.Arg].DType), w, x.op.Experts))
+			if x.op.Stacked {
+				v.expert = s.Layout.Stride[0]
+				v.align = of.Offset | v.expert
+				x.stacked(w.String(), typ, v.expert, first)
+				return v, nil
+			}
+			x.decls = append(x.decls, fmt.Sprintf("%s *%v[%d];", typ, w, x.op.Experts))
 		} else if row != v.row || col != v.col {
 			return v, fmt.Errorf("%s: %v of expert %d lies in another order than that of expert 0", s.Node.Where(), w, e)
 		}
 		v.align |= of.Offset
-		x.fields = append(x.fields, Arg(s.Arg, int64(of.Offset)*int64(x.args[s.Arg].DType.Size())))
+		x.fields = append(x.fields, first)
 	}
 	return v, nil
+}
+
+// stacked declares where the weights of experts begin that are one behind the other.
+func (x *mixture) stacked(name, typ string, stride int, first Param) {
+	x.fields = append(x.fields, first)
+	x.decls = append(x.decls, fmt.Sprintf("Stacked<%s, %d> %s;", typ, stride, name))
 }
 
 // step appends a step that runs once, or in each wave.
@@ -269,16 +334,17 @@ func (x *mixture) finish() {
 }
 
 // route writes the steps count and list.
-func (x *mixture) route() error {
-	gates, err := x.view(1)
-	if err != nil {
-		return err
-	}
+func (x *mixture) route() {
+	gates := x.operands.gates
 	t, e := x.dims.Tokens, x.op.Experts
-	x.field(Param{Kind: Int32}, "i32 ", "wave") // first: finish sets it
+	vec := 1
+	for gates.col == 1 && 2*vec*x.acc.Size() <= 16 && (e|gates.row|gates.offset)%(2*vec) == 0 {
+		vec *= 2
+	}
 	x.printf("struct Mixture {\n  typedef %s Gate;\n", ctype(x.acc))
 	x.printf("  static constexpr int TOKENS = %d, EXPERTS = %d, CAPACITY = %d, WAVES = %d, ROWS = %d, TILES = %d;\n",
 		t, e, x.capacity, x.waves, x.rows, x.tiles)
+	x.printf("  static constexpr int MOST = %d, ALIGN = %d, VEC = %d;\n", x.most(), x.align, vec)
 	x.printf("  static constexpr i64 GATE_T = %d, GATE_E = %d;\n", gates.row, gates.col)
 	x.printf("  static constexpr bool DENSE = %v;\n};\n\n", x.op.Dense)
 	g := fmt.Sprintf("%s + %d", x.arg(gates.arg), gates.offset)
@@ -291,8 +357,10 @@ func (x *mixture) route() error {
 	// With no tokens there still is one block, which writes that all experts have none.
 	grid := [3]int{max(ceilDiv(t, routeTokens), 1), 1, 1}
 	x.step(Step{Entry: "count", Grid: grid, Block: routeTokens, Shared: 8 * 4 * e}, false)
-	x.step(Step{Entry: "list", Grid: grid, Block: routeTokens, Shared: 10 * 4 * e}, false)
-	return nil
+	x.step(Step{Entry: "list", Grid: grid, Block: routeTokens, Shared: 11 * 4 * e}, false)
+	if x.async {
+		x.gather()
+	}
 }
 
 // forward writes the steps that follow.
@@ -313,26 +381,24 @@ func (x *mixture) forward() error {
 			x.result(i), l.Offset, x.scratch("i32", "counts", x.at.counts))
 		x.step(Step{Entry: "load", Grid: [3]int{ceilDiv(x.op.Experts, 256), 1, 1}, Block: 256}, false)
 	}
-	in, err := x.view(0)
-	if err != nil {
-		return err
-	}
-	weights, err := x.weights()
-	if err != nil {
-		return err
-	}
+	in, weights := x.operands.x, x.operands.weights
 	d := x.dims
 	acc := lane(x.acc)
 	hidden := x.scratch(ctype(x.elem), "h", x.at.h)
-	rows := x.scratch(acc, "rows", x.at.out)
+	rowType := x.acc // of the rows that are summed: rounded if the result is
+	if y >= 0 && x.results[y].DType.Is16() && x.elem.Is16() {
+		rowType = x.elem
+	}
+	rows := x.scratch(ctype(rowType), "rows", x.at.out)
 	gathered := factor{arg: in.arg, dtype: x.elem, outer: in.row, k: in.col, offset: in.offset}
 	source := fmt.Sprintf("%s + %d", x.arg(in.arg), in.offset)
 	if x.op.Gated {
 		u := x.scratch(acc, "u", x.at.u)
-		err := x.grouped("gate", gathered, source, weights[graph.MoEW1], d.Hidden, d.Width, func(w int) (string, error) {
+		gate := groupedProduct{"gate", gathered, source, x.at.x, weights[graph.MoEW1], d.Hidden, d.Width, true, nil}
+		gate.body = func(w int) (string, error) {
 			return x.biased(weights[graph.MoEB1]) + x.keep(x.acc, w, u, "value"), nil
-		})
-		if err != nil {
+		}
+		if err := x.grouped(gate); err != nil {
 			return err
 		}
 	}
@@ -340,10 +406,11 @@ func (x *mixture) forward() error {
 	if x.op.Gated {
 		matrix, bias = graph.MoEW3, graph.MoEB3
 	}
-	err = x.grouped("hidden", gathered, source, weights[matrix], d.Hidden, d.Width, func(w int) (string, error) {
+	first := groupedProduct{"hidden", gathered, source, x.at.x, weights[matrix], d.Hidden, d.Width, x.op.Gated, nil}
+	first.body = func(w int) (string, error) {
 		text, in := x.biased(weights[bias]), []string{"value"}
 		if x.op.Gated {
-			text += x.kept("u", w, x.scratch(acc, "u", x.at.u))
+			text += x.kept("u", w, "fixed("+x.scratch(acc, "u", x.at.u)+" + at)")
 			in = []string{"u", "value"}
 		}
 		lines, h, err := x.elementwise(in, false)
@@ -351,29 +418,29 @@ func (x *mixture) forward() error {
 			return "", err
 		}
 		return text + lines + x.keep(x.elem, w, hidden, h[0]), nil
-	})
-	if err != nil {
-		return err
 	}
 	own := factor{arg: -1, dtype: x.elem, outer: d.Hidden, k: 1}
-	err = x.grouped("expert", own, hidden, weights[graph.MoEW2], d.Result, d.Hidden, func(w int) (string, error) {
-		return x.biased(weights[graph.MoEB2]) + x.keep(x.acc, w, rows, "value"), nil
-	})
-	if err != nil {
-		return err
+	second := groupedProduct{"expert", own, hidden, x.at.h, weights[graph.MoEW2], d.Result, d.Hidden, !rowType.Is16(), nil}
+	second.body = func(w int) (string, error) {
+		return x.biased(weights[graph.MoEB2]) + x.keep(rowType, w, rows, "value"), nil
 	}
-	x.sum(y, out, rows, d.Result, true)
+	for _, p := range []groupedProduct{first, second} {
+		if err := x.grouped(p); err != nil {
+			return err
+		}
+	}
+	x.sum(y, out, rows, rowType.Size(), d.Result, true)
 	x.finish()
 	return nil
 }
 
-// sum writes the step that adds up, for each token, the rows of n elements of its slots, as a result.
-func (x *mixture) sum(result int, to rowsView, rows string, n int, weighted bool) {
+// sum writes the step that adds up, for each token, the rows of n elements of a size of its slots, as a result.
+func (x *mixture) sum(result int, to rowsView, rows string, size, n int, weighted bool) {
 	if x.dims.Tokens == 0 || n == 0 {
 		return
 	}
 	w := 1
-	for w < 4 && n%(2*w) == 0 {
+	for w < 16/size && n%(2*w) == 0 {
 		w *= 2
 	}
 	x.printf("KERNEL(sum, 128, 1) {\n  sum_experts<Mixture, %d, %d, %d, %v>(", n, w, to.col, weighted)
@@ -383,14 +450,28 @@ func (x *mixture) sum(result int, to rowsView, rows string, n int, weighted bool
 	x.step(Step{Entry: "sum", Grid: [3]int{x.dims.Tokens, 1, 1}, Block: 128, Shared: shared}, true)
 }
 
-// grouped writes the product of all experts: rows of a, at source, times each expert's matrix. A is gathered if it is an
-// operand, else its rows are those of the slots of the wave. The text that the body is made of knows the expert e, the
-// first column n, acc, and the place at of the element in a row for each slot.
-func (x *mixture) grouped(name string, a factor, source string, b weightView, n, k int,
-	body func(w int) (string, error)) error {
-	if done, err := x.groupedHopper(name, a, source, b, n, k, body); done || err != nil {
-		return err
+// A groupedProduct is the product of all experts: rows of a, at source, times each expert's matrix. A is gathered if it is an
+// operand, else its rows are those of the slots of the wave, at byte at of the scratch memory; where the rows that are gathered
+// are copied first, that is where they are copied to.
+type groupedProduct struct {
+	name   string
+	a      factor
+	source string
+	at     int64
+	b      weightView
+	n, k   int
+	sums   bool // the body stores values of the accumulators' type
+	// body is the text that the body is made of. It knows the expert e, the first column n, acc, and the place at of the element in a
+	// row for each slot.
+	body func(w int) (string, error)
+}
+
+// grouped writes a product of all experts.
+func (x *mixture) grouped(g groupedProduct) error {
+	if x.async {
+		return x.groupedAsync(g)
 	}
+	name, a, source, b, n, k, body := g.name, g.a, g.source, g.b, g.n, g.k, g.body
 	if a.arg >= 0 {
 		a.listed = outerAxis
 	}
@@ -446,7 +527,7 @@ func (x *mixture) openBody(title string) {
 
 // kept is the text that reads a value of each slot, of the accumulators' type, that keep stored.
 func (x *mixture) kept(name string, w int, from string) string {
-	return fmt.Sprintf("    const auto %s = load<%s, W, 1, %d>(%s + at);\n", name, lane(x.acc), min(w*x.acc.Size(), 16), from)
+	return fmt.Sprintf("    const auto %s = load<%s, W, 1, %d>(%s);\n", name, lane(x.acc), min(w*x.acc.Size(), 16), from)
 }
 
 // biased is the text that makes value of acc and the expert's bias, if there are biases.

@@ -13,7 +13,7 @@ import (
 // function is flat, even if da is not finite, the steps are
 //
 //	gate, linear       u = x·w1 + b1 and, if gated, v = x·w3 + b3
-//	hidden             da, and of it gate·h, du, dv, and h⊙(dy·w2ᵀ) in place of u
+//	hidden             da, and of it gate·h, du, dv, and h⊙(dy·w2ᵀ)
 //	inner, second      a row du·w1ᵀ, plus dv·w3ᵀ, for each slot
 //	sum                dx, the rows of each token, in the order of experts
 //	gates              the gradients of the gates, rows h⊙(dy·w2ᵀ) summed, plus dy·b2
@@ -24,22 +24,7 @@ func (x *mixture) backward() error {
 	if err != nil {
 		return err
 	}
-	in, err := x.view(0)
-	if err != nil {
-		return err
-	}
-	gates, err := x.view(1)
-	if err != nil {
-		return err
-	}
-	dy, err := x.view(len(x.anchor.Args) - 1)
-	if err != nil {
-		return err
-	}
-	weights, err := x.weights()
-	if err != nil {
-		return err
-	}
+	in, gates, dy, weights := x.operands.x, x.operands.gates, x.operands.dy, x.operands.weights
 	d := x.dims
 	acc, elem := lane(x.acc), ctype(x.elem)
 	u, h := x.scratch(acc, "u", x.at.u), x.scratch(elem, "h", x.at.h)
@@ -54,26 +39,20 @@ func (x *mixture) backward() error {
 	}
 	xf, xs := read(in)
 	df, ds := read(dy)
-	gate := fmt.Sprintf("(%s)[p.order[m] * i64(%d) + e * i64(%d)]", x.gates, gates.row, gates.col)
+	token := "fixed_at(p.order, m)"
+	gate := fmt.Sprintf("fixed_at(%s, %s * i64(%d) + e * i64(%d))", x.gates, token, gates.row, gates.col)
+	terms := x.scratch(acc, "terms", x.at.terms) // of the gradients of gates
 
-	type product struct {
-		name   string
-		a      factor
-		source string
-		b      weightView
-		n, k   int
-		body   func(w int) (string, error)
-	}
 	turned := func(w weightView) weightView { w.row, w.col = w.col, w.row; return w }
 	own := factor{arg: -1, dtype: x.elem, outer: d.Hidden, k: 1}
-	products := []product{
-		{"gate", xf, xs, weights[graph.MoEW1], d.Hidden, d.Width, func(w int) (string, error) {
+	products := []groupedProduct{
+		{"gate", xf, xs, x.at.x, weights[graph.MoEW1], d.Hidden, d.Width, true, func(w int) (string, error) {
 			return x.biased(weights[graph.MoEB1]) + x.keep(x.acc, w, u, "value"), nil
 		}},
-		{"hidden", df, ds, turned(weights[graph.MoEW2]), d.Hidden, d.Result, func(w int) (string, error) {
-			text, wrt := x.kept("u", w, u), []string{"u"}
+		{"hidden", df, ds, x.at.dy, turned(weights[graph.MoEW2]), d.Hidden, d.Result, true, func(w int) (string, error) {
+			text, wrt := x.kept("u", w, "fixed("+u+" + at)"), []string{"u"}
 			if x.op.Gated {
-				text, wrt = text+x.kept("v", w, v), append(wrt, "v")
+				text, wrt = text+x.kept("v", w, "fixed("+v+" + at)"), append(wrt, "v")
 			}
 			lines, made, err := x.elementwise(append(wrt, "da"), true)
 			if err != nil {
@@ -83,44 +62,44 @@ func (x *mixture) backward() error {
 			scaled := func(factor string) string {
 				return fmt.Sprintf("scaled<%d, %d, %d, %d>(%s, acc, dy, w2)", d.Result, dy.col, w2.row, w2.col, factor)
 			}
-			text += fmt.Sprintf("    const %s gate = %s;\n    const %s *const dy = %s + p.order[m] * i64(%d);\n", acc, gate, elem, ds,
-				dy.row)
+			text += fmt.Sprintf("    const %s gate = %s;\n    const %s *const dy = %s + %s * i64(%d);\n", acc, gate, elem, ds,
+				token, dy.row)
 			text += fmt.Sprintf("    const %s *const w2 = %s[e] + n * i64(%d);\n    const auto da = %s;\n", elem, w2.name, w2.row,
 				scaled("splat<W>(gate)")) + lines
 			text += x.keep(x.elem, w, h, fmt.Sprintf("op::mul(%s, gate)", made[0]))
 			for i, to := range []string{du, dv}[:len(made)-1] {
 				text += x.keep(x.elem, w, to, made[1+i])
 			}
-			return text + x.keep(x.acc, w, u, scaled(made[0])), nil
+			return text + x.keep(x.acc, w, terms, scaled(made[0])), nil
 		}},
-		{"inner", own, du, turned(weights[graph.MoEW1]), d.Width, d.Hidden, func(w int) (string, error) {
+		{"inner", own, du, x.at.du, turned(weights[graph.MoEW1]), d.Width, d.Hidden, true, func(w int) (string, error) {
 			return x.keep(x.acc, w, rows, "acc"), nil
 		}},
 	}
 	if x.op.Gated {
-		linear := product{"linear", xf, xs, weights[graph.MoEW3], d.Hidden, d.Width, func(w int) (string, error) {
+		linear := groupedProduct{"linear", xf, xs, x.at.x, weights[graph.MoEW3], d.Hidden, d.Width, true, func(w int) (string, error) {
 			return x.biased(weights[graph.MoEB3]) + x.keep(x.acc, w, v, "value"), nil
 		}}
 		w3 := turned(weights[graph.MoEW3])
-		second := product{"second", own, dv, w3, d.Width, d.Hidden, func(w int) (string, error) {
-			return x.kept("had", w, rows) + x.keep(x.acc, w, rows, "op::add(had, acc)"), nil
+		second := groupedProduct{"second", own, dv, x.at.dv, w3, d.Width, d.Hidden, true, func(w int) (string, error) {
+			return x.kept("had", w, rows+" + at") + x.keep(x.acc, w, rows, "op::add(had, acc)"), nil
 		}}
-		products = []product{products[0], linear, products[1], products[2], second}
+		products = []groupedProduct{products[0], linear, products[1], products[2], second}
 	}
 	for _, p := range products {
-		if err := x.grouped(p.name, p.a, p.source, p.b, p.n, p.k, p.body); err != nil {
+		if err := x.grouped(p); err != nil {
 			return err
 		}
 	}
-	x.sum(results[0].result, results[0].rows, rows, d.Width, false)
+	x.sum(results[0].result, results[0].rows, rows, x.acc.Size(), d.Width, false)
 	if r := results[1]; r.result >= 0 && d.Tokens > 0 {
-		b2 := fmt.Sprintf("(const %s *const *)nullptr", acc)
+		b2 := "nullptr"
 		if x.op.Bias {
 			b2 = weights[graph.MoEB2].name
 		}
-		x.printf("KERNEL(gates, 128, 1) {\n  gate_gradients<Mixture, %d, %d, %d, %d, %d, %d, %d>(", d.Hidden, d.Result, dy.row,
-			dy.col, weights[graph.MoEB2].col, r.rows.row, r.rows.col)
-		x.printf("%s + %d, %s, %s, %s, %s, %s, p.wave);\n}\n\n", x.result(r.result), r.rows.offset, u, ds, b2, x.gates,
+		x.printf("KERNEL(gates, 128, 1) {\n  gate_gradients<Mixture, %d, %d, %d, %d, %v, %d, %d, %d>(", d.Hidden, d.Result, dy.row,
+			dy.col, x.op.Bias, weights[graph.MoEB2].col, r.rows.row, r.rows.col)
+		x.printf("%s + %d, %s, %s, %s, %s, %s, p.wave);\n}\n\n", x.result(r.result), r.rows.offset, terms, ds, b2, x.gates,
 			x.scratch("i32", "place", x.at.place))
 		x.step(Step{Entry: "gates", Grid: [3]int{d.Tokens, 1, 1}, Block: 128}, true)
 	}
@@ -130,24 +109,31 @@ func (x *mixture) backward() error {
 		if wanted == nil {
 			continue
 		}
-		value := du
+		value, at := du, x.at.du
 		switch w {
 		case graph.MoEW3, graph.MoEB3:
-			value = dv
+			value, at = dv, x.at.dv
 		case graph.MoEW2:
-			value = h
+			value, at = h, x.at.h
 		}
 		switch {
 		case w == graph.MoEB2:
-			at := fmt.Sprintf("(%s)[p.order[m] * i64(%d) + n * i64(%d)]", ds, dy.row, dy.col)
+			at := fmt.Sprintf("(%s)[%s * i64(%d) + n * i64(%d)]", ds, token, dy.row, dy.col)
 			x.biasGradient(w, *wanted, d.Result, fmt.Sprintf("%s * convert<%s>(%s)", gate, acc, at))
 		case w.Bias():
 			at := fmt.Sprintf("%s[i64(m - p.wave * %d) * %d + n]", value, x.capacity, d.Hidden)
 			x.biasGradient(w, *wanted, d.Hidden, fmt.Sprintf("convert<%s>(%s)", acc, at))
+		case x.async && w == graph.MoEW2:
+			err = x.weightGradientAsync(w, d.Hidden, d.Result, at, x.at.dy, *wanted)
+		case x.async:
+			err = x.weightGradientAsync(w, d.Width, d.Hidden, x.at.x, at, *wanted)
 		case w == graph.MoEW2:
 			x.weightGradient(w, across(df), ds, value, turned(*wanted), d.Result)
 		default:
 			x.weightGradient(w, across(xf), xs, value, *wanted, d.Width)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	x.finish()
@@ -185,7 +171,7 @@ func (x *mixture) gradients() ([]gradient, error) {
 	for _, w := range x.op.Weights() {
 		v := weightView{name: "p.d" + w.String()}
 		var fields []Param
-		wanted := 0
+		wanted, places := 0, 0
 		for e := range x.op.Experts {
 			i := x.op.Weight(w, e)
 			if list[i].result < 0 {
@@ -194,18 +180,31 @@ func (x *mixture) gradients() ([]gradient, error) {
 			}
 			of, row, col := body.Expert(x.op, layouts[i], e)
 			d := x.results[list[i].result].DType
+			first := Result(list[i].result, int64(of.Offset)*int64(d.Size()))
+			places |= of.Offset | row
 			if wanted++; wanted == 1 {
 				v.row, v.col = row, col
+				if x.op.Stacked {
+					places |= layouts[i].Stride[0]
+					x.stacked("d"+w.String(), ctype(d), layouts[i].Stride[0], first)
+					break
+				}
 				x.decls = append(x.decls, fmt.Sprintf("%s *d%v[%d];", ctype(d), w, x.op.Experts))
 			} else if row != v.row || col != v.col {
 				return nil, fmt.Errorf("%s: the gradient of %v of expert %d lies in another order than that of an earlier one",
 					x.anchor.Where(), w, e)
 			}
-			fields = append(fields, Result(list[i].result, int64(of.Offset)*int64(d.Size())))
+			fields = append(fields, first)
 		}
 		if wanted > 0 {
-			x.fields = append(x.fields, fields...)
-			v.some = wanted < x.op.Experts
+			if !x.op.Stacked {
+				x.fields = append(x.fields, fields...)
+				v.some = wanted < x.op.Experts
+			}
+			v.bytes = x.acc.Size()
+			for v.bytes < 16 && places*x.acc.Size()%(2*v.bytes) == 0 {
+				v.bytes *= 2
+			}
 			list[x.op.Weight(w, 0)].weight = &v
 		}
 	}
@@ -226,11 +225,7 @@ func (x *mixture) weightGradient(w graph.MoEWeight, a factor, source, value stri
 	c := m.cut()
 	x.use(c.source)
 	p.write(x.unit)
-	x.openBody(title)
-	x.printf("    auto *const at = %s[e] + m * i64(%d) + n * i64(%d);\n", to.name, to.row, to.col)
-	x.printf("    if (p.wave == 0) {\n      store<%d, %d>(at, acc);\n    } else {\n", to.col, x.acc.Size())
-	x.printf("      store<%d, %d>(at, op::add(load<%s, W, %d, %d>(at), acc));\n    }\n  }\n};\n\n", to.col, x.acc.Size(),
-		lane(x.acc), to.col, x.acc.Size())
+	x.weightGradientBody(title, to)
 	x.printf("KERNEL(%s, %d, %d) {\n", name, c.threads, c.blocks)
 	x.printf("  const Spot spot = spot_of<%s, %d, %d, 1>(blockIdx.x);\n  int first;\n", p.name, c.bm, c.bn)
 	x.unlessWanted(to, "spot.batch")
@@ -242,6 +237,15 @@ func (x *mixture) weightGradient(w graph.MoEWeight, a factor, source, value stri
 	x.printf(c.call+";\n}\n\n", title+"Body", title+"Body{p}", "piece", "(float *)nullptr")
 	grid := x.op.Experts * ceilDiv(rows, c.bm) * ceilDiv(d.Hidden, c.bn)
 	x.step(Step{Entry: name, Grid: [3]int{grid, 1, 1}, Block: c.threads, Shared: c.shared}, true)
+}
+
+// weightGradientBody writes the body of such a product: it stores sums, or adds them to those of earlier waves.
+func (x *mixture) weightGradientBody(title string, to weightView) {
+	x.openBody(title)
+	x.printf("    auto *const at = %s[e] + m * i64(%d) + n * i64(%d);\n", to.name, to.row, to.col)
+	x.printf("    if (p.wave == 0) {\n      store<%d, %d>(at, acc);\n    } else {\n", to.col, to.bytes)
+	x.printf("      store<%d, %d>(at, op::add(load<%s, W, %d, %d>(at), acc));\n    }\n  }\n};\n\n", to.col, to.bytes,
+		lane(x.acc), to.col, to.bytes)
 }
 
 // biasGradient writes the sum over the slots of each expert of a value, which the text makes of e, the slot m and n.

@@ -1,77 +1,198 @@
 package cuda
 
 import (
+	"fmt"
+	"math"
 	"strings"
+
+	"fusec/graph"
 )
 
 // hopperRows is how many rows of slots a tile has that Hopper's own instructions take.
 const hopperRows = 128
 
-// groupedHopper writes the product of all experts on the instructions of Hopper or Blackwell, if the copy engine can read the
-// operands: x after a step gather, which puts the rows of the wave's slots side by side. ok is false if it cannot.
-func (x *mixture) groupedHopper(name string, a factor, source string, b weightView, n, k int,
-	body func(w int) (string, error)) (ok bool, err error) {
-	cols := 8 // 16 bytes of a result of 16 bits
-	if name != "hidden" {
-		cols = 16 / x.acc.Size()
+// asynchronous reports whether the products are computed by the instructions of Hopper or Blackwell, whose operands the copy
+// engine reads: for 16-bit rows and stacked weights that lie at whole multiples of 16 bytes.
+func (x *mixture) asynchronous() bool {
+	d, o := x.dims, x.operands
+	const w = 8 // elements in 16 bytes
+	if !x.cfg.asynchronous() || !x.elem.Is16() || x.rows != hopperRows || !x.op.Stacked ||
+		(d.Width|d.Hidden|d.Result)%w != 0 || min(d.Width, d.Hidden, d.Result) < hopperLeast {
+		return false
 	}
-	if !x.cfg.asynchronous() || !x.elem.Is16() || x.rows != hopperRows || b.expert == 0 || n%cols != 0 || k%8 != 0 ||
-		min(n, k) < hopperLeast {
-		return false, nil
+	rows := []rowsView{o.x}
+	if x.grad {
+		rows = append(rows, o.dy)
 	}
-	fa := hopperFactor{factor: factor{dtype: x.elem, outer: k, k: 1}, rows: x.capacity, pitch: k, kInner: true}
-	fb := hopperFactor{factor: factor{arg: b.arg, dtype: x.elem, outer: b.col, k: b.row, offset: b.offset}, rows: n,
-		stride: [2]int{b.expert, 0}, kInner: b.row == 1}
-	if !fb.readable(k) {
-		return false, nil
-	}
-	at := x.at.h
-	if a.arg < 0 && !x.gathered {
-		return false, nil // nobody has cleared what lies behind the rows
-	}
-	if a.arg >= 0 {
-		if a.k != 1 || x.dims.Hidden%8 != 0 || a.outer%8 != 0 || a.offset%8 != 0 {
-			return false, nil
+	for _, r := range rows {
+		if r.col != 1 || (r.row|r.offset)%w != 0 {
+			return false
 		}
-		at = x.at.x
-		x.gather(a, source, k)
 	}
-	t := hopperTile{bm: hopperRows, bn: 256, stages: 4, cm: 1, cn: 1, splits: 1}
-	if waste := roundUp(n, 256) - n; waste*8 > n {
-		t.bn, t.stages = 128, 6
+	for _, m := range []graph.MoEWeight{graph.MoEW1, graph.MoEW3, graph.MoEW2} {
+		if v, ok := o.weights[m]; ok {
+			if f := x.hopperWeight(v, hopperLeast); !f.readable(hopperLeast) {
+				return false
+			}
+		}
 	}
-	each := batches{x.op.Experts, 1}
-	mapA := x.field(Param{Kind: MapParam, Map: fa.tensorMap(k, t.bm, each, at)}, "TensorMap ", name+"_a")
-	mapB := x.field(Param{Kind: MapParam, Map: fb.tensorMap(k, t.bn, each, 0)}, "TensorMap ", name+"_b")
-	title := strings.ToUpper(name[:1]) + name[1:]
-	p := &product{name: title + "Problem", batch: x.op.Experts, m: x.capacity, n: n, k: k, a: fa.factor, b: fb.factor,
-		acc: x.acc, w: cols}
-	text, err := body(p.w)
-	if err != nil {
-		return false, err
-	}
-	p.write(x.unit)
-	x.writeBody(title, n, text)
-	t.write(x.unit, title+"Tile", ctype(x.elem), &fa, &fb, each)
-	x.printf("KERNEL(%s, %d, 1) {\n  typedef Listed<%s, %sTile, %d> Work;\n", name, hopperThreads, p.name, title, x.tiles)
-	template, templates, shared := x.cfg.hopperTemplate(t)
-	x.printf("  %s<%s, %sBody, %sTile>(%sBody{p}, &%s, &%s, Work{p.tiles + p.wave * %d, p.wave * %d}, (float "+
-		"*)nullptr);\n}\n\n",
-		template, p.name, title, title, title, mapA, mapB, x.tiles, x.capacity)
-	grid := min(x.cfg.Chip.SMs, x.tiles*ceilDiv(n, t.bn))
-	x.step(Step{Entry: name, Grid: [3]int{grid, 1, 1}, Block: hopperThreads, Shared: shared}, true)
-	x.use(templates)
-	x.fast = x.cfg.Precision != F32
-	return true, nil
+	return true
 }
 
-// gather writes the step that puts the rows of x of a wave's slots side by side; once.
-func (x *mixture) gather(a factor, source string, width int) {
-	if x.gathered {
-		return
+// hopperWeight is a matrix of weights of n columns as the copy engine reads it.
+func (x *mixture) hopperWeight(w weightView, n int) hopperFactor {
+	return hopperFactor{factor: factor{arg: w.arg, dtype: x.elem, outer: w.col, k: w.row, offset: w.offset}, rows: n,
+		stride: [2]int{w.expert, 0}, kInner: w.row == 1}
+}
+
+// gather writes the step that puts the rows of x, and those of dy, side by side in the order of slots. A warp reads the row of a
+// token once, for all its slots. Other warps clear what products read of rows that belong to no token.
+func (x *mixture) gather() {
+	typ, d := ctype(x.elem), x.dims
+	type rows struct {
+		of    rowsView
+		to    string
+		width int
 	}
-	x.gathered = true
-	x.printf("KERNEL(gather, 256, 1) {\n  gather_rows<Mixture, %d, %d, %d>(%s, %s, %s, p.order, p.starts, p.counts, p.wave);\n}\n\n",
-		width, x.dims.Hidden, a.outer, x.scratch(ctype(x.elem), "x", x.at.x), x.scratch(ctype(x.elem), "h", x.at.h), source)
-	x.step(Step{Entry: "gather", Grid: [3]int{ceilDiv(x.capacity, 8), 1, 1}, Block: 256}, true)
+	read := []rows{{x.operands.x, x.scratch(typ, "x", x.at.x), d.Width}}
+	made := []string{x.scratch(typ, "h", x.at.h)}
+	if x.grad {
+		read = append(read, rows{x.operands.dy, x.scratch(typ, "dys", x.at.dy), d.Result})
+		made = append(made, x.scratch(typ, "du", x.at.du))
+		if x.op.Gated {
+			made = append(made, x.scratch(typ, "dv", x.at.dv))
+		}
+	}
+	blocks := ceilDiv(d.Tokens, gatherTokens)
+	x.printf("KERNEL(gather, %d, 1) {\n  if (blockIdx.x < %d) {\n", 32*gatherTokens, blocks)
+	x.printf("    SHARED;\n    i32 *const rows = reinterpret_cast<i32 *>(shared) + threadIdx.x / 32 * %d;\n", x.op.Experts)
+	x.printf("    const int token = blockIdx.x * %d + threadIdx.x / 32;\n", gatherTokens)
+	x.printf("    const int n = rows_of<Mixture>(%s, p.place, p.wave, token, rows);\n", x.gates)
+	for _, r := range read {
+		x.printf("    spread_row<%d>(%s, %s + %d + token * i64(%d), rows, n);\n", r.width, r.to, x.arg(r.of.arg), r.of.offset, r.of.row)
+	}
+	x.printf("    return;\n  }\n")
+	x.printf("  const int row = empty_row<Mixture>(p.counts, p.starts, p.wave, (blockIdx.x - %d) * %d + threadIdx.x / 32);\n", blocks,
+		gatherTokens)
+	x.printf("  if (row < 0) return;\n")
+	for _, r := range read {
+		x.printf("  clear_row<%d>(%s, row);\n", r.width, r.to)
+	}
+	for _, m := range made {
+		x.printf("  clear_row<%d>(%s, row);\n", d.Hidden, m)
+	}
+	x.printf("}\n\n")
+	empty := x.op.Experts*(x.align-1) + x.rows
+	x.step(Step{Entry: "gather", Grid: [3]int{blocks + ceilDiv(empty, gatherTokens), 1, 1}, Block: 32 * gatherTokens,
+		Shared: 4 * gatherTokens * x.op.Experts}, true)
+}
+
+// gatherTokens are the tokens whose rows a block gathers.
+const gatherTokens = 8
+
+// tileFor chooses the tile that should take the least time.
+func (x *mixture) tileFor(q *asyncProduct) (best hopperTile) {
+	least := math.MaxInt
+	for _, c := range hopperTiles {
+		t := c.hopperTile
+		if t.bm != hopperRows || t.cm*t.cn > 1 || t.pingpong || q.heavy && t.bn > 128 {
+			continue
+		}
+		time := ceilDiv(q.tiles*ceilDiv(q.n, t.bn), x.cfg.Chip.SMs)*(q.steps*c.plain.step+c.plain.fixed) + c.last
+		if time < least {
+			least, best = time, t
+		}
+	}
+	best.splits = 1
+	return best
+}
+
+// rowTiles is about how many tiles of rows there are in a wave.
+func (x *mixture) rowTiles() int {
+	slots := x.capacity
+	if k := x.op.TopK; k > 0 && k < x.op.Experts && !x.op.Dense {
+		slots = min(slots, x.dims.Tokens*k)
+	}
+	return slots/x.rows + x.op.Experts/2
+}
+
+// An asyncProduct is a product [m, k]·[k, n] for each expert that gemm_hopper or gemm_blackwell computes.
+type asyncProduct struct {
+	name         string
+	m, n, k      int
+	tiles, steps int // of rows in all, and of k in each of them, about
+	cols         int // that the body takes at once
+	a, b         hopperFactor
+	atA, atB     int64 // where the copy engine finds what is in the scratch memory
+	heavy        bool  // the body needs the registers of a thread with few sums
+	// work is C++ of the Work, of the names of the Problem and the Tile.
+	work func(problem, tile string) string
+	// body writes the body of a title, which takes w columns at once.
+	body func(title string, w int) error
+}
+
+// write writes the product.
+func (q *asyncProduct) write(x *mixture) error {
+	title := strings.ToUpper(q.name[:1]) + q.name[1:]
+	t := x.tileFor(q)
+	template, templates, shared := x.cfg.hopperTemplate(t)
+	each := batches{x.op.Experts, 1}
+	maps := [2]string{}
+	for i, f := range []*hopperFactor{&q.a, &q.b} {
+		tm := f.tensorMap(q.k, []int{t.bm, t.bn}[i], each, []int64{q.atA, q.atB}[i])
+		maps[i] = "&" + x.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", q.name+[]string{"_a", "_b"}[i])
+	}
+	p := &product{name: title + "Problem", batch: x.op.Experts, m: q.m, n: q.n, k: q.k, a: q.a.factor, b: q.b.factor, acc: x.acc,
+		w: q.cols}
+	p.write(x.unit)
+	if err := q.body(title, p.w); err != nil {
+		return err
+	}
+	t.write(x.unit, title+"Tile", ctype(x.elem), &q.a, &q.b, each)
+	x.printf("KERNEL(%s, %d, 1) {\n  %s<%s, %sBody, %sTile>(%sBody{p}, %s, %s,\n    %s, (float *)nullptr);\n}\n\n", q.name,
+		hopperThreads, template, p.name, title, title, title, maps[0], maps[1], q.work(p.name, title+"Tile"))
+	grid := min(x.cfg.Chip.SMs, q.tiles*ceilDiv(q.n, t.bn))
+	x.step(Step{Entry: q.name, Grid: [3]int{grid, 1, 1}, Block: hopperThreads, Shared: shared}, true)
+	x.use(templates)
+	x.fast = x.cfg.Precision != F32
+	return nil
+}
+
+// groupedAsync writes the product of all experts.
+func (x *mixture) groupedAsync(g groupedProduct) error {
+	q := asyncProduct{name: g.name, m: x.capacity, n: g.n, k: g.k, tiles: x.rowTiles(), steps: ceilDiv(g.k*x.elem.Size(), sliceBytes),
+		cols: 8, atA: g.at, b: x.hopperWeight(g.b, g.n), heavy: x.grad && g.name == "hidden"}
+	if g.sums {
+		q.cols = 16 / x.acc.Size()
+	}
+	q.a = hopperFactor{factor: factor{dtype: x.elem, outer: g.k, k: 1}, rows: x.capacity, pitch: g.k, kInner: true}
+	q.work = func(problem, tile string) string {
+		return fmt.Sprintf("Listed<%s, %s, %d>(p.tiles + p.wave * %d, p.wave * %d)", problem, tile, x.tiles, x.tiles+1, x.capacity)
+	}
+	q.body = func(title string, w int) error {
+		text, err := g.body(w)
+		if err == nil {
+			x.writeBody(title, g.n, text)
+		}
+		return err
+	}
+	return q.write(x)
+}
+
+// weightGradientAsync writes the product over the slots of each expert, Σ a[slot, m]·b[slot, n], as the gradient of w; a and b are
+// rows of the scratch memory, and to is where elements [m, n] go.
+func (x *mixture) weightGradientAsync(w graph.MoEWeight, m, n int, atA, atB int64, to weightView) error {
+	side := func(rows int) hopperFactor {
+		return hopperFactor{factor: factor{dtype: x.elem, outer: 1, k: rows}, rows: rows, pitch: rows}
+	}
+	q := asyncProduct{name: "d" + w.String(), m: m, n: n, k: x.capacity, tiles: x.op.Experts * ceilDiv(m, hopperRows),
+		steps: ceilDiv(x.rowTiles()*x.rows, x.op.Experts*x.align), cols: 16 / x.acc.Size(), a: side(m), b: side(n), atA: atA, atB: atB}
+	q.work = func(problem, tile string) string {
+		return fmt.Sprintf("Ragged<%s, %s, %d>{p.counts, p.starts, p.wave * %d}", problem, tile, x.capacity, x.capacity)
+	}
+	q.body = func(title string, _ int) error {
+		x.weightGradientBody(title, to)
+		return nil
+	}
+	return q.write(x)
 }

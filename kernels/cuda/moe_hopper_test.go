@@ -13,16 +13,17 @@ import (
 	"fusec/lowering/cuda/cudatest"
 )
 
-// TestMoEHopper computes mixtures of experts with wgmma and with tcgen05, in the emulator: full tiles and short ones, experts
-// that get nothing, several waves.
+// TestMoEHopper computes mixtures of experts and their gradients with wgmma and with tcgen05, in the emulator: full tiles and
+// short ones, experts that get nothing, several waves.
 func TestMoEHopper(t *testing.T) {
 	for i, path := range asyncPaths {
 		slots := []int{256 << 20, 0} // one wave, several
-		t.Run(path.template, func(t *testing.T) { asyncMixtures(t, path.template, path.config, slots[i:]) })
+		t.Run(path.template, func(t *testing.T) { asyncMixtures(t, path.template, path.config, slots[i:], false) })
+		t.Run(path.template+"/gradients", func(t *testing.T) { asyncMixtures(t, path.template, path.config, slots[i:], true) })
 	}
 }
 
-func asyncMixtures(t *testing.T, template string, config cuda.Config, slots []int) {
+func asyncMixtures(t *testing.T, template string, config cuda.Config, slots []int, grad bool) {
 	config.Precision = cuda.BF16
 	r := rand.New(rand.NewPCG(9, 90))
 	for _, slots := range slots {
@@ -44,7 +45,15 @@ func asyncMixtures(t *testing.T, template string, config cuda.Config, slots []in
 						}
 						args = append(args, in(e, op.WeightShape(d, w).Slice()...))
 					}
-					b.Output("", b.Add(op, args...))
+					if !grad {
+						b.Output("", b.Add(op, args...))
+						return
+					}
+					dx := b.Add(graph.MoEGrad(op), append(args, in(elem, tokens, d.Result))...)
+					b.Output("", dx)
+					for j := 1; j < len(args); j++ {
+						b.Output("", b.Add(graph.Result{Index: j}, dx))
+					}
 				})
 				c := cudatest.Check{Name: fmt.Sprintf("%d %v %+v %+v", i, elem, op, d), Op: f, Config: config}
 				for j, u := range types {
@@ -64,7 +73,11 @@ func asyncMixtures(t *testing.T, template string, config cuda.Config, slots []in
 					}
 					return ref.Check(got, want)
 				}
-				if n := strings.Count(kernelOf(t, f, types, c.Config).Generated(), template); n < 2 {
+				least := 2
+				if grad {
+					least = 5 // h, dh, dx and the gradients of two matrices
+				}
+				if n := strings.Count(kernelOf(t, f, types, c.Config).Generated(), "  "+template); n < least {
 					t.Errorf("%s: %d products take the path", c.Name, n)
 				}
 				checks = append(checks, c)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"fusec/graph"
@@ -125,6 +126,48 @@ func TestMoE(t *testing.T) {
 func TestMoEGrad(t *testing.T) {
 	d := cudatest.OpenFor(t, cuda.ChipOf(70))
 	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(5, 70)), 6, true, graph.F32, graph.F64)...)
+}
+
+// TestMoEExact has tokens whose gates a routing chose, of which some are NaN for all experts, in sixteen bits and in f32: there is
+// memory for no more than TopK of them.
+func TestMoEExact(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 80))
+	var checks []cudatest.Check
+	for i, elem := range []graph.DType{graph.F32, graph.BF16} {
+		op := graph.MoE{Experts: 5, Activation: graph.Silu, Stacked: true, TopK: 2, Exact: true}
+		d := graph.MoEDims{Width: 24, Hidden: 16, Result: 8}
+		f, types := fused(t, graph.AnchorMoE, func(b *graph.Builder, in inputs) {
+			args := []*graph.Node{in(elem, 40, d.Width), in(graph.F32, 40, op.Experts)}
+			for _, w := range op.Weights() {
+				args = append(args, in(elem, op.WeightShape(d, w).Slice()...))
+			}
+			b.Output("", b.Add(op, args...))
+		})
+		c := cudatest.Check{Name: elem.String(), Op: f}
+		if i == 1 {
+			c.Compare = roughly
+		}
+		for j, u := range types {
+			c.Args = append(c.Args, graphtest.Tensor(r, u))
+			if j != 1 {
+				continue
+			}
+			for token := range 40 {
+				chosen := r.Perm(op.Experts)[:r.IntN(op.TopK+1)]
+				for e := range op.Experts {
+					switch {
+					case token%7 == 3:
+						c.Args[1].SetFloat(token*op.Experts+e, math.NaN())
+					case !slices.Contains(chosen, e):
+						c.Args[1].SetFloat(token*op.Experts+e, 0)
+					}
+				}
+			}
+		}
+		checks = append(checks, c)
+	}
+	defer cuda.SetFreeSlots(cuda.SetFreeSlots(0))
+	cudatest.Run(t, cudatest.OpenFor(t, cuda.ChipOf(80)), checks...)
 }
 
 // TestMoESpecial has infinities, NaN and numbers that overflow among the operands.

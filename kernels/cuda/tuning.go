@@ -76,7 +76,8 @@ func (m *matmul) measured(h *hopperPlan) bool {
 		return way != "" && slices.ContainsFunc(m.mmaCandidates(), func(t Tile) bool { return t.String() == way })
 	}
 	way := m.way(h.kind)
-	return way != "" && slices.ContainsFunc(m.hopperCandidates(), func(c hopperCandidate) bool { return c.tile.String() == way })
+	is := func(c hopperCandidate) bool { return c.tile.String() == way }
+	return way != "" && slices.ContainsFunc(m.hopperCandidates(h.b.odd > 0), is)
 }
 
 // MatMulWays lists the ways to compute a fusion around a matrix product, from which a [Tuning] chooses; none if there is
@@ -93,7 +94,7 @@ func MatMulWays(op graph.Op, args, results []Operand, cfg Config) (p Product, wa
 	p = Product{m.math(), m.batch, m.m, m.n, m.k}
 	if h, _ := m.hopperPlan(); h != nil {
 		p.Math = h.kind
-		for _, c := range m.hopperCandidates() {
+		for _, c := range m.hopperCandidates(h.b.odd > 0) {
 			ways = append(ways, c.tile.String())
 		}
 		return p, ways

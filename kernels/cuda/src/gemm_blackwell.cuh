@@ -17,8 +17,6 @@ DEVICE void gemm_blackwell(Body body, const TensorMap *map_a, const TensorMap *m
   typedef Sums<P, Tile> S;
   typedef typename Tile::T T;
   constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES;
-  constexpr int STEPS = (P::K + R::BK - 1) / R::BK, EACH = (STEPS + Tile::SPLITS - 1) / Tile::SPLITS;
-  static_assert((Tile::SPLITS - 1) * EACH < STEPS, "every share of k has a step");
   static_assert(BM == 128 && BN % 64 == 0 && R::CLUSTER == 1 && !Tile::PINGPONG && !Tile::GATHERS, "a tile of Blackwell");
   SHARED;
   u64 *const full = reinterpret_cast<u64 *>(shared + R::BARRIERS), *const empty = full + STAGES;
@@ -49,13 +47,10 @@ DEVICE void gemm_blackwell(Body body, const TensorMap *map_a, const TensorMap *m
     const u64 a0 = tensor_operand(shared, 8192, 1024), b0 = tensor_operand(shared + R::A_BYTES, 8192, 1024);
     int stage = 0, number = 0;
     u32 phase = 0;
-    for (int i = blockIdx.x; i < Work::SPOTS; i += gridDim.x) {
-      Spot spot;
-      int end;
-      const Found found = work.find(i, spot, end);
-      if (found == AT_END) break;
-      if (found == NOT_HERE) continue;
-      const int half = number % 2, steps = least(EACH, STEPS - spot.split * EACH);
+    Spot spot;
+    int end;
+    for (int i = blockIdx.x; work.find(i, spot, end); i += gridDim.x) {
+      const int half = number % 2, steps = work.steps(spot);
       barrier_wait(taken + half, number / 2 % 2 ^ 1);
       tensor_after();
       for (int step = 0; step < steps; step++) {
@@ -77,12 +72,9 @@ DEVICE void gemm_blackwell(Body body, const TensorMap *map_a, const TensorMap *m
   } else if (group > 0) {
     u8 *const turn = shared + R::TURNS + (warp - 4) * R::TURN;
     int number = 0;
-    for (int i = blockIdx.x; i < Work::SPOTS; i += gridDim.x) {
-      Spot spot;
-      int end;
-      const Found found = work.find(i, spot, end);
-      if (found == AT_END) break;
-      if (found == NOT_HERE) continue;
+    Spot spot;
+    int end;
+    for (int i = blockIdx.x; work.find(i, spot, end); i += gridDim.x) {
       const int half = number % 2, quarter = warp % 4;
       barrier_wait(complete + half, number / 2 % 2);
       tensor_after();
@@ -95,8 +87,8 @@ DEVICE void gemm_blackwell(Body body, const TensorMap *map_a, const TensorMap *m
         for (int part = 0; part < 2; part++) {
           const int lanes = quarter * 32 + part * 16, row = spot.m + lanes;
           const int block = (spot.batch * Work::TM + spot.m / BM) * 8 + quarter * 2 + part;
-          float acc[1][32];
-          tensor_load(acc[0], sums + u32(lanes << 16) + half * BN + c);
+          float acc[1][32] = {};
+          if (!Work::RAGGED || work.steps(spot) > 0) tensor_load(acc[0], sums + u32(lanes << 16) + half * BN + c);
           if (whole) {
             finish_tile<P, true, 64, BLOCKS>(body, acc, turn, spot.batch, row, spot.n + c, end, partial, block);
           } else {

@@ -27,15 +27,8 @@ DEVICE uint4 stream(const void *p) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
-DEVICE u32 permute(u32 x, u32 y, u32 how) { u32 r; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(how)); return r; }
 #else
 DEVICE uint4 stream(const void *p) { return *static_cast<const uint4 *>(p); }
-DEVICE u32 permute(u32 x, u32 y, u32 how) {
-  const u64 all = u64(y) << 32 | x;
-  u32 r = 0;
-  for (int i = 0; i < 4; i++) r |= u32(all >> 8 * (how >> 4 * i & 7) & 0xff) << 8 * i;
-  return r;
-}
 #endif
 
 // Elements of 16 bits with k as the inner axis: a thread has pieces of eight along k of two columns.

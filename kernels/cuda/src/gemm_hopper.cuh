@@ -17,6 +17,8 @@
 //	int SPLITS;            shares of k
 //	bool GATHERS;          A is patches that the producer's threads copy; else, if P::PATCHES, the copy engine does
 //	bool B_PATCHES;        B is patches that the copy engine copies
+//	i64 ODD;               if not 0, the producer's threads copy B, whose rows begin anywhere: the elements from its buffer's start
+//	                       to its last
 //	bool TAPS;             B has axes for rows and columns of taps of filters, which k counts together with channels
 
 // A slice of an operand in shared memory is rows of 128 bytes along k, or where the operand's inner axis is m (n), for
@@ -151,42 +153,79 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
   }
 }
 
-// load_patches is the producer of a product whose A is patches of images; see gemm_hopper_patches.cuh.
+// load_patches is the producer of a product whose A is patches of images, and load_odd of one whose B the copy engine cannot read;
+// see gemm_hopper_patches.cuh and gemm_hopper_odd.cuh.
 template <class P, class Tile, class Work>
 DEVICE void load_patches(const typename P::A *images, const TensorMap *map_b, const Work &work, u64 *full, u64 *empty);
 
-// Work enumerates the spots of a block: find reports whether number i is one, and after which row it ends.
-enum Found { FOUND, NOT_HERE, AT_END };
+template <class P, class Tile, class Work>
+DEVICE void load_odd(const TensorMap *map_a, const typename P::B *b, const Work &work, u64 *full, u64 *empty);
 
-// Whole is the work on whole matrices, Listed on tiles of rows in a list in memory, {batch, first row, rows} with batch
-// −1 for none, times matrix `batch` of B. A begins with row `base` of those.
+// Work enumerates the spots of a block: find says whether there is number i, and after which row it ends. The steps of k of a
+// spot are those from begin on.
+
+// Whole is the work on whole matrices, Listed on tiles of rows in a list in memory, {batch, first row, rows}, times matrix
+// `batch` of B; the list has room for TILES, and behind those stands how many there are. A begins with row `base` of those.
 template <class P, class Tile> struct Whole {
   static constexpr int ROWS = Tile::BM * Tile::CM, COLS = Tile::BN * Tile::CN;
   static constexpr int TM = (P::M + ROWS - 1) / ROWS, TN = (P::N + COLS - 1) / COLS;
   static constexpr int SPOTS = TM * TN * P::BATCH * Tile::SPLITS;
-  static constexpr bool EXACT = P::M % ROWS == 0 && P::N % COLS == 0;
+  static constexpr int BK = 128 / int(sizeof(typename Tile::T)), STEPS = (P::K + BK - 1) / BK;
+  static constexpr int EACH = (STEPS + Tile::SPLITS - 1) / Tile::SPLITS;
+  static_assert((Tile::SPLITS - 1) * EACH < STEPS, "every share of k has a step");
+  static constexpr bool EXACT = P::M % ROWS == 0 && P::N % COLS == 0, RAGGED = false;
   static constexpr int base = 0;
-  DEVICE Found find(int i, Spot &spot, int &end) const {
+  DEVICE bool find(int i, Spot &spot, int &end) const {
     spot = spot_of<P, ROWS, COLS, Tile::SPLITS>(i);
     end = P::M;
-    return FOUND;
+    return i < SPOTS;
   }
+  DEVICE int begin(const Spot &spot) const { return spot.split * EACH; }
+  DEVICE int steps(const Spot &spot) const { return least(EACH, STEPS - spot.split * EACH); }
 };
 template <class P, class Tile, int TILES> struct Listed {
-  static_assert(Tile::CM == 1 && Tile::SPLITS == 1 && !Tile::PINGPONG, "tiles of a list stand alone");
-  static constexpr int COLS = Tile::BN * Tile::CN, TM = TILES, TN = (P::N + COLS - 1) / COLS, SPOTS = TM * TN;
-  static constexpr int GROUP = 8;
-  static constexpr bool EXACT = false;
+  static_assert(Tile::CM == 1 && Tile::CN == 1 && Tile::SPLITS == 1, "tiles of a list stand alone");
+  static constexpr int TM = TILES, TN = (P::N + Tile::BN - 1) / Tile::BN, GROUP = 8;
+  static constexpr int BK = 128 / int(sizeof(typename Tile::T)), STEPS = (P::K + BK - 1) / BK;
+  static constexpr bool EXACT = false, RAGGED = false;
   const int4 *tiles;
-  int base;
-  DEVICE Found find(int i, Spot &spot, int &end) const {
-    const int first = i / (GROUP * TN) * GROUP, rows = least(GROUP, TILES - first);
+  int base, count;
+  DEVICE Listed(const int4 *tiles, int base) : tiles(tiles), base(base), count(tiles[TILES].x) {}
+  DEVICE bool find(int i, Spot &spot, int &end) const {
+    if (i >= count * TN) return false;
+    const int first = i / (GROUP * TN) * GROUP, rows = least(GROUP, count - first);
     i %= GROUP * TN;
     const int4 t = tiles[first + i % rows];
-    spot = {t.x, t.y, i / rows * COLS, 0, 0};
+    spot = {t.x, t.y, i / rows * Tile::BN, 0, 0};
     end = spot.m + t.z;
-    return t.x >= 0 ? FOUND : tiles[first].x >= 0 ? NOT_HERE : AT_END;
+    return true;
   }
+  DEVICE int begin(const Spot &) const { return 0; }
+  DEVICE int steps(const Spot &) const { return STEPS; }
+};
+
+// Ragged is the work on products whose k counts rows that belong to a matrix of the batch, the counts[b] from starts[b] on, as far
+// as these are among the ROWS from row `base` on. Whole slices belong to one, and what is behind its last row is 0.
+template <class P, class Tile, int ROWS> struct Ragged {
+  static_assert(Tile::CM == 1 && Tile::CN == 1 && Tile::SPLITS == 1, "tiles of ragged products stand alone");
+  static constexpr int TM = (P::M + Tile::BM - 1) / Tile::BM, TN = (P::N + Tile::BN - 1) / Tile::BN, SPOTS = TM * TN * P::BATCH;
+  static constexpr int BK = 128 / int(sizeof(typename Tile::T));
+  static constexpr bool EXACT = P::M % Tile::BM == 0 && P::N % Tile::BN == 0, RAGGED = true;
+  const i32 *counts, *starts;
+  int first;
+  static constexpr int base = 0;
+  // The spot's split is its first slice, and its block how many slices it has.
+  DEVICE bool find(int i, Spot &spot, int &end) const {
+    if (i >= SPOTS) return false;
+    spot = spot_of<P, Tile::BM, Tile::BN, 1>(i);
+    end = P::M;
+    const int from = starts[spot.batch] - first, to = from + counts[spot.batch], lo = from > 0 ? from : 0;
+    spot.split = lo / BK;
+    spot.block = to > lo ? (least(to, ROWS) - lo + BK - 1) / BK : 0;
+    return true;
+  }
+  DEVICE int begin(const Spot &spot) const { return spot.split; }
+  DEVICE int steps(const Spot &spot) const { return spot.block > 0 ? spot.block : 0; }
 };
 
 // load_tiles is the producer's thread: it starts this block's part of all copies of its tiles' slices, as stages become free.
@@ -195,21 +234,17 @@ DEVICE void load_tiles(const TensorMap *map_a, const TensorMap *map_b, const Wor
                        int rank_n) {
   typedef Ring<P, Tile> R;
   constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES, CM = Tile::CM, CN = Tile::CN;
-  constexpr int STEPS = (P::K + R::BK - 1) / R::BK, EACH = (STEPS + Tile::SPLITS - 1) / Tile::SPLITS;
   SHARED;
   u32 mask_a = 0, mask_b = 0;  // the blocks with the same rows, and with the same columns
   for (int i = 0; i < CN; i++) mask_a |= 1u << (rank_m + i * CM);
   for (int i = 0; i < CM; i++) mask_b |= 1u << (i + rank_n * CM);
   int stage = 0;
   u32 phase = 0;
-  for (int i = blockIdx.x / R::CLUSTER; i < Work::SPOTS; i += gridDim.x / R::CLUSTER) {
-    Spot spot;
-    int end;
-    const Found found = work.find(i, spot, end);
-    if (found == AT_END) break;
-    if (found == NOT_HERE) continue;
-    const int m = spot.m - work.base + rank_m * BM, n = spot.n + rank_n * BN, first = spot.split * EACH;
-    for (int step = first; step < least(first + EACH, STEPS); step++) {
+  Spot spot;
+  int end;
+  for (int i = blockIdx.x / R::CLUSTER; work.find(i, spot, end); i += gridDim.x / R::CLUSTER) {
+    const int m = spot.m - work.base + rank_m * BM, n = spot.n + rank_n * BN, first = work.begin(spot);
+    for (int step = first; step < first + work.steps(spot); step++) {
       const int k = step * R::BK;
       barrier_wait(empty + stage, phase ^ 1);
       barrier_expect(full + stage, R::STAGE);
@@ -236,27 +271,29 @@ DEVICE void load_tiles(const TensorMap *map_a, const TensorMap *map_b, const Wor
   }
 }
 
-// gemm_hopper computes a product; A is images if the producer's threads copy patches of them. For a Body that processes shares of
-// k, its field split is the number of the share.
+// gemm_hopper computes a product. Where the producer's threads copy an operand, that is direct: images, or B. For a Body that
+// processes shares of k, its field split is the number of the share.
 // Column sums go to partial [SUMS][BATCH · tiles · warps of a tile][N].
 template <class P, class Body, class Tile, class Work>
 DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_b, Work work,
-                        typename Body::Sum *partial, const typename P::A *images = nullptr) {
+                        typename Body::Sum *partial, const typename P::A *direct = nullptr) {
   typedef Ring<P, Tile> R;
   typedef typename Tile::T T;
   constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES, CM = Tile::CM, CN = Tile::CN;
   constexpr int ROWS = Tile::PINGPONG ? BM : BM / 2, PARTS = ROWS / 64;
-  constexpr int STEPS = (P::K + R::BK - 1) / R::BK, EACH = (STEPS + Tile::SPLITS - 1) / Tile::SPLITS;
-  static_assert((Tile::SPLITS - 1) * EACH < STEPS, "every share of k has a step");
+  constexpr bool COPIES = Tile::GATHERS || Tile::ODD;
+  // Of the producer and the others. Together with the producer's, twice the others' are at most three times the 168 registers with
+  // which the warpgroups start.
+  constexpr int FEW = Tile::ODD ? 120 : Tile::GATHERS ? 72 : 56, MANY = Tile::ODD ? 192 : Tile::GATHERS ? 216 : 224;
   SHARED;
   u64 *const full = reinterpret_cast<u64 *>(shared + R::BARRIERS), *const empty = full + STAGES;
   const int rank = R::CLUSTER > 1 ? cluster_rank() : 0, rank_m = rank % CM, rank_n = rank / CM;
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     if constexpr (!Tile::GATHERS) tma_prefetch(map_a);
-    tma_prefetch(map_b);
+    if constexpr (!Tile::ODD) tma_prefetch(map_b);
     for (int i = 0; i < STAGES; i++) {
-      barrier_init(full + i, Tile::GATHERS ? 1 + 128 : 1);
+      barrier_init(full + i, COPIES ? 1 + 128 : 1);
       barrier_init(empty + i, (CM + CN - 1) * (Tile::PINGPONG ? 4 : 8));
     }
     barrier_init_done();
@@ -267,16 +304,17 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
     __syncthreads();
   }
   if (group == 0) {
-    // 56 and twice 224, and 72 and twice 216, add up to the three times 168 registers with which the warpgroups start.
-    fewer_registers<Tile::GATHERS ? 72 : 56>();
-    if constexpr (Tile::GATHERS) {
-      load_patches<P, Tile>(images, map_b, work, full, empty);
+    fewer_registers<FEW>();
+    if constexpr (Tile::ODD) {
+      load_odd<P, Tile>(map_a, direct, work, full, empty);
+    } else if constexpr (Tile::GATHERS) {
+      load_patches<P, Tile>(direct, map_b, work, full, empty);
     } else if (threadIdx.x == 0) {
       load_tiles<P, Tile>(map_a, map_b, work, full, empty, rank_m, rank_n);
     }
     if constexpr (R::CLUSTER > 1) cluster_sync();  // until no block sends here any more
   } else {
-    more_registers<Tile::GATHERS ? 216 : 224>();
+    more_registers<MANY>();
     // Whether the block number lane of the cluster sends to this one, and is notified when a stage is free.
     const bool tell = lane < R::CLUSTER && (lane % CM == rank_m || lane / CM == rank_n);
     const u64 a0 = wgmma_operand(shared + (Tile::PINGPONG ? 0 : (group - 1) * ROWS * 128), 8192, 1024);
@@ -291,15 +329,14 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
         if (lane == 0) barrier_arrive(empty + s);
       }
     };
-    int mine = 0;  // tiles so far
-    for (int i = blockIdx.x / R::CLUSTER; i < Work::SPOTS; i += gridDim.x / R::CLUSTER) {
-      Spot spot;
-      int end;
-      const Found found = work.find(i, spot, end);
-      if (found == AT_END) break;
-      if (found == NOT_HERE) continue;
-      const int number = mine++;
-      const int steps = least(EACH, STEPS - spot.split * EACH);
+    Spot spot, next;
+    int end, next_end;
+    int i = blockIdx.x / R::CLUSTER;
+    bool more = work.find(i, spot, end);
+    for (int number = 0; more; number++, spot = next, end = next_end) {
+      i += gridDim.x / R::CLUSTER;
+      more = work.find(i, next, next_end);
+      const int steps = work.steps(spot);
       if constexpr (Tile::PINGPONG) {
         if (number % 2 != group - 1) {
           const int skipped = stage + steps;
@@ -310,6 +347,13 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
         if (number > 0) named_sync(group, 256);  // until the other's last stage has been filled
       }
       float acc[PARTS][BN / 2];
+      if (Work::RAGGED && steps == 0) {
+#pragma unroll
+        for (int j = 0; j < PARTS; j++) {
+#pragma unroll
+          for (int e = 0; e < BN / 2; e++) acc[j][e] = 0;
+        }
+      }
       int last = 0;
       for (int k = 0; k < steps; k++) {
         barrier_wait(full + stage, phase);
@@ -325,10 +369,10 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
         if (++stage == STAGES) stage = 0, phase ^= 1;
       }
       if constexpr (Tile::PINGPONG) {
-        if (i + int(gridDim.x) / R::CLUSTER < Work::SPOTS) named_arrive(3 - group, 256);
+        if (more) named_arrive(3 - group, 256);
       }
       wgmma_wait<0>();
-      release(last);
+      if (!Work::RAGGED || steps > 0) release(last);
 #pragma unroll
       for (int j = 0; j < PARTS; j++) pin(acc[j]);
       const int m = spot.m + rank_m * BM, n = spot.n + rank_n * BN, w = Tile::PINGPONG ? warp % 4 : warp - 4;
@@ -390,27 +434,4 @@ DEVICE void relayout(T *to, const T *from) {
     }
     store<1, 4>(to + i64(row + r) * PITCH + k + c, v);
   }
-}
-
-// gather_rows copies the rows [CAPACITY, WIDTH] of a wave's slots from those of their tokens, a warp to a row. Tiles of
-// ROWS may extend beyond the last row: the rows there and in next [CAPACITY, NEXT], whose rows the products write, are
-// 0.
-template <class X, int WIDTH, int NEXT, i64 STRIDE, class T>
-DEVICE void gather_rows(T *to, T *next, const T *from, const i32 *order, const i32 *starts, const i32 *counts,
-                        int wave) {
-  constexpr int W = 16 / int(sizeof(T));
-  static_assert(WIDTH % W == 0 && NEXT % W == 0 && STRIDE % W == 0, "rows are whole words");
-  const int i = blockIdx.x * 8 + threadIdx.x / 32, slot = wave * X::CAPACITY + i, lane = threadIdx.x % 32;
-  const int slots = starts[X::EXPERTS - 1] + counts[X::EXPERTS - 1];
-  if (i >= X::CAPACITY || slot >= slots + X::ROWS) return;
-  uint4 *const at = reinterpret_cast<uint4 *>(to + i64(i) * WIDTH);
-  uint4 *const there = reinterpret_cast<uint4 *>(next + i64(i) * NEXT);
-  if (slot >= slots) {
-    for (int c = lane; c < WIDTH / W; c += 32) at[c] = uint4{0, 0, 0, 0};
-    for (int c = lane; c < NEXT / W; c += 32) there[c] = uint4{0, 0, 0, 0};
-    return;
-  }
-  const uint4 *const row = reinterpret_cast<const uint4 *>(from + order[slot] * STRIDE);
-#pragma unroll 4
-  for (int c = lane; c < WIDTH / W; c += 32) at[c] = row[c];
 }

@@ -11,7 +11,6 @@ DEVICE void load_patches(const typename P::A *images, const TensorMap *map_b, co
   typedef typename P::A T;
   typedef PatchWalk<typename P::Image, true, Tile::BM, R::BK, P::A_VEC, 128> Walk;
   constexpr int STAGES = Tile::STAGES, LAG = STAGES - 2, BYTES = P::A_VEC * int(sizeof(T));
-  constexpr int STEPS = (P::K + R::BK - 1) / R::BK, EACH = (STEPS + Tile::SPLITS - 1) / Tile::SPLITS;
   static_assert(R::CLUSTER == 1 && LAG > 0 && Walk::ALL % 128 == 0, "a block loads its own slices");
   SHARED;
   int stage = 0, arrived = 0, behind = 0;
@@ -21,14 +20,13 @@ DEVICE void load_patches(const typename P::A *images, const TensorMap *map_b, co
     barrier_arrive(full + arrived);
     if (++arrived == STAGES) arrived = 0;
   };
-  for (int i = blockIdx.x; i < Work::SPOTS; i += gridDim.x) {
-    Spot spot;
-    int end;
-    work.find(i, spot, end);
+  Spot spot;
+  int end;
+  for (int i = blockIdx.x; work.find(i, spot, end); i += gridDim.x) {
     const T *const from = images + P::a_at(spot.batch);
     Walk walk(spot.m);
-    const int first = spot.split * EACH;
-    for (int step = first; step < least(first + EACH, STEPS); step++) {
+    const int first = work.begin(spot);
+    for (int step = first; step < first + work.steps(spot); step++) {
       const int k = step * R::BK;
       u8 *const to = shared + stage * R::STAGE;
       barrier_wait(empty + stage, phase ^ 1);

@@ -1,27 +1,39 @@
 // The parts of the gradient of a mixture of experts other than products; see moe_grad.go and, for Mixture, moe.cuh.
 
+// fixed_at is an element of memory that nothing writes during the launch.
+template <class T> DEVICE T fixed_at(const T *p, i64 i) { return read<T>(fixed(p), i); }
+
 // scaled is factor·Σ_i a[i]·b[j,i] for W columns j, of the sums that a product has made. Where a sum or a factor is not
 // finite, it is Σ_i (factor·a[i])·b[j,i] instead: finite if a small factor keeps the terms in range, and 0 if there are
 // no terms.
 template <int N, i64 A, i64 B_ROW, i64 B_COL, class L, class T, int W>
 DEVICE Vec<L, W> scaled(Vec<L, W> factor, Vec<L, W> sums, const T *a, const T *b) {
   Vec<L, W> r;
+  bool finite = true;
 #pragma unroll
   for (int j = 0; j < W; j++) {
     r[j] = factor[j] * sums[j];
-    if (r[j] - r[j] == L(0)) continue;
-    r[j] = 0;
+    finite = finite && r[j] - r[j] == L(0);
+  }
+  if (finite) return r;
+  Vec<L, W> again = {};
 #pragma unroll 1
-    for (int i = 0; i < N; i++) r[j] += factor[j] * convert<L>(a[i * A]) * convert<L>(b[j * B_ROW + i * B_COL]);
+  for (int i = 0; i < N; i++) {
+    const L x = convert<L>(a[i * A]);
+#pragma unroll
+    for (int j = 0; j < W; j++) again[j] += factor[j] * x * convert<L>(b[j * B_ROW + i * B_COL]);
+  }
+#pragma unroll
+  for (int j = 0; j < W; j++) {
+    if (!(r[j] - r[j] == L(0))) r[j] = again[j];
   }
   return r;
 }
 
 // gate_gradients writes the gradient of one token's gates: for an expert that it is sent to, the sum of row h⊙(dy·w2ᵀ)
 // of its slot and of dy·b2. A gate that is zero gets zero. A warp takes an expert; later waves add to the first.
-template <class X, int HIDDEN, int RESULT, i64 DY_T, i64 DY_C, i64 B_C, i64 D_T, i64 D_E, class T, class L>
-DEVICE void gate_gradients(L *to, const L *products, const T *dy, const L *const *b2, const L *gates, const i32 *place,
-                           int wave) {
+template <class X, int HIDDEN, int RESULT, i64 DY_T, i64 DY_C, bool BIAS, i64 B_C, i64 D_T, i64 D_E, class T, class L, class B>
+DEVICE void gate_gradients(L *to, const L *products, const T *dy, B b2, const L *gates, const i32 *place, int wave) {
   const int token = blockIdx.x, lane = threadIdx.x % 32;
   for (int e = threadIdx.x / 32; e < X::EXPERTS; e += blockDim.x / 32) {
     L sum = 0;
@@ -31,7 +43,7 @@ DEVICE void gate_gradients(L *to, const L *products, const T *dy, const L *const
       mine = slot >= 0 && slot < X::CAPACITY;
       if (mine) {
         for (int c = lane; c < HIDDEN; c += 32) sum += products[i64(slot) * HIDDEN + c];
-        if (b2) {
+        if constexpr (BIAS) {
           for (int c = lane; c < RESULT; c += 32) sum += convert<L>(dy[token * DY_T + c * DY_C]) * b2[e][c * B_C];
         }
       }
@@ -52,8 +64,9 @@ template <class X> DEVICE int slots_of(const i32 *counts, const i32 *starts, int
 
 // bias_gradients adds up a value of each slot of an expert, for 32 of N columns: eight threads to a column take every
 // eighth slot, and the eight are added in order. value(slot, column) reads it; later waves add to the first.
-template <class X, int N, int STRIDE, class L, class F>
-DEVICE void bias_gradients(L *const *to, const i32 *counts, const i32 *starts, int wave, F value) {
+template <class X, int N, int STRIDE, class To, class F>
+DEVICE void bias_gradients(To to, const i32 *counts, const i32 *starts, int wave, F value) {
+  typedef typename X::Gate L;
   constexpr int TN = (N + 31) / 32;
   SHARED;
   L *const s = reinterpret_cast<L *>(shared);

@@ -32,6 +32,8 @@ struct bf16 { u16 bits; };
 struct f16 { u16 bits; };
 
 #ifndef FUSEC_HOST
+// permute chooses four of the eight bytes of y and x by the digits of `how`.
+DEVICE u32 permute(u32 x, u32 y, u32 how) { u32 r; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(how)); return r; }
 DEVICE float bits_to_float(u32 x) { return __uint_as_float(x); }
 DEVICE u32 float_to_bits(float x) { return __float_as_uint(x); }
 DEVICE float multiply_up(float x, float y) { float z; asm("mul.rp.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y)); return z; }
@@ -51,6 +53,12 @@ DEVICE u32 pack_bf16(float x, float y) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %
 #define HAVE_PAIRS
 #endif
 #else
+DEVICE u32 permute(u32 x, u32 y, u32 how) {
+  const u64 all = u64(y) << 32 | x;
+  u32 r = 0;
+  for (int i = 0; i < 4; i++) r |= u32(all >> 8 * (how >> 4 * i & 7) & 0xff) << 8 * i;
+  return r;
+}
 DEVICE float tanh_approx(float x) { return tanhf(x); }
 DEVICE float bits_to_float(u32 x) { return host::float_of(x); }
 DEVICE u32 float_to_bits(float x) { return host::bits_of(x); }
