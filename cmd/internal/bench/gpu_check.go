@@ -79,13 +79,15 @@ func checkNorm(v *gpuValues) error {
 			h[i] = x.Float(row*width + i)
 			if r != nil {
 				h[i] = gelu(graph.GeluErf, h[i]+r.Float(row*width+i))
+			}
+			if bias != nil {
 				mean += h[i] / float64(width)
 			}
 		}
 		for _, u := range h {
 			square += (u - mean) * (u - mean) / float64(width)
 		}
-		if r != nil {
+		if bias != nil {
 			eps = normEps
 		}
 		scale := 1 / math.Sqrt(square+eps)
@@ -97,6 +99,25 @@ func checkNorm(v *gpuValues) error {
 				bound += sumError * math.Abs(bias.Float(i))
 			}
 			if err := near("y", y, row*width+i, want, bound); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// checkSoftmax compares rows of a softmax.
+func checkSoftmax(v *gpuValues) error {
+	x, y := v.in["x"], v.out["y"]
+	width := x.Type.Shape.At(1)
+	return each(samples(x.Type.Shape.At(0)), func(row int) error {
+		sum := 0.0
+		for i := range width {
+			sum += math.Exp(x.Float(row*width + i))
+		}
+		for i := range width {
+			want := math.Exp(x.Float(row*width+i)) / sum
+			if err := near("y", y, row*width+i, want, sumError*want); err != nil {
 				return err
 			}
 		}
@@ -317,50 +338,161 @@ func (c attentionCase) checkBackward(v *gpuValues) error {
 // the choice may fall the other way.
 const closeCall = 1e-4
 
+// route is the softmax of a token's scores, and the experts in the order of these.
+func (c mixtureCase) route(v *gpuValues, row int) (p []float64, order []int) {
+	x, router := v.in["x"], v.in["router"]
+	p, order = make([]float64, c.experts), make([]int, c.experts)
+	p[0] = c.skew
+	sum := 0.0
+	for e := range p {
+		for i := range c.width {
+			p[e] += x.Float(row*c.width+i) * router.Float(i*c.experts+e)
+		}
+		p[e] = math.Exp(p[e])
+		sum += p[e]
+	}
+	for e := range p {
+		p[e] /= sum
+		order[e] = e
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(p[b], p[a]) })
+	return p, order
+}
+
+// clear reports whether rounding cannot change which experts a token goes to.
+func (c mixtureCase) clear(p []float64, order []int) bool {
+	return c.topK >= c.experts || p[order[c.topK-1]]-p[order[c.topK]] >= closeCall
+}
+
+// tokens are some that are compared.
+func (c mixtureCase) samples() []int { return samples(c.tokens)[:min(6, c.tokens)] }
+
+// sums are sums of terms, and of the terms' absolute values.
+type sums struct{ sum, terms []float64 }
+
+func newSums(n int) sums { return sums{make([]float64, n), make([]float64, n)} }
+
+func (s sums) add(i int, x float64) {
+	s.sum[i] += x
+	s.terms[i] += math.Abs(x)
+}
+
+// compare compares row row of a value.
+func (s sums) compare(name string, v *gpuValues, row int) error {
+	for i, want := range s.sum {
+		if err := near(name, v.out[name], row*len(s.sum)+i, want, halfError(graph.BF16)*s.terms[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linear is what an expert's first product makes of a token.
+func (c mixtureCase) linear(v *gpuValues, e, row int) []float64 {
+	x, up := v.in["x"], v.in["up"]
+	u := make([]float64, c.hidden)
+	for i := range c.width {
+		f := x.Float(row*c.width + i)
+		at := (e*c.width + i) * c.hidden
+		for j := range u {
+			u[j] += f * up.Float(at+j)
+		}
+	}
+	return u
+}
+
 // check compares tokens of a mixture.
 func (c mixtureCase) check(v *gpuValues) error {
-	x, router, up, down, y := v.in["x"], v.in["router"], v.in["up"], v.in["down"], v.out["y"]
-	return each(samples(c.tokens)[:min(6, c.tokens)], func(row int) error {
-		p := make([]float64, c.experts)
-		sum := 0.0
-		for e := range p {
-			for i := range c.width {
-				p[e] += x.Float(row*c.width+i) * router.Float(i*c.experts+e)
-			}
-			p[e] = math.Exp(p[e])
-			sum += p[e]
-		}
-		order := make([]int, c.experts)
-		for e := range p {
-			p[e] /= sum
-			order[e] = e
-		}
-		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(p[b], p[a]) })
-		if c.topK < c.experts && p[order[c.topK-1]]-p[order[c.topK]] < closeCall {
+	down := v.in["down"]
+	return each(c.samples(), func(row int) error {
+		p, order := c.route(v, row)
+		if !c.clear(p, order) {
 			return nil
 		}
-		want, terms := make([]float64, c.width), make([]float64, c.width)
+		y := newSums(c.width)
 		for _, e := range order[:c.topK] {
-			hidden := make([]float64, c.hidden)
-			for i := range c.width {
-				u := x.Float(row*c.width + i)
-				at := (e*c.width + i) * c.hidden
-				for j := range hidden {
-					hidden[j] += u * up.Float(at+j)
-				}
-			}
-			for j, h := range hidden {
-				h = p[e] * gelu(graph.GeluErf, h)
+			for j, u := range c.linear(v, e, row) {
+				h := p[e] * gelu(graph.GeluErf, u)
 				at := (e*c.hidden + j) * c.width
-				for i := range want {
-					t := h * down.Float(at+i)
-					want[i] += t
-					terms[i] += math.Abs(t)
+				for i := range c.width {
+					y.add(i, h*down.Float(at+i))
 				}
 			}
 		}
-		for i := range want {
-			if err := near("y", y, row*c.width+i, want[i], halfError(graph.BF16)*terms[i]); err != nil {
+		return y.compare("y", v, row)
+	})
+}
+
+// geluSlope is the derivative of x·Φ(x).
+func geluSlope(x float64) float64 {
+	return 0.5*math.Erfc(-x/math.Sqrt2) + x*math.Exp(-x*x/2)/math.Sqrt(2*math.Pi)
+}
+
+// checkTraining compares tokens of a mixture and of the gradient of x, and elements of the gradients of the experts' weights,
+// for the gates that were computed.
+func (c mixtureCase) checkTraining(v *gpuValues) error {
+	if err := c.check(v); err != nil {
+		return err
+	}
+	x, router, up, down, dy, gates := v.in["x"], v.in["router"], v.in["up"], v.in["down"], v.in["dy"], v.out["gates"]
+	// back is element j of dy·downᵀ for a token.
+	back := func(e, row, j int) (sum float64) {
+		for i := range c.width {
+			sum += dy.Float(row*c.width+i) * down.Float((e*c.hidden+j)*c.width+i)
+		}
+		return sum
+	}
+	err := each(c.samples(), func(row int) error {
+		p, order := c.route(v, row)
+		if !c.clear(p, order) {
+			return nil
+		}
+		dx := newSums(c.width)
+		dp, mean := make([]float64, c.experts), 0.0
+		for _, e := range order[:c.topK] {
+			for j, u := range c.linear(v, e, row) {
+				da := back(e, row, j)
+				dp[e] += gelu(graph.GeluErf, u) * da
+				du := p[e] * geluSlope(u) * da
+				for i := range c.width {
+					dx.add(i, du*up.Float((e*c.width+i)*c.hidden+j))
+				}
+			}
+			mean += p[e] * dp[e]
+		}
+		for e := range p {
+			ds := p[e] * (dp[e] - mean)
+			for i := range c.width {
+				dx.add(i, ds*router.Float(i*c.experts+e))
+			}
+		}
+		return dx.compare("dx", v, row)
+	})
+	if err != nil {
+		return err
+	}
+	return each(samples(c.experts * c.hidden)[:min(4, c.experts*c.hidden)], func(at int) error {
+		e, j := at/c.hidden, at%c.hidden
+		i := at % c.width
+		dup, ddown := newSums(1), newSums(1)
+		for row := range c.tokens {
+			gate := gates.Float(row*c.experts + e)
+			if gate == 0 {
+				continue
+			}
+			u := 0.0
+			for k := range c.width {
+				u += x.Float(row*c.width+k) * up.Float((e*c.width+k)*c.hidden+j)
+			}
+			dup.add(0, x.Float(row*c.width+i)*gate*geluSlope(u)*back(e, row, j))
+			ddown.add(0, gate*gelu(graph.GeluErf, u)*dy.Float(row*c.width+i))
+		}
+		for _, d := range []struct {
+			name string
+			at   int
+			sums
+		}{{"dup", (e*c.width+i)*c.hidden + j, dup}, {"ddown", at*c.width + i, ddown}} {
+			if err := near(d.name, v.out[d.name], d.at, d.sum[0], halfError(graph.BF16)*d.terms[0]); err != nil {
 				return err
 			}
 		}

@@ -59,11 +59,11 @@ func groupWorks(n int, small bool) []*groupWork {
 		{tokens: 8192, heads: 32, kvHeads: 8, head: 128, width: 4096, hidden: 14336},
 		{tokens: 8192, heads: 64, kvHeads: 8, head: 128, width: 8192, hidden: 28672},
 	}
-	mixture := mixtureCase{16384, 2048, 1408, 64, 6}
+	mixture := mixtureCase{16384, 2048, 1408, 64, 6, 0}
 	if small {
 		cases = []trainingCase{{2, 16, 2, 1, 8}}
 		layers = []layerCase{{tokens: 16, heads: 4, kvHeads: 2, head: 8, width: 32, hidden: 48}}
-		mixture = mixtureCase{64, 16, 24, 4, 2}
+		mixture = mixtureCase{64, 16, 24, 4, 2, 0}
 	}
 	var list []*groupWork
 	for _, c := range cases {

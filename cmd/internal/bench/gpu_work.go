@@ -22,6 +22,8 @@ type gpuWork struct {
 	precision fusec.Precision
 	optimizer *optim.Optimizer
 	build     func(b *graph.Builder)
+	// gradients, if set, adds a backward pass to the graph.
+	gradients func(g *graph.Graph) error
 	options   []lowering.TargetOption
 	fill      map[string]func(t *graph.Tensor) // sources that are not random
 	scale     map[string]float64               // standard deviations of random sources, 1 where there is none
@@ -46,7 +48,11 @@ func (w *gpuWork) rate(seconds float64) float64 {
 func (w *gpuWork) graph() (*graph.Graph, error) {
 	b := graph.NewBuilder(w.name)
 	w.build(b)
-	return b.Graph()
+	g, err := b.Graph()
+	if err == nil && w.gradients != nil {
+		err = w.gradients(g)
+	}
+	return g, err
 }
 
 // gpuGroup is a part of the workloads; small ones are for tests.
@@ -101,7 +107,7 @@ func memoryWorks(small bool) []*gpuWork {
 	bytes := 4 * float64(rows) * float64(width)
 	x := graph.TypeOf(graph.F32, rows, width)
 	gain := graph.TypeOf(graph.F32, width)
-	return []*gpuWork{{
+	list := []*gpuWork{{
 		name: fmt.Sprintf("add+gelu+layernorm f32 %dx%d", rows, width), work: 3 * bytes, unit: gigabytes,
 		build: func(b *graph.Builder) {
 			h := b.Unary(graph.GeluErf, b.Binary(graph.Add, b.Input("x", x), b.Input("r", x)))
@@ -112,6 +118,32 @@ func memoryWorks(small bool) []*gpuWork {
 		name: fmt.Sprintf("rmsnorm f32 %dx%d", rows, width), work: 2 * bytes, unit: gigabytes,
 		build: func(b *graph.Builder) {
 			b.Output("y", b.Add(graph.RMSNorm{Eps: rmsEps}, b.Input("x", x), b.Input("gain", gain)))
+		},
+		check: checkNorm,
+	}}
+	wide := []int{32768, 131072}
+	if small {
+		wide = []int{96}
+	}
+	for _, width := range wide {
+		list = append(list, longRows(max(rows*4096/width, 1), width)...)
+	}
+	return list
+}
+
+// longRows are a softmax and a norm of long rows.
+func longRows(rows, width int) []*gpuWork {
+	x := graph.TypeOf(graph.F32, rows, width)
+	bytes := 2 * float64(x.Bytes())
+	return []*gpuWork{{
+		name: fmt.Sprintf("softmax f32 %dx%d", rows, width), work: bytes, unit: gigabytes,
+		build: func(b *graph.Builder) { b.Output("y", b.Add(graph.Softmax{Axis: 1}, b.Input("x", x))) },
+		check: checkSoftmax,
+	}, {
+		name: fmt.Sprintf("layernorm f32 %dx%d", rows, width), work: bytes, unit: gigabytes,
+		build: func(b *graph.Builder) {
+			gain := graph.TypeOf(graph.F32, width)
+			b.Output("y", b.Add(graph.LayerNorm{Eps: normEps}, b.Input("x", x), b.Input("gain", gain), b.Input("bias", gain)))
 		},
 		check: checkNorm,
 	}}
@@ -290,39 +322,93 @@ func (c attentionCase) backward(forward *gpuWork) *gpuWork {
 }
 
 // mixtureCase is a mixture of experts: two products with GELU between them.
-type mixtureCase struct{ tokens, width, hidden, experts, topK int }
+type mixtureCase struct {
+	tokens, width, hidden, experts, topK int
+	// skew, if not 0, is added to the score of the first expert, so that it gets half of the tokens.
+	skew float64
+}
 
 func mixtureWorks(small bool) []*gpuWork {
-	cases := []mixtureCase{{8192, 2048, 5632, 8, 2}, {16384, 2048, 1408, 64, 6}}
+	cases := []mixtureCase{{8192, 2048, 5632, 8, 2, 0}, {16384, 2048, 1408, 64, 6, 0}}
+	skews := []float64{0.79, 1.33}
 	if small {
-		cases = []mixtureCase{{20, 16, 24, 4, 2}}
+		cases, skews = []mixtureCase{{20, 16, 24, 4, 2, 0}}, []float64{0.4}
 	}
 	var list []*gpuWork
-	for _, c := range cases {
-		list = append(list, c.work())
+	for i, c := range cases {
+		skewed := c
+		skewed.skew = skews[i]
+		list = append(list, c.work(), skewed.work(), c.training())
 	}
 	return list
+}
+
+func (c mixtureCase) name(pass string) string {
+	with := ""
+	if c.skew != 0 {
+		with = "skewed "
+	}
+	return fmt.Sprintf("moe bf16 T%dd%df%dE%dk%d %s%s", c.tokens, c.width, c.hidden, c.experts, c.topK, with, pass)
 }
 
 func (c mixtureCase) work() *gpuWork {
 	in, mid := 1/math.Sqrt(float64(c.width)), 1/math.Sqrt(float64(c.hidden))
 	return &gpuWork{
-		name:  fmt.Sprintf("moe bf16 T%dd%df%dE%dk%d fwd", c.tokens, c.width, c.hidden, c.experts, c.topK),
+		name:  c.name("fwd"),
 		unit:  teraFLOPs,
 		work:  4 * float64(c.tokens) * float64(c.topK) * float64(c.width) * float64(c.hidden),
 		scale: map[string]float64{"router": in, "up": in, "down": mid}, build: c.build, check: c.check,
 		precision: fusec.BF16,
+		fill:      map[string]func(*graph.Tensor){"prior": func(t *graph.Tensor) { t.SetFloat(0, c.skew) }},
 	}
 }
 
+// training is the mixture and its gradients for all operands; twice as many FLOPs are counted for these as for the mixture.
+func (c mixtureCase) training() *gpuWork {
+	w := c.work()
+	w.name, w.work = c.name("fwd+bwd"), 3*w.work
+	w.gradients, w.check = c.gradients, c.checkTraining
+	return w
+}
+
 func (c mixtureCase) build(b *graph.Builder) { b.Output("y", b.CastTo(graph.BF16, c.mix(b))) }
+
+// gradients adds those of x and of the weights, and the gates as an output.
+func (c mixtureCase) gradients(g *graph.Graph) error {
+	var wrt []*graph.Node
+	names := []string{"x", "router", "up", "down"}
+	for _, name := range names {
+		wrt = append(wrt, g.Lookup(name))
+	}
+	rounded := g.Outputs[0].Node
+	y, b := rounded.Args[0], graph.Extend(g)
+	dy := b.CastTo(y.Type.DType, b.Input("dy", rounded.Type))
+	grads, err := graph.VJP(g, []*graph.Node{y}, []*graph.Node{dy}, wrt)
+	if err != nil {
+		return err
+	}
+	for i, d := range grads {
+		b.Output("d"+names[i], d)
+	}
+	for _, n := range g.Nodes {
+		if _, ok := n.Op.(graph.MoE); ok {
+			b.Output("gates", n.Args[1])
+		}
+	}
+	return b.Err()
+}
 
 // mix routes the tokens by the softmax of their scores; the gates are the probabilities of the experts chosen.
 func (c mixtureCase) mix(b *graph.Builder) *graph.Node {
 	const d = graph.BF16
 	x := b.Input("x", graph.TypeOf(d, c.tokens, c.width))
 	router := b.Param("router", graph.TypeOf(d, c.width, c.experts))
-	scores := b.Add(graph.Softmax{Axis: 1}, b.MatMul(x, router, false, false))
+	scores := b.MatMul(x, router, false, false)
+	if c.skew != 0 {
+		prior := b.Param("prior", graph.TypeOf(graph.F32, c.experts))
+		scores = b.Binary(graph.Add, scores, b.Broadcast(prior, scores.Type.Shape))
+	}
+	scores = b.Add(graph.Softmax{Axis: 1}, scores)
 	gates := b.Add(graph.Select{}, b.Add(graph.Route{K: c.topK}, scores), scores, b.Scalar(graph.F32, 0))
 	return b.Add(graph.MoE{Experts: c.experts, Activation: graph.GeluErf, Stacked: true, TopK: c.topK}, x, gates,
 		b.Param("up", graph.TypeOf(d, c.experts, c.width, c.hidden)),

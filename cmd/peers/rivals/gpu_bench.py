@@ -284,14 +284,16 @@ def attention():
 
 def moe():
     dtype = torch.bfloat16
-    for tokens, width, hidden, experts, k in [(8192, 2048, 5632, 8, 2), (16384, 2048, 1408, 64, 6)]:
+    for tokens, width, hidden, experts, k, skew in [(8192, 2048, 5632, 8, 2, 0.79), (16384, 2048, 1408, 64, 6, 1.33)]:
         x, router = normal(tokens, width, dtype=dtype), normal(width, experts, dtype=dtype, scale=1 / math.sqrt(width))
         up = normal(experts, width, hidden, dtype=dtype, scale=1 / math.sqrt(width))
         down = normal(experts, hidden, width, dtype=dtype, scale=1 / math.sqrt(hidden))
-        name, flops = f"moe bf16 T{tokens}d{width}f{hidden}E{experts}k{k} fwd", 4.0 * tokens * k * width * hidden
+        dy = normal(tokens, width, dtype=dtype)
+        shape, flops = f"moe bf16 T{tokens}d{width}f{hidden}E{experts}k{k}", 4.0 * tokens * k * width * hidden
+        prior = torch.zeros(experts, device=GPU)
 
         def chosen():
-            return torch.topk(torch.softmax((x @ router).float(), -1), k, dim=-1)
+            return torch.topk(torch.softmax((x @ router).float() + prior, -1), k, dim=-1)
 
         def loop():
             gates, picks = chosen()
@@ -308,18 +310,37 @@ def moe():
             rows = order // k
             h = F.gelu(torch._grouped_mm(x[rows], up, offs=ends))
             y = torch._grouped_mm(h, down, offs=ends) * gates.flatten()[order, None].to(dtype)
-            return torch.zeros_like(x).index_add_(0, rows, y)
+            return torch.zeros_like(x).index_add(0, rows, y)
 
         def ours():
             gates, picks = chosen()
             sparse = torch.zeros(tokens, experts, dtype=dtype, device=GPU).scatter_(1, picks, gates.to(dtype))
             return fusec.torch.moe(x, sparse, up, down, activation="gelu")
 
+        def training(forward):
+            operands = [x, router, up, down]
+
+            def step():
+                for o in operands:
+                    o.requires_grad_(True)
+                try:
+                    return torch.autograd.grad(forward(), operands, dy)
+                finally:
+                    for o in operands:
+                        o.requires_grad_(False)
+
+            return step
+
+        name = shape + " fwd"
         if fusec:
             figure(name, "fusec.torch", lambda: captured(ours), flops)
         figure(name, "loop over experts", lambda: loop, flops)
-        figure(name, "grouped_mm", lambda: grouped, flops)
-        figure(name, "grouped_mm compiled", lambda: torch.compile(grouped), flops)
+        for peer, forward in [("grouped_mm", lambda: grouped), ("grouped_mm compiled", lambda: torch.compile(grouped))]:
+            prior[0] = 0
+            figure(name, peer, forward, flops)
+            figure(shape + " fwd+bwd", peer, lambda: training(forward()), 3 * flops)
+            prior[0] = skew
+            figure(shape + " skewed fwd", peer, forward, flops)
 
 
 def layer():
