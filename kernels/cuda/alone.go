@@ -21,7 +21,7 @@ func init() {
 	refused["separable_conv2d"] = "its convolutions are computed one by one"
 	var err error
 	answers, err = graph.NewAnswers("CUDA", map[string]compileFunc{
-		"fusion": Compile,
+		"fusion": compile,
 		"copy":   copied,
 
 		"all_reduce": collective, "reduce_scatter": collective, "all_gather": collective, "all_to_all": collective,
@@ -94,7 +94,7 @@ func fused(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Compile(f, args, results, cfg)
+	return compile(f, args, results, cfg)
 }
 
 // copied compiles a copy of the first operand, whatever the layouts are.
@@ -118,5 +118,5 @@ func compileBody(anchor graph.Anchor, args, results []Operand, cfg Config,
 	if err != nil {
 		return nil, err
 	}
-	return Compile(graph.Fusion{Anchor: anchor, Body: body}, args, results, cfg)
+	return compile(graph.Fusion{Anchor: anchor, Body: body}, args, results, cfg)
 }

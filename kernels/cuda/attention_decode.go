@@ -95,6 +95,9 @@ func (a *attentionProblem) forwardDecode() (*Kernel, bool) {
 	step := Step{Entry: "attention", Block: threads, Shared: a.decodeShared(t), Grid: [3]int{grid, 1, 1}}
 	partial := 4 * min(rows, t.rows()) * (roundUp(d.Width, 4) + 4)
 	k := u.kernel(int64(2*grid*partial), []Step{step}, "mma", "attention", "attention_mma", "attention_decode")
+	if a.cfg.hopper() {
+		k.Source = "#define FUSEC_ONCE\n" + k.Source // see src/mma.cuh
+	}
 	k.Zeroed = int64(4 * units)
 	return k, true
 }

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 
 	"fusec/graph"
 )
@@ -9,6 +10,52 @@ import (
 // Compile makes the kernel of one operation. The error is a refusal: which operation has no kernel here, and why.
 // Fusions and Copy take operands of any layout; other operations require contiguous ones.
 func Compile(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
+	k, err := compile(op, args, results, cfg)
+	if err == nil {
+		cfg.StartEarly(k)
+	}
+	return k, err
+}
+
+// EarlyText begins a translation unit whose entries wait first for the steps before them, leadsText one of a launch that another
+// runs beside, and besideText that of the other; see src/prelude.cuh.
+const (
+	EarlyText  = "#define FUSEC_EARLY\n"
+	leadsText  = "#define FUSEC_LEADS\n"
+	besideText = "#define FUSEC_BESIDE\n"
+)
+
+// StartEarly lets the steps of a kernel begin before those before them have ended, where the chip can: their blocks are there when
+// those end. The steps of a kernel with one that waits by itself are left as they are, and so are those of one whose blocks take so
+// much shared memory that there is no room for them beside other launches.
+func (c *Config) StartEarly(k *Kernel) {
+	late := func(s Step) bool { return s.Exchange != nil || !s.Early && s.Shared > c.Chip.Shared*3/4 }
+	if !c.hopper() || k.Source == "" || slices.ContainsFunc(k.Steps, late) {
+		return
+	}
+	if c.Leads {
+		k.Source = leadsText + k.Source
+	}
+	if c.Beside {
+		k.Source = besideText + k.Source
+	}
+	if slices.ContainsFunc(k.Steps, func(s Step) bool { return s.Early }) {
+		return
+	}
+	for i := range k.Steps {
+		k.Steps[i].Early = k.Steps[i].Entry != ""
+	}
+	k.Source = EarlyText + k.Source
+}
+
+// MayRunBeside reports whether the kernel may run beside another, or another beside it: it is one step that waits as it is told to,
+// and has no memory of its own.
+func (k *Kernel) MayRunBeside() bool {
+	return len(k.Steps) == 1 && k.Steps[0].Early && k.Scratch == 0 && k.Zeroed == 0 && k.Kept == 0
+}
+
+// compile is Compile for steps that begin one after another.
+func compile(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
 	f, ok := op.(graph.Fusion)
 	if !ok {
 		return compileAlone(op, args, results, cfg)

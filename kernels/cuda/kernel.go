@@ -260,6 +260,10 @@ type Config struct {
 	TensorMemory bool
 	// Tuning holds choices that were measured; where it has none, and if nil, the choice goes by rules.
 	Tuning *Tuning
+	// Leads says that the next launch runs beside this one: it begins once all before this one have ended. Beside says that this
+	// is such a next launch, which reads nothing that those it runs beside write, and writes nothing that they use. Both kernels
+	// are of those that [Kernel.MayRunBeside].
+	Leads, Beside bool
 	// Mesh is that of the participants that run the program, and Rank the one that the kernels are for.
 	Mesh graph.Mesh
 	Rank int

@@ -153,26 +153,53 @@ func TestPackWeights(t *testing.T) {
 			}
 			w := graphtest.Tensor(r, stored)
 			checks = append(checks, cudatest.Check{Name: fmt.Sprintf("pack %d %+v", i, c), Op: pack, Args: []*graph.Tensor{w}})
-			op := graph.PanelMatMul{Columns: c.n, Block: max(c.block, 0), Deep: true}
-			fusion, _ := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
-				args := []*graph.Node{in(c.x, c.m, c.k), b.Add(graph.Input{Type: graph.Type{DType: c.w, Shape: graph.DeepShape(c.k, c.n)}})}
-				if c.block >= 0 {
-					args = append(args, b.Add(graph.Input{Type: graph.TypeOf(graph.F32, op.Blocks(c.k), c.n)}))
-				}
-				y := b.Add(op, args...)
-				if i%2 == 0 {
-					y = b.Unary(graph.Silu, b.Binary(graph.Add, y, in(graph.F32, c.m, c.n)))
-				}
-				b.Output("", y)
-			})
-			check := cudatest.Check{Name: fmt.Sprintf("%d %+v", i, c), Op: fusion}
-			for _, n := range fusion.Body.Nodes {
-				if in, ok := n.Op.(graph.Input); ok {
-					check.Args = append(check.Args, graphtest.Tensor(r, in.Type))
-				}
-			}
-			checks = append(checks, check)
+			checks = append(checks, c.check(t, r, i))
 		}
 		cudatest.Run(t, cudatest.OpenFor(t, chip), checks...)
+	}
+}
+
+// check is the product, of even cases with a residual and SiLU.
+func (c packedCase) check(t *testing.T, r *rand.Rand, i int) cudatest.Check {
+	t.Helper()
+	op := graph.PanelMatMul{Columns: c.n, Block: max(c.block, 0), Deep: true}
+	fusion, _ := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+		args := []*graph.Node{in(c.x, c.m, c.k), b.Add(graph.Input{Type: graph.Type{DType: c.w, Shape: graph.DeepShape(c.k, c.n)}})}
+		if c.block >= 0 {
+			args = append(args, b.Add(graph.Input{Type: graph.TypeOf(graph.F32, op.Blocks(c.k), c.n)}))
+		}
+		y := b.Add(op, args...)
+		if i%2 == 0 {
+			y = b.Unary(graph.Silu, b.Binary(graph.Add, y, in(graph.F32, c.m, c.n)))
+		}
+		b.Output("", y)
+	})
+	check := cudatest.Check{Name: fmt.Sprintf("%d %+v", i, c), Op: fusion}
+	for _, n := range fusion.Body.Nodes {
+		if in, ok := n.Op.(graph.Input); ok {
+			check.Args = append(check.Args, graphtest.Tensor(r, in.Type))
+		}
+	}
+	return check
+}
+
+// TestPackedNotFinite: weights of 8 bits that are infinite or no numbers stay so.
+func TestPackedNotFinite(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 9))
+	for i, c := range []packedCase{
+		{m: 2, n: 40, k: 70, x: graph.BF16, w: graph.F8E4M3},
+		{m: 1, n: 33, k: 64, x: graph.F16, w: graph.F8E4M3, block: -1},
+		{m: 3, n: 40, k: 96, x: graph.BF16, w: graph.F8E5M2},
+		{m: 1, n: 64, k: 32, x: graph.F16, w: graph.F8E5M2},
+	} {
+		check := c.check(t, r, 2*i+1) // without SiLU
+		w := check.Args[1].Bytes()
+		for _, at := range []int{8*5 + 3, 8 * 17, 8*30 + 6} { // of other columns
+			w[at] = 0x7f
+		}
+		if c.w == graph.F8E5M2 {
+			w[8*9+1] = 0xfc
+		}
+		cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), check)
 	}
 }

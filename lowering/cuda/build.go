@@ -51,7 +51,7 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		return err
 	}
 	list := d.Kernels(e.p)
-	extra := ending(e.p)
+	extra := d.ending(e.p)
 	modules, err := e.load(append(list, extra[:]...), compiler, d.cfg.Chip)
 	if err != nil {
 		return err
@@ -454,7 +454,7 @@ func (e *executable) place(i int) error {
 		return
 	}
 	status := e.status + driver.Ptr(int64(1+i)*statusBytes)
-	if e.updates(l) {
+	if updates(e.p, l) {
 		status = e.status
 	}
 	if err := e.placeAt(&e.launches[i], at(l.Args), at(l.Results), status); err != nil {

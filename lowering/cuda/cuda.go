@@ -139,7 +139,7 @@ func (d *Device) FallbackAccepts(op graph.Op, args, results []graph.Type) error 
 
 // generate makes the kernel of an operation, once.
 func (d *Device) generate(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
-	key := made{op, fmt.Sprint(args, results, cfg.Mesh, cfg.Chip.SMs)}
+	key := made{op, fmt.Sprint(args, results, cfg.Mesh, cfg.Chip.SMs, cfg.Leads, cfg.Beside)}
 	if g, ok := d.made[key]; ok {
 		return g.kernel, g.err
 	}
@@ -154,16 +154,10 @@ var links = estimate.Links{Rate: 313e9, Latency: 12 * time.Microsecond}
 
 // Place implements lowering.Device: it sends what has no kernel on the GPU to the processor.
 func (d *Device) Place(p *lowering.Program) {
-	beside := beside(p)
-	var fixed map[int]bool // none in the prepared part
-	for i := range p.Launches {
-		if i == p.Prepared {
-			fixed = fixedBuffers(p)
-		}
-		l := &p.Launches[i]
-		k, err := d.kernel(p, l, beside[i], fixed)
-		if err != nil {
-			l.Device, l.Reason = d.host.Name(), err.Error()
+	for i, g := range d.generateAll(p) {
+		l, k := &p.Launches[i], g.kernel
+		if g.err != nil {
+			l.Device, l.Reason = d.host.Name(), g.err.Error()
 			continue
 		}
 		l.Source = legend(p, l) + k.Generated()
@@ -175,9 +169,9 @@ func (d *Device) Place(p *lowering.Program) {
 func (d *Device) Describe(t *trace.Trace, _ *lowering.Program) { t.Chip = d.cfg.Chip.Target() }
 
 // kernel is the kernel of a launch, which may run beside exchanges; nothing writes the fixed buffers before it in a run.
-func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, beside bool, fixed map[int]bool) (*kernels.Kernel, error) {
+func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, cfg kernels.Config, beside bool, fixed map[int]bool) (
+	*kernels.Kernel, error) {
 	args, results := l.Operands()
-	cfg := d.cfg
 	for i, v := range l.Args {
 		args[i].Frozen = fixed[v.Buffer] && !beside
 	}
@@ -226,14 +220,9 @@ func fixedBuffers(p *lowering.Program) map[int]bool {
 // Kernels lists the kernel of every launch, nil for those that run on the processor.
 func (d *Device) Kernels(p *lowering.Program) []*kernels.Kernel {
 	list := make([]*kernels.Kernel, len(p.Launches))
-	beside := beside(p)
-	var fixed map[int]bool // none in the prepared part
-	for i := range p.Launches {
-		if i == p.Prepared {
-			fixed = fixedBuffers(p)
-		}
-		if k, err := d.kernel(p, &p.Launches[i], beside[i], fixed); err == nil {
-			list[i] = k
+	for i, g := range d.generateAll(p) {
+		if g.err == nil {
+			list[i] = g.kernel
 		}
 	}
 	return list
@@ -257,7 +246,7 @@ func (d *Device) Sources(p *lowering.Program) []Source {
 		l := &p.Launches[i]
 		add(fmt.Sprintf("launch %d, %s", i+1, l.Node.Where()), legend(p, l), k)
 	}
-	for _, k := range ending(p) {
+	for _, k := range d.ending(p) {
 		add("the end of the run", "", k)
 	}
 	return list
@@ -284,7 +273,7 @@ func legend(p *lowering.Program, l *lowering.Launch) string {
 
 // ending makes the kernels that end a run: one collects the launches' reports, the next takes back what was written in place if
 // there are any, and the last copies updates if there is none.
-func ending(p *lowering.Program) [3]*kernels.Kernel {
+func (d *Device) ending(p *lowering.Program) [3]*kernels.Kernel {
 	var types []graph.Type
 	for _, u := range p.Updates {
 		if u.Target != u.Value {
@@ -296,7 +285,11 @@ func ending(p *lowering.Program) [3]*kernels.Kernel {
 		n := p.Launches[i].Node
 		parts = append(parts, kernels.OverwriteOf(n.Op.(graph.UpdateSlice), n.Type, n.Args[1].Type))
 	}
-	return [3]*kernels.Kernel{kernels.Collect(len(p.Launches)), kernels.Restore(parts), kernels.Commit(types)}
+	list := [3]*kernels.Kernel{kernels.Collect(len(p.Launches)), kernels.Restore(parts), kernels.Commit(types)}
+	for _, k := range list {
+		d.cfg.StartEarly(k)
+	}
+	return list
 }
 
 // overwriting lists the launches on the GPU that write a part of a State in place, and keep what they overwrite.

@@ -88,14 +88,18 @@ func exchanged(p *lowering.Program, l *lowering.Launch) (bool, error) {
 }
 
 func join(p *lowering.Program, i int) int {
-	l := &p.Launches[i]
 	for j := i + 1; j < len(p.Launches); j++ {
-		m := &p.Launches[j]
-		if overlap(p, m.Args, l.Results) || overlap(p, m.Results, l.Results) || overlap(p, m.Results, l.Args) {
+		if !independent(p, i, j) {
 			return j
 		}
 	}
 	return len(p.Launches)
+}
+
+// independent reports whether launch j uses nothing that an earlier launch i writes, and writes nothing that it uses.
+func independent(p *lowering.Program, i, j int) bool {
+	l, m := &p.Launches[i], &p.Launches[j]
+	return !overlap(p, m.Args, l.Results) && !overlap(p, m.Results, l.Results) && !overlap(p, m.Results, l.Args)
 }
 
 // overlap reports whether the buffers of some views have memory in common.

@@ -593,7 +593,7 @@ func (e *executable) launch(i int) error {
 // firstUpdate is the first launch that writes a State or Param in place, or −1.
 func (e *executable) firstUpdate() int {
 	for i := range e.p.Launches {
-		if e.updates(&e.p.Launches[i]) {
+		if updates(e.p, &e.p.Launches[i]) {
 			return i
 		}
 	}
@@ -601,16 +601,11 @@ func (e *executable) firstUpdate() int {
 }
 
 // updates reports whether a launch writes a State or Param in place, and cannot be taken back.
-func (e *executable) updates(l *lowering.Launch) bool {
-	if overwrites(e.p, l) {
-		return false
-	}
-	for _, v := range l.Results {
-		if r := e.p.Buffers[v.Buffer].Role; r == lowering.State || r == lowering.Param {
-			return true
-		}
-	}
-	return false
+func updates(p *lowering.Program, l *lowering.Launch) bool {
+	return !overwrites(p, l) && slices.ContainsFunc(l.Results, func(v lowering.View) bool {
+		r := p.Buffers[v.Buffer].Role
+		return r == lowering.State || r == lowering.Param
+	})
 }
 
 // runEach runs launch by launch, to measure or to read values.

@@ -1,14 +1,11 @@
-// The blocks of a cluster, and launches that begin before others have ended, on sm_90 and later chips. For the emulator they are in host.h.
+// The blocks of a cluster, on sm_90 and later chips. For the emulator they are in host.h.
 
 #ifndef FUSEC_HOST
 
 // An entry whose blocks form clusters along x.
-#define CLUSTER_KERNEL(name, threads, cluster) \
-  extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1) name(const __grid_constant__ Params p)
+#define CLUSTER_KERNEL(name, threads, cluster) ENTRY(__cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1), name)
 // The same of clusters along x with at least so many blocks on a multiprocessor.
-#define FEW_KERNEL(name, threads, blocks, cluster) \
-  extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, blocks) \
-      name(const __grid_constant__ Params p)
+#define FEW_KERNEL(name, threads, blocks, cluster) ENTRY(__cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, blocks), name)
 
 // This block's number.
 DEVICE int cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return int(r); }
@@ -24,8 +21,5 @@ DEVICE float cluster_read(const float *p, int rank) {
   asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(far) : "memory");
   return v;
 }
-// The launch after this one may begin, where it is one that waits itself for the end of what is before it.
-DEVICE void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;"); }
-DEVICE void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 #endif

@@ -127,10 +127,10 @@ DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, 
     next += STEP * P::B_K;
     k += STEP;
   };
-  if constexpr (Tile::EARLY) let_next_begin();
+  if constexpr (Tile::EARLY) early_begin();
 #pragma unroll
   for (int u = 0; u < U; u++) load(u, w[u], scales[u]);
-  if constexpr (Tile::EARLY) wait_for_previous();
+  if constexpr (Tile::EARLY) early_read();
 
   float acc[RN][Form::TILES][MT][4] = {};
 #pragma unroll 1
@@ -262,4 +262,5 @@ DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, 
     body(batch, m0 + row, n0 + column, sum, static_cast<Vec<typename Body::Sum, W> *>(nullptr));
   }
   if constexpr (S > 1) cluster_sync();  // nobody reads a block that has ended
+  if constexpr (Tile::EARLY) early_end();
 }

@@ -32,6 +32,8 @@ struct I4 {
 };
 struct I8 {
   static constexpr int PAIRS = 2;
+  template <class T> static DEVICE u32 far(T, u32) { return 0; }
+  template <class T> static DEVICE void mend(T, u32 (&)[2], u32) {}
   // 128 + the lower seven bits, less 128 or, if the sign is set, 256.
   static DEVICE void of(bf16 t, u32 (&pairs)[2], u32 w) {
 #pragma unroll
@@ -46,32 +48,32 @@ struct I8 {
     for (int i = 0; i < 2; i++) pairs[i] = fma2(t, w >> 8 * i & both(0xff) | both(0x6400), one(t), both(0xe480));
   }
 };
-// A number of fewer exponent bits is moved to where those of T are, and multiplied by the difference of the biases.
+// A number of fewer exponent bits is moved to where those of T are, and multiplied by the difference of the biases. What is not
+// finite is mended afterwards: far has the upper bit of the byte of each.
+template <class T> DEVICE void from_f8(T t, u32 (&pairs)[2], u32 w, int shift, u32 by) {
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const u32 v = i == 0 ? w << 8 : w;
+    pairs[i] = fma2(t, (v & both(0x8000)) | (v >> (8 - shift) & both(0x7f << shift)), by, 0);
+  }
+}
+DEVICE void set_bits(u32 (&pairs)[2], u32 far, u32 bits) {
+#pragma unroll
+  for (int i = 0; i < 2; i++) pairs[i] |= (far >> 8 * i >> 7 & both(1)) * bits;
+}
 struct F8E4M3 {
   static constexpr int PAIRS = 2;
-  template <class T> static DEVICE void scaled(T t, u32 (&pairs)[2], u32 w, int shift, u32 by) {
-    const u32 nan = (w & 0x7f7f7f7fu) + 0x01010101u & 0x80808080u;  // in the byte of each NaN
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const u32 v = w >> 8 * i;
-      pairs[i] = fma2(t, (v & both(0x80)) << 8 | (v & both(0x7f)) << shift, by, 0);
-      if (nan != 0) pairs[i] |= (nan >> 8 * i >> 7 & both(1)) * 0x7fffu;
-    }
-  }
-  static DEVICE void of(bf16 t, u32 (&pairs)[2], u32 w) { scaled(t, pairs, w, 4, both(0x7b80)); }
-  static DEVICE void of(f16 t, u32 (&pairs)[2], u32 w) { scaled(t, pairs, w, 7, both(0x5c00)); }
+  template <class T> static DEVICE u32 far(T, u32 w) { return (w & 0x7f7f7f7fu) + 0x01010101u; }  // NaNs
+  template <class T> static DEVICE void mend(T, u32 (&pairs)[2], u32 far) { set_bits(pairs, far, 0x7fff); }
+  static DEVICE void of(bf16 t, u32 (&pairs)[2], u32 w) { from_f8(t, pairs, w, 4, both(0x7b80)); }
+  static DEVICE void of(f16 t, u32 (&pairs)[2], u32 w) { from_f8(t, pairs, w, 7, both(0x5c00)); }
 };
 struct F8E5M2 {
   static constexpr int PAIRS = 2;
-  static DEVICE void of(bf16 t, u32 (&pairs)[2], u32 w) {
-    const u32 far = (w & 0x7c7c7c7cu) + 0x04040404u & 0x80808080u;  // in the byte of each that is infinite or a NaN
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const u32 v = w >> 8 * i;
-      pairs[i] = fma2(t, (v & both(0x80)) << 8 | (v & both(0x7f)) << 5, both(0x7780), 0);
-      if (far != 0) pairs[i] |= (far >> 8 * i >> 7 & both(1)) * 0x7f80u;
-    }
-  }
+  static DEVICE u32 far(bf16, u32 w) { return (w & 0x7c7c7c7cu) + 0x04040404u; }  // NaNs and what is infinite
+  static DEVICE u32 far(f16, u32) { return 0; }
+  template <class T> static DEVICE void mend(T, u32 (&pairs)[2], u32 far) { set_bits(pairs, far, 0x7f80); }
+  static DEVICE void of(bf16 t, u32 (&pairs)[2], u32 w) { from_f8(t, pairs, w, 5, both(0x7780)); }
   static DEVICE void of(f16, u32 (&pairs)[2], u32 w) {
     pairs[0] = (w & both(0xff)) << 8;
     pairs[1] = w & both(0xff00);
@@ -124,6 +126,12 @@ template <class P, class Bits, int DEEP, int BLOCK, bool SCALED> struct Packed {
           Bits::of(T{}, p[1], v.y);
           Bits::of(T{}, p[2], v.z);
           Bits::of(T{}, p[3], v.w);
+          if (((Bits::far(T{}, v.x) | Bits::far(T{}, v.y) | Bits::far(T{}, v.z) | Bits::far(T{}, v.w)) & 0x80808080u) != 0) {
+            Bits::mend(T{}, p[0], Bits::far(T{}, v.x) & 0x80808080u);
+            Bits::mend(T{}, p[1], Bits::far(T{}, v.y) & 0x80808080u);
+            Bits::mend(T{}, p[2], Bits::far(T{}, v.z) & 0x80808080u);
+            Bits::mend(T{}, p[3], Bits::far(T{}, v.w) & 0x80808080u);
+          }
 #pragma unroll
           for (int i = 0; i < 4; i++) x[i] = p[i / 2][i % 2], y[i] = p[2 + i / 2][i % 2];
         }

@@ -43,12 +43,18 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
     barrier_init_done();
   }
   __syncthreads();
-  if constexpr (Tile::EARLY) let_next_begin();
+  if constexpr (Tile::EARLY) early_begin();
   if (threadIdx.x >= R::CONSUMERS) {
     const auto weights = [&](int i) {
       barrier_expect(full + i % STAGES, R::STAGE);
-      load_slice<BN, 1, Tile::B_KINNER, Tile::B_AXES, Tile::INNER>(shared + i % STAGES * R::STAGE, map_b, full + i % STAGES, n0,
-                                                                   (first + i) * R::BK, batch, 0, 0);
+      constexpr int BOX = Tile::B_KINNER ? BN : 64;
+      const int k = (first + i) * R::BK;
+      const int b0 = Tile::B_AXES & 1 ? batch % Tile::INNER : 0, b1 = Tile::B_AXES & 2 ? batch / Tile::INNER : 0;
+#pragma unroll
+      for (int at = 0; at < BN; at += BOX) {
+        tma_stream(shared + i % STAGES * R::STAGE + at * 128, map_b, full + i % STAGES, Tile::B_KINNER ? k : n0 + at,
+                   Tile::B_KINNER ? n0 + at : k, b0, b1);
+      }
     };
     const auto rows = [&](int i) {
       load_slice<ROWS, 1, true, Tile::A_AXES, Tile::INNER>(shared + i % STAGES * R::STAGE + R::B_BYTES, map_a, full + i % STAGES, 0,
@@ -58,7 +64,7 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
     if (lane == 0) {
       for (int i = 0; i < ahead; i++) weights(i);
     }
-    if constexpr (Tile::EARLY) wait_for_previous();
+    if constexpr (Tile::EARLY) early_read();
     if (lane == 0) {
       for (int i = 0; i < ahead; i++) rows(i);
       for (int i = ahead; i < steps; i++) {
@@ -70,7 +76,7 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
     if constexpr (S > 1) cluster_sync(), cluster_sync();
     return;
   }
-  if constexpr (Tile::EARLY) wait_for_previous();
+  if constexpr (Tile::EARLY) early_read();
   const auto release = [&](int stage) {
     if (lane == 0) barrier_arrive(empty + stage);
   };
@@ -127,4 +133,5 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
     body(batch, row, n0 + column, sum, static_cast<Vec<typename Body::Sum, W> *>(nullptr));
   }
   if constexpr (S > 1) cluster_sync();  // nobody reads a block that has ended
+  if constexpr (Tile::EARLY) early_end();
 }

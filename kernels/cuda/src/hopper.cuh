@@ -68,6 +68,14 @@ DEVICE void tma_multicast(void *to, const TensorMap *map, u64 *bar, int c0, int 
       ::"r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(u16(mask))
       : "memory");
 }
+// The same, of what is read once: it is the first to leave the L2 cache.
+DEVICE void tma_stream(void *to, const TensorMap *map, u64 *bar, int c0, int c1, int c2, int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
+      ::"r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(0x12f0000000000000ull)
+      : "memory");
+}
 // Copies channels from c on of patches of images, by a tensor map with windows, for the positions from (x, y) of image n on:
 // along a row of them, then the next rows, then the next images. The tap is (dx, dy) from each. What is outside is 0.
 DEVICE void tma_patches(void *to, const TensorMap *map, u64 *bar, int c, int x, int y, int n, int dx, int dy) {

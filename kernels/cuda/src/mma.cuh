@@ -12,12 +12,18 @@
 
 #ifndef FUSEC_HOST
 
-// Copies 4, 8 or 16 aligned bytes to shared memory, asynchronously; zeros if they do not exist.
+// Copies 4, 8 or 16 aligned bytes to shared memory, asynchronously; zeros if they do not exist. With FUSEC_ONCE, on Hopper, what is
+// copied is read once: it is the first to leave the L2 cache.
 template <int BYTES> DEVICE void copy_async(void *to, const void *from, bool there) {
   const u32 at = u32(__cvta_generic_to_shared(to));
   if constexpr (BYTES == 16) {
+#ifdef FUSEC_ONCE
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(at), "l"(from), "r"(there ? 16 : 0),
+                 "l"(0x12f0000000000000ull) : "memory");
+#else
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
+#endif
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(BYTES),
                  "r"(there ? BYTES : 0) : "memory");

@@ -12,10 +12,42 @@ typedef unsigned long long u64;
 
 #ifndef FUSEC_HOST
 #define DEVICE __device__ __forceinline__
-// An entry with one parameter p, of type Params of the namespace around it: KERNEL(name, threads, blocks) { … }, with
-// at least the given number of blocks on a multiprocessor.
-#define KERNEL(name, threads, blocks) \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Params p)
+// On sm_90 and later chips the launch after this one may begin, where it is one that waits itself for the end of what is before it.
+DEVICE void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;"); }
+DEVICE void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// Such a launch calls these at its beginning, before it reads what others have written and before it writes, and at its end. With
+// FUSEC_LEADS the next launch runs beside it, and so begins when all that is before this one has ended. With FUSEC_BESIDE it is such
+// a next launch, which waits only so that it ends after the one before it.
+#ifdef FUSEC_BESIDE
+DEVICE void early_begin() { let_next_begin(); }
+DEVICE void early_read() {}
+DEVICE void early_end() { wait_for_previous(); }
+#elif defined(FUSEC_LEADS)
+DEVICE void early_begin() {}
+DEVICE void early_read() { wait_for_previous(), let_next_begin(); }
+DEVICE void early_end() {}
+#else
+DEVICE void early_begin() { let_next_begin(); }
+DEVICE void early_read() { wait_for_previous(); }
+DEVICE void early_end() {}
+#endif
+// An entry with one parameter p, of type Params of the namespace around it. With FUSEC_EARLY its launch may begin before those before
+// it have ended.
+#ifdef FUSEC_EARLY
+#define ENTRY(bounds, name)                                                   \
+  DEVICE void name##_after(const Params &p);                                  \
+  extern "C" __global__ void bounds name(const __grid_constant__ Params p) {  \
+    early_begin();                                                            \
+    early_read();                                                             \
+    name##_after(p);                                                          \
+    early_end();                                                              \
+  }                                                                           \
+  DEVICE void name##_after(const Params &p)
+#else
+#define ENTRY(bounds, name) extern "C" __global__ void bounds name(const __grid_constant__ Params p)
+#endif
+// KERNEL(name, threads, blocks) { … } has at least the given number of blocks on a multiprocessor.
+#define KERNEL(name, threads, blocks) ENTRY(__launch_bounds__(threads, blocks), name)
 #define SHARED extern __shared__ __align__(1024) u8 shared[]  // the dynamic shared memory
 #endif
 

@@ -81,7 +81,8 @@ func (c Check) tasks(made, targets []kernels.Chip) (list []task, err error) {
 		if source == "" {
 			continue
 		}
-		key := kernels.Key(source)
+		plain := strings.TrimPrefix(source, kernels.EarlyText)
+		key := kernels.Key(plain)
 		target := targets[int(key[0])%len(targets)]
 		if ownInstructions.MatchString(source) {
 			i := slices.IndexFunc(targets, func(t kernels.Chip) bool { return t.Arch >= chip.Arch })
@@ -89,6 +90,9 @@ func (c Check) tasks(made, targets []kernels.Chip) (list []task, err error) {
 				continue
 			}
 			target = targets[i]
+		}
+		if target.Arch < 90 { // there no launch begins early
+			source = plain
 		}
 		if key += target.Target(); !compiled.keys[key] {
 			compiled.keys[key] = true

@@ -160,6 +160,7 @@ const (
 
 func (c *comm) queue(s *stream, x driver.Exchange) C.int {
 	at, size := unsafe.Pointer(s.native()), c.team.Size()
+	s.other()
 	from, to := C.uintptr_t(x.X), C.uintptr_t(x.Y)
 	bytes := x.Elems * x.DType.Size()
 	kind, known := types[x.DType]

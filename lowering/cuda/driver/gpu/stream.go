@@ -25,6 +25,7 @@ type stream struct {
 	g         *device
 	s         cu.Stream
 	recording bool
+	follows   bool // what was recorded last is a launch of ours
 	others    bool // somebody else made it
 }
 
@@ -60,12 +61,18 @@ func (g *device) StreamAt(handle uintptr) (driver.Stream, error) {
 
 func (s *stream) native() C.CUstream { return *(*C.CUstream)(unsafe.Pointer(&s.s)) }
 
+// other notes that something else than a launch is queued, which the next launch has to wait for.
+func (s *stream) other() cu.Stream {
+	s.follows = false
+	return s.s
+}
+
 func (s *stream) CopyIn(dst driver.Ptr, src unsafe.Pointer, bytes int64) error {
 	if bytes == 0 {
 		return nil
 	}
 	return s.g.do("cuMemcpyHtoDAsync", func() error {
-		return cu.MemcpyHtoDAsync(cu.DevicePtr(dst), src, bytes, s.s)
+		return cu.MemcpyHtoDAsync(cu.DevicePtr(dst), src, bytes, s.other())
 	})
 }
 
@@ -74,7 +81,7 @@ func (s *stream) CopyOut(dst unsafe.Pointer, src driver.Ptr, bytes int64) error 
 		return nil
 	}
 	return s.g.do("cuMemcpyDtoHAsync", func() error {
-		return cu.MemcpyDtoHAsync(dst, cu.DevicePtr(src), bytes, s.s)
+		return cu.MemcpyDtoHAsync(dst, cu.DevicePtr(src), bytes, s.other())
 	})
 }
 
@@ -83,7 +90,7 @@ func (s *stream) Copy(dst, src driver.Ptr, bytes int64) error {
 		return nil
 	}
 	return s.g.do("cuMemcpyDtoDAsync", func() error {
-		return cu.MemcpyDtoDAsync(cu.DevicePtr(dst), cu.DevicePtr(src), bytes, s.s)
+		return cu.MemcpyDtoDAsync(cu.DevicePtr(dst), cu.DevicePtr(src), bytes, s.other())
 	})
 }
 
@@ -92,7 +99,7 @@ func (s *stream) Fill(dst driver.Ptr, value byte, bytes int64) error {
 		return nil
 	}
 	return s.g.do("cuMemsetD8Async", func() error {
-		return cu.MemsetD8Async(cu.DevicePtr(dst), value, bytes, s.s)
+		return cu.MemsetD8Async(cu.DevicePtr(dst), value, bytes, s.other())
 	})
 }
 
@@ -114,8 +121,10 @@ func (s *stream) Launch(fn driver.Function, grid [3]int, block, shared int, para
 	if len(params) > 0 {
 		at = unsafe.Pointer(&params[0])
 	}
+	early := f.early && s.recording && s.follows
+	s.follows = s.recording
 	err := s.g.native("cuLaunchKernel", func(c C.CUcontext) C.CUresult {
-		if f.early && s.recording {
+		if early {
 			return C.fusec_launch_early(c, f.native(), C.uint(grid[0]), C.uint(grid[1]), C.uint(grid[2]), C.uint(block),
 				C.uint(shared), s.native(), at)
 		}
@@ -129,14 +138,14 @@ func (s *stream) Launch(fn driver.Function, grid [3]int, block, shared int, para
 }
 
 func (s *stream) BeginCapture() error {
-	s.recording = true
+	s.recording, s.follows = true, false
 	return s.g.native("cuStreamBeginCapture", func(c C.CUcontext) C.CUresult {
 		return C.fusec_begin_capture(c, s.native())
 	})
 }
 
 func (s *stream) EndCapture() (driver.Graph, error) {
-	s.recording = false
+	s.recording, s.follows = false, false
 	r := &recorded{g: s.g}
 	err := s.g.native("cuStreamEndCapture and cuGraphInstantiate", func(c C.CUcontext) C.CUresult {
 		return C.fusec_end_capture(c, s.native(), &r.exec)
@@ -160,7 +169,7 @@ func (s *stream) Wait(e driver.Event) error {
 	if !ok {
 		return fmt.Errorf("cuStreamWaitEvent: the event is not of a GPU")
 	}
-	return s.g.do("cuStreamWaitEvent", func() error { return s.s.Wait(ev.e, 0) })
+	return s.g.do("cuStreamWaitEvent", func() error { return s.other().Wait(ev.e, 0) })
 }
 
 func (s *stream) Sync() error {

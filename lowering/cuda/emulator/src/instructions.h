@@ -72,8 +72,9 @@ inline int cluster_rank() { return fusec_rank(); }
 inline void barrier_arrive_at(unsigned long long *bar, int rank) { fusec_counter_arrive(bar, rank, 0); }
 inline float cluster_read(const float *p, int rank) { return *static_cast<const float *>(fusec_elsewhere(p, rank, 4)); }
 inline void cluster_sync() { fusec_cluster_barrier(); }
-inline void let_next_begin() {}
-inline void wait_for_previous() {}
+inline void early_begin() {}
+inline void early_read() {}
+inline void early_end() {}
 inline void named_sync(int id, int threads) { fusec_barrier(id, threads, true); }
 inline void named_arrive(int id, int threads) { fusec_barrier(id, threads, false); }
 template <class Map, class... Int> inline void tma_load(void *to, const Map *map, unsigned long long *bar, Int... at) {
@@ -104,6 +105,9 @@ inline void bulk_store(void *to, const void *from, int bytes) { fusec_bulk_store
 inline void bulk_commit() { fusec_bulk_commit(); }
 inline void bulk_read_wait() { fusec_bulk_wait(); }
 inline void shared_fence() {}
+template <class Map, class... Int> inline void tma_stream(void *to, const Map *map, unsigned long long *bar, Int... at) {
+  tma_load(to, map, bar, at...);
+}
 template <class Map> inline void tma_prefetch(const Map *) {}
 template <int N> inline void more_registers() {}
 template <int N> inline void fewer_registers() {}

@@ -1,0 +1,90 @@
+package cuda_test
+
+import (
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/cuda"
+	"fusec/kernels/ref/cases"
+	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
+)
+
+// normOp is a norm whose result is rounded.
+func normOp(t *testing.T) (op graph.Op, args, results []cuda.Operand) {
+	t.Helper()
+	op, types, err := cases.Bodied(graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
+		b.Output("", b.CastTo(graph.BF16, b.Add(graph.RMSNorm{Eps: 1e-5}, in(graph.F32, 1, 4096), in(graph.F32, 4096))))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := graph.InfoOf(op).Infer(op, types)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return op, rowMajor(types), rowMajor(made)
+}
+
+// TestEarly: on Hopper all steps of a kernel begin before those before them have ended, unless they exchange something or wait by
+// themselves.
+func TestEarly(t *testing.T) {
+	op, args, results := normOp(t)
+	for _, c := range []struct {
+		cfg  cuda.Config
+		want bool
+	}{
+		{cuda.Config{Chip: cuda.H200}, true},
+		{cuda.Config{Chip: cuda.H200, Portable: true}, false},
+		{cuda.Config{Chip: cuda.ChipOf(80)}, false},
+		{cuda.Config{Chip: cuda.ChipOf(100)}, false},
+	} {
+		k, err := cuda.Compile(op, args, results, c.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range k.Steps {
+			if s.Early != c.want || strings.HasPrefix(k.Source, cuda.EarlyText) != c.want {
+				t.Errorf("%+v: step %s: %v", c.cfg, s.Entry, s.Early)
+			}
+		}
+	}
+	cfg := cuda.Config{Chip: cuda.H200}
+	for name, k := range map[string]*cuda.Kernel{
+		"a fill":          {Steps: []cuda.Step{{Bytes: 4}}},
+		"waits by itself": {Source: "x", Steps: []cuda.Step{{Entry: "a"}, {Entry: "b", Early: true}}},
+		"exchanges":       {Source: "x", Steps: []cuda.Step{{Entry: "a"}, {Exchange: &cuda.Exchange{}}}},
+	} {
+		if cfg.StartEarly(k); k.Steps[0].Early || strings.HasPrefix(k.Source, cuda.EarlyText) {
+			t.Errorf("%s: %+v", name, k)
+		}
+	}
+	k := &cuda.Kernel{Source: "x", Steps: []cuda.Step{{Entry: "a"}, {Bytes: 4}, {Entry: "b"}}}
+	if cfg.StartEarly(k); !k.Steps[0].Early || k.Steps[1].Early || !k.Steps[2].Early {
+		t.Errorf("with a fill: %+v", k.Steps)
+	}
+}
+
+// TestEarlyWaits: the compiler moves no load of a launch that begins early before the wait.
+func TestEarlyWaits(t *testing.T) {
+	compiler := nvrtctest.Open(t)
+	op, args, results := normOp(t)
+	k, err := cuda.Compile(op, args, results, cuda.Config{Chip: cuda.H200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, _, err := compiler.Compile(k.Source, cuda.H200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := compiler.Disassemble(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range code {
+		before, after, found := strings.Cut(text, "ACQBULK")
+		if !found || strings.Contains(before, "LDG") || !strings.Contains(after, "LDG") {
+			t.Errorf("%s:\n%s", name, text)
+		}
+	}
+}

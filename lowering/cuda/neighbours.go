@@ -1,0 +1,55 @@
+package cuda
+
+import (
+	"slices"
+
+	kernels "fusec/kernels/cuda"
+	"fusec/lowering"
+)
+
+// generateAll makes the kernels of all launches. On chips whose launches begin early, neighbours that use nothing of one another
+// run at the same time: the queries, keys and values of an attention, or the gradients of a product's operands.
+func (d *Device) generateAll(p *lowering.Program) []generated {
+	list := make([]generated, len(p.Launches))
+	beside := beside(p)
+	var fixed map[int]bool // none in the prepared part
+	kernel := func(i int, cfg kernels.Config) {
+		list[i].kernel, list[i].err = d.kernel(p, &p.Launches[i], cfg, beside[i], fixed)
+	}
+	for i := range p.Launches {
+		if i == p.Prepared {
+			fixed = fixedBuffers(p)
+		}
+		kernel(i, d.cfg)
+	}
+	if slices.ContainsFunc(joins(p), func(at int) bool { return at > 0 }) {
+		return list
+	}
+	may := func(i int) bool {
+		g := list[i]
+		return g.err == nil && g.kernel.MayRunBeside() && !updates(p, &p.Launches[i])
+	}
+	for first := p.Prepared; first < len(list); {
+		end := first + 1
+		for may(first) && end < len(list) && may(end) && apart(p, first, end) {
+			end++
+		}
+		for i := first; i < end && end > first+1; i++ {
+			cfg := d.cfg
+			cfg.Leads, cfg.Beside = i == first, i > first
+			kernel(i, cfg)
+		}
+		first = end
+	}
+	return list
+}
+
+// apart reports whether launch i uses nothing of those from first on, and writes nothing that they use.
+func apart(p *lowering.Program, first, i int) bool {
+	for j := first; j < i; j++ {
+		if !independent(p, j, i) {
+			return false
+		}
+	}
+	return true
+}
