@@ -2,8 +2,8 @@ package graph
 
 import "math"
 
-// The counter-based generator of all random operations. Element i of a tensor uses word i mod 4 of block i div 4, so
-// that all targets draw the same numbers in any order.
+// The counter-based generator of all random operations. Element i of a tensor uses word i mod 4 of block i div 4, or
+// what [DropoutRule] says, so that all targets draw the same numbers in any order.
 
 // Philox4x32 is Philox-4×32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011): ten rounds
 // of a bijection of the counter, chosen by the key. They found that seven rounds pass TestU01's BigCrush, and recommend
@@ -33,10 +33,41 @@ func Philox(seed, counter uint64) [4]uint32 {
 // RandomThreshold is the number such that a uniform 32-bit word is less than it with probability p, for p in [0,1).
 func RandomThreshold(p float64) uint32 { return uint32(p * (1 << 32)) }
 
-// DropoutKeep reports whether Dropout with probability p keeps element i.
-func DropoutKeep(seed, i uint64, p float64) bool {
-	return Philox(seed, i/4)[i%4] >= RandomThreshold(p)
+// A DropoutRule is how [Dropout] decides. A block of [Philox] has a number of so many bits for each of 128÷Bits elements, the
+// first in the low bits of the first word; an element is dropped if its number is less than Threshold.
+type DropoutRule struct {
+	Bits      int // 8, 16 or 32
+	Threshold uint32
 }
+
+// DropoutRuleOf is the rule for a probability in [0,1): the fewest bits with which neither the probability nor its complement is
+// rounded by more than 2 % of itself. That is 8 bits where both are 0.1 or more, and for many between 0.03 and 0.1.
+func DropoutRuleOf(p float64) DropoutRule {
+	for bits := 8; bits < 32; bits *= 2 {
+		one := math.Ldexp(1, bits)
+		t := math.Round(p * one)
+		if math.Abs(t-p*one) <= min(p, 1-p)*one/50 {
+			return DropoutRule{bits, uint32(t)}
+		}
+	}
+	return DropoutRule{32, uint32(min(math.Round(p*(1<<32)), math.MaxUint32))}
+}
+
+// Keeps reports whether element i is kept.
+func (r DropoutRule) Keeps(seed, i uint64) bool {
+	of := uint64(32 / r.Bits) // numbers in a word
+	w := Philox(seed, i/(4*of))[i/of%4]
+	return w<<(32-uint64(r.Bits)*(i%of+1)) >= r.Least()
+}
+
+// Least is the least 32-bit word whose high bits are the number of an element that is kept.
+func (r DropoutRule) Least() uint32 { return r.Threshold << (32 - r.Bits) }
+
+// Kept is the probability with which an element is kept. The elements that are kept are divided by it.
+func (r DropoutRule) Kept() float64 { return 1 - math.Ldexp(float64(r.Threshold), -r.Bits) }
+
+// DropoutKeep reports whether Dropout with probability p keeps element i.
+func DropoutKeep(seed, i uint64, p float64) bool { return DropoutRuleOf(p).Keeps(seed, i) }
 
 // RandomAt is element i of a [Random] tensor with parameters a and b.
 //

@@ -133,3 +133,37 @@ func TestDropoutIndependence(t *testing.T) {
 		}
 	}
 }
+
+// TestDropoutRule holds that a probability is rounded as little as is promised, with no more bits than that takes, and that
+// elements are kept by the numbers that the rule's definition gives them.
+func TestDropoutRule(t *testing.T) {
+	for _, c := range []struct {
+		p    float64
+		want graph.DropoutRule
+	}{
+		{0, graph.DropoutRule{Bits: 8}},
+		{0.1, graph.DropoutRule{Bits: 8, Threshold: 26}},
+		{0.5, graph.DropoutRule{Bits: 8, Threshold: 128}},
+		{0.9, graph.DropoutRule{Bits: 8, Threshold: 230}},
+		{0.01, graph.DropoutRule{Bits: 16, Threshold: 655}},
+		{0.999, graph.DropoutRule{Bits: 16, Threshold: 65470}},
+		{1e-6, graph.DropoutRule{Bits: 32, Threshold: 4295}},
+		{1e-12, graph.DropoutRule{Bits: 32}},
+		{1 - 0x1p-53, graph.DropoutRule{Bits: 32, Threshold: math.MaxUint32}},
+	} {
+		r := graph.DropoutRuleOf(c.p)
+		if r != c.want {
+			t.Errorf("the rule for %v is %+v, want %+v", c.p, r, c.want)
+		}
+		if off := math.Abs(1 - c.p - r.Kept()); r.Bits < 32 && off > min(c.p, 1-c.p)/50 {
+			t.Errorf("of %v, %v are kept", c.p, r.Kept())
+		}
+		for i := range uint64(100) {
+			block := graph.Philox(9, i*uint64(r.Bits)/128)
+			number := block[i*uint64(r.Bits)/32%4] >> (i * uint64(r.Bits) % 32) & uint32(1<<r.Bits-1)
+			if want := number >= r.Threshold; r.Keeps(9, i) != want || graph.DropoutKeep(9, i, c.p) != want {
+				t.Errorf("p %v: element %d is kept: %t, want %t", c.p, i, r.Keeps(9, i), want)
+			}
+		}
+	}
+}

@@ -153,10 +153,10 @@ func (c *compiler[T]) cast(from, to graph.DType, x value) value {
 
 // dropout draws for each element by its index in the value.
 func (c *compiler[T]) dropout(v *body.Value) value {
-	p := v.Node.Op.(graph.Dropout).P
+	rule := graph.DropoutRuleOf(v.Node.Op.(graph.Dropout).P)
 	x := c.asVector(c.operand(v.Args[0]))
 	a, s := x.slot, len(c.p.seeds)
-	keep, least, scale := vec.Of[T]().Keep(), graph.RandomThreshold(p), T(1/(1-p))
+	keep, least, scale := vec.Of[T]().Keep(), rule.Least(), T(1/rule.Kept())
 	if seed := &c.body.Values[v.Args[1]]; seed.Kind == body.Constant {
 		c.p.seeds = append(c.p.seeds, seedRead{value: seed.Number.Int(0), buf: -1})
 	} else {
@@ -165,7 +165,7 @@ func (c *compiler[T]) dropout(v *body.Value) value {
 	return c.step(func(f *frame[T], dst []T) {
 		for at := 0; at < len(dst); at += len(f.words) {
 			words := f.words[:min(len(f.words), len(dst)-at)]
-			vec.Words(words, uint64(f.seeds[s]), uint64(f.base+at))
+			vec.Draws(words, uint64(f.seeds[s]), uint64(f.base+at), rule.Bits)
 			keep(dst[at:], f.v[a][at:], words, least, scale)
 		}
 	}, x)

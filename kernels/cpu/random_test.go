@@ -56,7 +56,7 @@ func TestDropoutBits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	by := float32(1 / (1 - share))
+	by := float32(1 / graph.DropoutRuleOf(share).Kept())
 	for i, y := range k.out[0].Data.([]float32) {
 		want := float32(0)
 		if from := int64(seed); graph.DropoutKeep(uint64(from), uint64(i), share) {

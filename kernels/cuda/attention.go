@@ -163,8 +163,8 @@ func (a *attentionProblem) problem(u *unit) {
 	u.printf("  static constexpr bool CAUSAL = %t, TAIL = %t, HAS_MASK = %t, HAS_LENGTHS = %t;\n",
 		op.Causal, op.Tail, op.HasMask, op.HasLengths)
 	u.printf("  static constexpr double SCALE = %s, KEEP = %s;\n", literal(graph.F64, op.Scale, nil),
-		literal(graph.F64, 1/(1-op.Dropout), nil))
-	u.printf("  static constexpr u32 DROP = %du;\n", graph.RandomThreshold(op.Dropout))
+		literal(graph.F64, 1/a.rule().Kept(), nil))
+	u.printf("  static constexpr u32 DROP = %du;\n  static constexpr int DROP_BITS = %d;\n", a.rule().Threshold, a.rule().Bits)
 	u.printf("  static constexpr bool HAS_LSE = %t, HAS_DLSE = %t, HAS_DK = %t, HAS_DV = %t;\n",
 		a.lse.there(), a.dlse.there(), a.dk.there(), a.dv.there())
 
@@ -201,6 +201,9 @@ func (a *attentionProblem) problem(u *unit) {
 	}
 	u.printf("};\n\n")
 }
+
+// rule is how dropout decides.
+func (a *attentionProblem) rule() graph.DropoutRule { return graph.DropoutRuleOf(a.op.Dropout) }
 
 // seedText is the seed of dropout.
 func (a *attentionProblem) seedText(u *unit) string {

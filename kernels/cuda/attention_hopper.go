@@ -227,7 +227,7 @@ func (a *attentionProblem) hopperMasks(u *unit, scratch int64) (masks string, st
 	bits := op.HasMask && a.operand(a.mask).DType == graph.Bool
 	u.printf("  static constexpr bool MASKED = %t, ADDED = %t, DROPPED = %t, LENGTHS = %t;\n",
 		bits, op.HasMask && !bits, op.Dropout > 0, op.HasLengths)
-	u.printf("  static constexpr float KEEP = %s;\n", literal(graph.F32, 1/(1-op.Dropout), nil))
+	u.printf("  static constexpr float KEEP = %s;\n", literal(graph.F32, 1/a.rule().Kept(), nil))
 	end = scratch
 	// array has the bits of so many heads in rows, and for a gradient in columns.
 	array := func(name string, sets int) (rows, columns string) {
@@ -276,7 +276,7 @@ func (a *attentionProblem) hopperMasks(u *unit, scratch int64) (masks string, st
 	u.printf("  typedef %s Mask;\n", typ)
 	if op.Dropout > 0 {
 		kept, keptColumns = array("kept", a.heads())
-		u.printf("  static constexpr u32 DROP = %du;\n", graph.RandomThreshold(op.Dropout))
+		u.printf("  static constexpr u32 DROP = %du;\n  static constexpr int DROP_BITS = %d;\n", a.rule().Threshold, a.rule().Bits)
 		step("drop_bits", a.heads(), fmt.Sprintf("attention_drop_bits<Problem>(%s, %s, %s)", a.seedText(u), kept, keptColumns))
 	}
 	if op.HasLengths {

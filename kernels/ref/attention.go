@@ -114,7 +114,7 @@ func (s scorer) kept(row, key int) float64 {
 	case !graph.DropoutKeep(uint64(s.args[s.op.SeedArg()].I[0]), uint64(row*s.d.Keys+key), s.op.Dropout):
 		return 0
 	}
-	return 1 / (1 - s.op.Dropout)
+	return 1 / graph.DropoutRuleOf(s.op.Dropout).Kept()
 }
 
 // masked is a score under element i of a mask.

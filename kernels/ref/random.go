@@ -9,10 +9,11 @@ import (
 func dropout(op graph.Dropout, x, seed Value, t graph.Type) Value {
 	v := zeros(t)
 	v.Mag = make([]float64, v.Len())
+	rule := graph.DropoutRuleOf(op.P)
 	for i := range v.F {
-		if graph.DropoutKeep(uint64(seed.I[0]), uint64(i), op.P) {
-			v.F[i] = x.F[i] / (1 - op.P)
-			v.Mag[i] = settle(v.F[i], size(v.F[i]), x.mag(i)/(1-op.P), t.DType)
+		if rule.Keeps(uint64(seed.I[0]), uint64(i)) {
+			v.F[i] = x.F[i] / rule.Kept()
+			v.Mag[i] = settle(v.F[i], size(v.F[i]), x.mag(i)/rule.Kept(), t.DType)
 		}
 	}
 	return v.doubt(seed)

@@ -272,7 +272,7 @@ func (c attentionCase) kept(v *gpuValues, row, j int) float64 {
 	if p > 0 && !graph.DropoutKeep(uint64(v.in["seed"].Int(0)), uint64(row*c.seq+j), p) {
 		return 0
 	}
-	return 1 / (1 - p)
+	return 1 / graph.DropoutRuleOf(p).Kept()
 }
 
 // checkBackward compares rows of the gradients with the formula, for the out and lse that were given.

@@ -100,8 +100,8 @@ func NewBackward[T Float](cfg BackwardConfig, p *pool.Pool) (*Backward[T], error
 		return nil, fmt.Errorf("attention backward: blocks of %d queries and %d keys",
 			cfg.Blocking.Queries, cfg.Blocking.Keys)
 	}
-	k.inverse = T(1 / (1 - cfg.Op.Dropout))
-	k.scale = T(cfg.Op.Scale / (1 - cfg.Op.Dropout))
+	k.inverse = T(1 / k.rule().Kept())
+	k.scale = T(cfg.Op.Scale / k.rule().Kept())
 	k.delta = make([]T, k.heads*d.Queries)
 	k.cutBackward()
 	k.far = newFar[T](k.heads*d.Queries, k.heads*k.blocks)

@@ -267,9 +267,9 @@ func (b *pair[T]) cutOff(s []T, from, to, first, n int) {
 func (b *pair[T]) dropPanel(p, dp []T, from, to, first, n int) {
 	nr, sub := b.micro.NR, vec.Of[T]().BinaryVS(graph.Sub)
 	p, dp = p[:(to-from)*nr], dp[:(to-from)*nr]
-	drawn, kept := words(b.drawn)[:len(p)], T(1-b.Op.Dropout)
+	drawn, kept := words(b.drawn)[:len(p)], T(b.rule().Kept())
 	// The last panel may have fewer keys than columns. The rest is padding, for which any word is right.
-	vec.WordRows(drawn, nr, b.args.Seed, b.Plan.drawn(b.head, b.row+from, first), uint64(b.Dims.Keys))
+	vec.DrawRows(drawn, nr, b.args.Seed, b.Plan.drawn(b.head, b.row+from, first), uint64(b.Dims.Keys), b.rule().Bits)
 	b.keep(dp, drawn)
 	for i := from; i < to; i++ {
 		dp := dp[(i-from)*nr:][:n]

@@ -291,7 +291,7 @@ func (k *Plan[T]) inverse(l T) T {
 	if l == 0 {
 		return 0
 	}
-	return 1 / (l * T(1-k.Op.Dropout))
+	return 1 / (l * T(k.rule().Kept()))
 }
 
 // setLSE writes the log-sum-exp of a query: m + log l.

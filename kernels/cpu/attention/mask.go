@@ -122,7 +122,10 @@ func words[T Float](scratch []T) []uint32 {
 	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(scratch))), len(scratch))
 }
 
-// drawn is the index of the random word of a query and a key; that of the next query is Keys further.
+// rule is how dropout decides.
+func (k *Plan[T]) rule() graph.DropoutRule { return graph.DropoutRuleOf(k.Op.Dropout) }
+
+// drawn is the index of the random number of a query and a key; that of the next query is Keys further.
 func (k *Plan[T]) drawn(head, row, key int) uint64 {
 	return (uint64(head)*uint64(k.Dims.Queries)+uint64(row))*uint64(k.Dims.Keys) + uint64(key)
 }
@@ -130,7 +133,7 @@ func (k *Plan[T]) drawn(head, row, key int) uint64 {
 // keep sets the dropped probabilities to zero, by their words. The others are divided by the keep probability at the
 // end.
 func (k *Plan[T]) keep(p []T, words []uint32) {
-	vec.Of[T]().Keep()(p, p, words, graph.RandomThreshold(k.Op.Dropout), 1)
+	vec.Of[T]().Keep()(p, p, words, k.rule().Least(), 1)
 }
 
 // drop applies dropout to the probabilities s of n keys from first on.
@@ -139,7 +142,7 @@ func (b *block[T]) drop(s []T, row, rows, first, n int) {
 	for at := 0; at < n; at += dropKeys {
 		keys := min(dropKeys, n-at)
 		drawn := words(b.drawn)[:rows*keys]
-		vec.WordRows(drawn, keys, b.args.Seed, b.Plan.drawn(b.head, row, first+at), uint64(b.Dims.Keys))
+		vec.DrawRows(drawn, keys, b.args.Seed, b.Plan.drawn(b.head, row, first+at), uint64(b.Dims.Keys), b.rule().Bits)
 		byKey := words(b.byKey)[:keys*nr]
 		vec.F32().Transpose(bits(byKey), nr, bits(drawn), keys, rows, keys)
 		b.keep(s[at*nr:][:keys*nr], byKey)
@@ -155,7 +158,7 @@ func bits(words []uint32) []float32 {
 func (k *Plan[T]) dropRow(p, scratch []T, head, row, first int) {
 	for at := 0; at < len(p); at += dropKeys {
 		drawn := words(scratch)[:min(dropKeys, len(p)-at)]
-		vec.Words(drawn, k.args.Seed, k.drawn(head, row, first+at))
+		vec.Draws(drawn, k.args.Seed, k.drawn(head, row, first+at), k.rule().Bits)
 		k.keep(p[at:][:len(drawn)], drawn)
 	}
 }

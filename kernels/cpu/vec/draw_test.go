@@ -118,3 +118,28 @@ func BenchmarkKeep(b *testing.B) {
 		keep(dst, x, words, 1<<31, 2)
 	})
 }
+
+// TestDraws compares rows of numbers of each width with the words that they are cut from.
+func TestDraws(t *testing.T) {
+	for _, bits := range []int{8, 16, 32} {
+		of := uint64(32 / bits)
+		for _, n := range []int{1, 3, 8, 64, 75, 200} {
+			for _, first := range []uint64{0, 4, 1001, 1 << 34} {
+				for _, step := range []uint64{0, 64, 77} {
+					dst := make([]uint32, 3*n)
+					DrawRows(dst, n, 5, first, step, bits)
+					line := make([]uint32, n)
+					Draws(line, 5, first+step, bits)
+					for i, got := range dst {
+						at := first + uint64(i/n)*step + uint64(i%n)
+						word := graph.Philox(5, at/of/4)[at/of%4]
+						want := word >> (at % of * uint64(bits)) << (32 - bits)
+						if got>>(32-bits) != want>>(32-bits) || i/n == 1 && line[i%n]>>(32-bits) != want>>(32-bits) {
+							t.Fatalf("%d bits, %d from %d, %d apart: number %d is %x, want %x", bits, n, first, step, i, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}

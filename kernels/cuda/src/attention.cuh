@@ -6,7 +6,7 @@
 //	QUERIES, KEYS, DEPTH, WIDTH       of a head; of a query and key, of a value
 //	SCALE, CAUSAL, WINDOW, TAIL       as in graph.Attention; a WINDOW of 0 is none
 //	HAS_MASK, HAS_LENGTHS, PAGE       which optional operands there are
-//	DROP, KEEP                        threshold of graph.RandomThreshold, 0 without dropout; 1÷(1−probability)
+//	DROP, DROP_BITS, KEEP             of graph.DropoutRule, 0 without dropout; 1÷(1−probability)
 //	q, k, v, mask, out, lse, …        the matrix of a head: a Strided or Paged
 //	length, seed                      of a batch; of the attention
 //
@@ -103,13 +103,14 @@ DEVICE typename P::L score(const Args &p, int head, int i, int j, Span keys, typ
 
 // Which probabilities of query i and the keys j to j+3 dropout keeps: a bit each, from the lowest.
 template <class P> DEVICE u32 kept4(i64 seed, int head, int i, int j) {
+  constexpr int IN = 128 / P::DROP_BITS;  // numbers in a block of the generator
   const u64 first = (u64(head) * P::QUERIES + i) * P::KEYS + j;
-  uint4 words = philox(u64(seed), first / 4);
+  uint4 words = philox(u64(seed), first / IN);
   u32 kept = 0;
 #pragma unroll
   for (int c = 0; c < 4; c++) {
-    if (c > 0 && (first + c) % 4 == 0) words = philox(u64(seed), (first + c) / 4);
-    kept |= u32(word_of(words, first + c) >= P::DROP) << c;
+    if (c > 0 && (first + c) % IN == 0) words = philox(u64(seed), (first + c) / IN);
+    kept |= u32(number_of<P::DROP_BITS>(words, first + c) >= P::DROP) << c;
   }
   return kept;
 }

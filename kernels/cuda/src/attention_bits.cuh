@@ -42,18 +42,30 @@ template <class P, class F> DEVICE void attention_mask_bits(int sets, u32 *rows,
   });
 }
 
+// Which numbers of a word are at least the threshold of dropout: a bit each, from the lowest. Several are compared at a time, by
+// the carry into the highest bit of each, which a multiplication then brings together.
+template <class P> DEVICE u32 kept_numbers(u32 x) {
+  if constexpr (P::DROP_BITS == 32) return x >= P::DROP;
+  constexpr u32 one = P::DROP_BITS == 8 ? 0x01010101 : 0x00010001, half = 1u << P::DROP_BITS - 1, high = half * one;
+  u32 carry = (x & ~high) + ((P::DROP <= half ? half : 2 * half) - P::DROP) * one;
+  carry = (P::DROP <= half ? carry | x : carry & x) & high;
+  return P::DROP_BITS == 8 ? carry * 0x00204081u >> 28 : carry * 0x00008001u >> 30;
+}
+
 // attention_drop_bits is the whole entry for dropout. Scores that causality masks need no bits.
 template <class P> DEVICE void attention_drop_bits(i64 seed, u32 *rows, u32 *columns) {
   attention_bits<P>(P::BATCH * P::HEADS, rows, columns, [&](int head, int query, int key) {
     u32 bits = 0;
     if (query >= P::QUERIES || P::CAUSAL && !P::TAIL && key > query + P::KEYS - P::QUERIES) return bits;
     const u64 first = (u64(head) * P::QUERIES + query) * P::KEYS + key;
-    if constexpr (P::KEYS % 4 == 0) {
+    constexpr int IN = 128 / P::DROP_BITS;  // numbers in a block of the generator
+    if constexpr (P::KEYS % IN == 0) {
 #pragma unroll
-      for (int c = 0; c < 32; c += 4) {
-        const uint4 words = philox(u64(seed), first / 4 + c / 4);
-        bits |= (u32(words.x >= P::DROP) | u32(words.y >= P::DROP) << 1 | u32(words.z >= P::DROP) << 2 |
-                 u32(words.w >= P::DROP) << 3) << c;
+      for (int c = 0; c < 32; c += IN) {
+        const uint4 words = philox(u64(seed), first / IN + c / IN);
+        const u32 kept[4] = {kept_numbers<P>(words.x), kept_numbers<P>(words.y), kept_numbers<P>(words.z), kept_numbers<P>(words.w)};
+#pragma unroll
+        for (int w = 0; w < 4; w++) bits |= kept[w] << c + w * IN / 4;
       }
     } else {
 #pragma unroll 1

@@ -80,11 +80,9 @@ template <class P> struct KeyTile {
   }
 
   template <class M> DEVICE KeyTile(int i, const M &masks) {
-    constexpr int together = P::TOGETHER / P::GROUP > 0 ? P::TOGETHER / P::GROUP : 1;
-    const int group = i / (together * TILES), rest = i % (together * TILES);
-    const int size = least(together, HEADS - group * together);
-    head = group * together + rest % size;
-    row = rest / size * ROWS;
+    const TilePlace at = place_tile<HEADS, TILES, (P::TOGETHER / P::GROUP > 0 ? P::TOGETHER / P::GROUP : 1)>(i);
+    head = at.head;
+    row = at.tile * ROWS;
     valid = keys_of<P>(masks, head / (P::HEADS / P::GROUP));
     const int bottom = lo(row), top = !P::LENGTHS || row < valid ? hi(least(row + ROWS, valid) - 1) : 0;
     first = bottom > 0 ? bottom / P::QUERY_TILE : 0;

@@ -46,6 +46,22 @@ template <int N> DEVICE void load_bits(u32 (&bits)[N], const u32 *line, int from
   for (int i = 0; i < N; i++) bits[i] = line[from / 32 + i];
 }
 
+// A TilePlace is a head, and which of its tiles.
+struct TilePlace { int head, tile; };
+
+// The place of tile number i. The tiles of TOGETHER heads follow each other, the first of each head before the second of any. A
+// group of fewer heads comes first, because the largest tiles of a group are the first: while the last tiles of a group run, those
+// of the next one keep all multiprocessors busy.
+template <int HEADS, int TILES, int TOGETHER> DEVICE TilePlace place_tile(int i) {
+  constexpr int few = HEADS % TOGETHER;
+  if constexpr (few > 0) {
+    if (i < few * TILES) return {i % few, i / few};
+    i -= few * TILES;
+  }
+  const int group = i / (TOGETHER * TILES), rest = i % (TOGETHER * TILES);
+  return {few + group * TOGETHER + rest % TOGETHER, rest / TOGETHER};
+}
+
 // AttentionTile describes a tile for both kinds of warps.
 template <class P> struct AttentionTile {
   static constexpr int ROWS = 64 * P::WARPGROUPS;
@@ -65,12 +81,11 @@ template <class P> struct AttentionTile {
   }
   DEVICE int lo(int i) const { return P::WINDOW > 0 ? i + shift() - P::WINDOW + 1 : 0; }
 
-  // Tile number i of ALL. The tiles of a group of heads are consecutive, those with the most keys first.
+  // Tile number i of ALL; of a head, those with the most keys come first.
   template <class M> DEVICE AttentionTile(int i, const M &masks) {
-    const int group = i / (P::TOGETHER * TILES), rest = i % (P::TOGETHER * TILES);
-    const int size = least(P::TOGETHER, HEADS - group * P::TOGETHER);
-    head = group * P::TOGETHER + rest % size;
-    row = (TILES - 1 - rest / size) * ROWS;
+    const TilePlace at = place_tile<HEADS, TILES, P::TOGETHER>(i);
+    head = at.head;
+    row = (TILES - 1 - at.tile) * ROWS;
     valid = keys_of<P>(masks, head / P::HEADS);
     const int top = hi(least(row + ROWS, P::QUERIES) - 1), bottom = lo(row);
     first = bottom > 0 ? bottom / P::KEY_TILE : 0;

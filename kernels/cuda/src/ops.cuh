@@ -202,14 +202,21 @@ DEVICE uint4 philox(u64 seed, u64 counter) {
 }
 DEVICE u32 word_of(uint4 b, u64 i) { return i % 4 == 0 ? b.x : i % 4 == 1 ? b.y : i % 4 == 2 ? b.z : b.w; }
 
-// dropout keeps element i + j of the value, with probability 1−P, scaled; threshold is P·2³².
-template <class T, int W> DEVICE Vec<T, W> dropout(Vec<T, W> x, i64 seed, u64 i, u32 threshold, T scale) {
+// The number of BITS bits that a block of the generator has for element i; see graph.DropoutRule.
+template <int BITS> DEVICE u32 number_of(uint4 b, u64 i) {
+  if constexpr (BITS == 32) return word_of(b, i);
+  return word_of(b, i / (32 / BITS)) >> i % (32 / BITS) * BITS & ((u64(1) << BITS) - 1);
+}
+
+// dropout keeps element i + j of the value if its number is at least the threshold, scaled.
+template <int BITS, class T, int W> DEVICE Vec<T, W> dropout(Vec<T, W> x, i64 seed, u64 i, u32 threshold, T scale) {
+  constexpr int IN = 128 / BITS;  // numbers in a block
   Vec<T, W> r;
   uint4 b;
 #pragma unroll
   for (int j = 0; j < W; j++) {
-    if (j == 0 || (i + j) % 4 == 0) b = philox(u64(seed), (i + j) / 4);
-    r[j] = word_of(b, i + j) >= threshold ? x[j] * scale : T(0);
+    if (j == 0 || (i + j) % IN == 0) b = philox(u64(seed), (i + j) / IN);
+    r[j] = number_of<BITS>(b, i + j) >= threshold ? x[j] * scale : T(0);
   }
   return r;
 }
