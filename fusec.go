@@ -205,6 +205,9 @@ func (r *request) plan(device lowering.Device) (*trace.Trace, *lowering.Program,
 		return tr, nil, err
 	}
 	opts := device.Lowering()
+	if cfg.budget > 0 {
+		opts = append(opts, lowering.Beside(0))
+	}
 	if cfg.frozen {
 		opts = append(opts, lowering.Frozen())
 	}

@@ -74,7 +74,13 @@ func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
 	if l.strided != nil {
 		l.p.joinInPlace(l.strided)
 	}
-	plan(l.p)
+	if !l.p.Trains() {
+		l.beside = 0
+	}
+	if l.beside > 0 {
+		l.p.hasten(l.beside)
+	}
+	plan(l.p, l.beside)
 	return l.p, nil
 }
 
@@ -99,6 +105,7 @@ type lowerer struct {
 	copyUpdates bool
 	cannotUndo  bool
 	strided     func(op graph.Op, args, results []graph.Operand) bool // see [Strides], or nil
+	beside      int                                                   // see [Beside]
 	inPlace     inPlace
 	uses        *graph.Uses // of a graph on a mesh
 }

@@ -1,6 +1,7 @@
 package lowering
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -155,6 +156,66 @@ func TestLowerSliceAtRunTime(t *testing.T) {
 	}
 }
 
+// TestBeside makes gradients of weights as soon as what they need is there, and keeps that for a while. What takes more
+// memory than it reads stays where it is.
+func TestBeside(t *testing.T) {
+	trains := false
+	backward := func(b *graph.Builder) {
+		x := b.Input("x", f32(8, 8))
+		var layers []*graph.Node
+		for range 6 {
+			x = b.MatMul(x, b.Param(fmt.Sprint("w", len(layers)), f32(8, 8)), false, false)
+			layers = append(layers, x)
+		}
+		b.Output("x", b.Unary(graph.Tanh, x))
+		for i := 1; i < len(layers); i++ {
+			b.Output(fmt.Sprint("dw", i), b.MatMul(layers[i-1], layers[i], true, false))
+		}
+		far := b.Add(graph.Copy{}, b.Broadcast(b.Reduce(graph.Sum, layers[0], false, 0), graph.ShapeOf(32, 8)))
+		b.Output("far", b.MatMul(far, layers[5], false, false))
+		if trains {
+			bias := b.Param("bias", f32(8))
+			b.Update(bias, b.BinaryScalar(graph.Mul, bias, 0.5))
+		}
+	}
+	kinds := func(opts ...Option) (s string, p *Program) {
+		p, err := Lower(made(t, backward), "none", opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range p.Launches {
+			s += l.Kind() + fmt.Sprint(l.Args[0].Buffer, " ")
+		}
+		return s, p
+	}
+	plain, _ := kinds()
+	if again, p := kinds(Beside(3)); again != plain || p.Trains() {
+		t.Errorf("%s, and with Beside without a step %s", plain, again)
+	}
+	trains = true
+	plain, _ = kinds()
+	if again, _ := kinds(Beside(0)); again != plain {
+		t.Errorf("%s, and with Beside(0) %s", plain, again)
+	}
+	got, p := kinds(Beside(3))
+	if got == plain {
+		t.Error(got)
+	}
+	written := make([]bool, len(p.Buffers))
+	for i, l := range p.Launches {
+		for _, v := range l.Args {
+			if b := &p.Buffers[v.Buffer]; b.Role == Temp && !written[v.Buffer] {
+				t.Errorf("launch %d reads what has not been made\n%v", i, p)
+			} else if p.Independent(i, l.Results, 3) && b.Role == Temp && b.Last < min(i+3, len(p.Launches)-1) {
+				t.Errorf("launch %d: its operand is kept until %d\n%v", i, b.Last, p)
+			}
+		}
+		for _, v := range l.Results {
+			written[v.Buffer] = true
+		}
+	}
+}
+
 // TestPlan places random lifetimes so that no two that meet share memory, in no more than the sum of all.
 func TestPlan(t *testing.T) {
 	for seed := range uint64(100) {
@@ -169,7 +230,7 @@ func TestPlan(t *testing.T) {
 				p.Launches[b].Args = []View{{Buffer: from}}
 			}
 		}
-		plan(p)
+		plan(p, 0)
 		for i, a := range p.Buffers {
 			if a.Offset%64 != 0 || a.Offset+a.Type.Bytes() > p.ArenaBytes {
 				t.Fatalf("seed %d: buffer %d of %d bytes at %d of %d", seed, i, a.Type.Bytes(), a.Offset, p.ArenaBytes)

@@ -383,8 +383,8 @@ func (a *attentionProblem) gradHopper() (*Kernel, bool) {
 
 	add := func(entry, template string, threads, blocks, shared int, args string) {
 		u.printf("KERNEL(%s, %d, 1) {\n  %s<Problem>(%s);\n}\n", entry, threads, template, args)
-		kernel.Steps = append(kernel.Steps,
-			Step{Entry: entry, Grid: [3]int{blocks, 1, 1}, Block: threads, Shared: shared})
+		kernel.Steps = append(kernel.Steps, Step{Entry: entry, Grid: [3]int{blocks, 1, 1}, Block: threads, Shared: shared,
+			Beside: entry == "queries" && kernel.Steps[len(kernel.Steps)-1].Entry == "keys"})
 	}
 	lanes := 16 // ROW_LANES
 	if d.Width <= 64 {

@@ -158,7 +158,7 @@ func (a *attentionProblem) gradMMA() (*Kernel, bool) {
 		u.printf("KERNEL(%s, %d, 1) { attention_%s_mma<Problem, MmaGradTile<Problem, %d, %d, %d, %t>>(p); }\n", entry,
 			32*t.warps, entry, t.warps, t.height, t.stream, a.cfg.strict())
 		k.Steps = append(k.Steps, Step{Entry: entry, Block: 32 * t.warps, Grid: [3]int{blocks, parts, 1},
-			Shared: a.gradShared(t)})
+			Shared: a.gradShared(t), Beside: entry == "dq" && k.Steps[len(k.Steps)-1].Entry == "dkdv"})
 	}
 	if a.dk.there() || a.dv.there() {
 		add("dkdv", keys, a.groups()*ceilDiv(d.Keys, keys.rows()), a.gradParts())

@@ -15,6 +15,9 @@ type Kernel struct {
 	Source string
 	// Steps are executed in order, one after another.
 	Steps []Step
+	// Last are the results that the last step makes from the scratch memory alone, and no other step; it makes nothing else. Nil
+	// says nothing about it.
+	Last []int
 	// Scratch is how many bytes of memory the steps share. What is in it before the first step is undefined.
 	Scratch int64
 	// Zeroed is how many bytes of memory the steps have besides that are 0 before a run of the program, and that no other launch
@@ -37,8 +40,10 @@ type Step struct {
 	// Early says that the function may begin before the steps before it have ended: it waits for them itself, with
 	// griddepcontrol.wait, before it reads what they write and before it writes.
 	Early bool
-	Bytes int64 // of a fill: how many
-	Value byte  // of a fill: with what
+	// Beside says that the step may run beside the one before it: they need only the steps before those, and write different memory.
+	Beside bool
+	Bytes  int64 // of a fill: how many
+	Value  byte  // of a fill: with what
 	// Exchange is what is exchanged; nil of other steps.
 	Exchange *Exchange
 }

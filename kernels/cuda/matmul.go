@@ -33,7 +33,7 @@ func newMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, er
 
 // write chooses how many columns the body takes at once, and prints Problem and Body.
 func (m *matmul) write() error {
-	limit := 16 / elementBytes(m.results)
+	limit := 16 / m.elementBytes()
 	if m.math() == "" {
 		limit = min(limit, simtColumns)
 	}
@@ -46,11 +46,14 @@ func (m *matmul) write() error {
 	return m.writeBody()
 }
 
-// elementBytes is the size of the largest of the results' elements, as far as it decides how many columns go at once.
-func elementBytes(results []Operand) int {
+// elementBytes is the size of the largest of the results' elements, as far as it decides how many columns go at once: sums over
+// rows are stored once for many rows.
+func (m *matmul) elementBytes() int {
 	size := 2
-	for _, r := range results {
-		size = max(size, r.DType.Size())
+	for i, r := range m.results {
+		if !m.body.Stores[i].Sums {
+			size = max(size, r.DType.Size())
+		}
 	}
 	return size
 }
@@ -273,6 +276,7 @@ func (m *matmul) steps() (*Kernel, cut) {
 		for i, s := range m.sums {
 			m.printf("  if (blockIdx.y == %d) add_blocks<%s, %d, %d, %d>(%s + %d, %s + %d);\n", i, m.sum, blocks, m.n,
 				s.stride, m.result(s.result), s.offset, partial, i*blocks*m.n)
+			k.Last = append(k.Last, s.result)
 		}
 		m.printf("}\n")
 		grid := [3]int{ceilDiv(m.n, 32), len(m.sums), 1}

@@ -161,7 +161,13 @@ func (r *rows) kernel() (*Kernel, error) {
 	if r.moments != nil {
 		templates = append(templates, "moments")
 	}
-	return &Kernel{Source: u.source(templates...), Steps: steps, Scratch: r.scratch}, nil
+	k := &Kernel{Source: u.source(templates...), Steps: steps, Scratch: r.scratch}
+	for _, s := range r.sums {
+		if r.parts == 1 {
+			k.Last = append(k.Last, s.result)
+		}
+	}
+	return k, nil
 }
 
 func (u *unit) lines(lists [][]string, i int, indent string) {

@@ -27,7 +27,7 @@ func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error)
 		buffers: make([]driver.Ptr, len(p.Buffers)), launches: make([]launch, len(p.Launches)),
 		staged:  make([]unsafe.Pointer, len(p.Buffers)),
 		tensors: make([]*graph.Tensor, len(p.Buffers)), stale: make([]bool, len(p.Buffers)),
-		times: make([]time.Duration, len(p.Launches))}
+		times: make([]time.Duration, len(p.Launches)), update: firstUpdate(p)}
 	for _, u := range p.Updates {
 		e.changed[u.Target] = true
 	}
@@ -52,6 +52,9 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 	}
 	list := d.Kernels(e.p)
 	extra := d.ending(e.p)
+	e.cutParts()
+	e.schedule = newSchedule(e.p, e.parts, list, d.branching())
+	e.scratchAt, e.scratchN = e.shareScratch(list)
 	modules, err := e.load(append(list, extra[:]...), compiler, d.cfg.Chip)
 	if err != nil {
 		return err
@@ -61,7 +64,7 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		if d.group != nil {
 			return errors.New("a program in a group does not run in the caller's memory")
 		}
-		if err := e.newLent(list); err != nil {
+		if err := e.newLent(); err != nil {
 			return err
 		}
 	} else if d.apart {
@@ -125,6 +128,20 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 	} else if err := alone(e.p); err != nil {
 		return err
 	}
+	if err := e.newEvents(); err != nil {
+		return err
+	}
+	if e.schedule != nil {
+		if err := e.schedule.open(e.gpu, d.branching()); err != nil {
+			return err
+		}
+	}
+	e.host, err = e.newHostLaunches(d)
+	return err
+}
+
+// cutParts finds the sequences of launches that are replayed as one graph.
+func (e *executable) cutParts() {
 	once := e.p.Prepared
 	for i := once; i < len(e.p.Launches); i++ {
 		if e.p.Launches[i].Device != "" {
@@ -137,16 +154,11 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		e.parts[len(e.parts)-1].to = i + 1
 	}
 	if n := len(e.parts); n == 0 || e.parts[n-1].host {
-		e.parts = append(e.parts, part{from: len(list), to: len(list)}) // for the work at the end
+		e.parts = append(e.parts, part{from: len(e.p.Launches), to: len(e.p.Launches)}) // for the work at the end
 	}
 	if e.parts[0].host {
 		e.parts = append([]part{{from: once, to: once}}, e.parts...) // and at the beginning
 	}
-	if err := e.newEvents(); err != nil {
-		return err
-	}
-	e.host, err = e.newHostLaunches(d)
-	return err
 }
 
 // asksStatus reports whether a kernel has a report as a parameter.
@@ -255,17 +267,8 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 		offsets[i] = at
 		at += roundUp(b.Type.Bytes())
 	}
-	var own, exchanging int64 // launches that exchange something run beside others
-	for _, k := range list {
-		if k != nil && k.Exchanges() {
-			exchanging = max(exchanging, roundUp(k.Scratch))
-		} else if k != nil {
-			own = max(own, roundUp(k.Scratch))
-		}
-	}
 	status := at
 	if e.lent == nil {
-		e.scratchN = own + exchanging
 		status += e.scratchN
 	}
 	e.takeZeroed(list)
@@ -286,15 +289,46 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 		}
 		e.buffers[i] = block + driver.Ptr(offsets[i])
 	}
-	for i, k := range list {
-		e.launches[i].scratch = block + driver.Ptr(at)
-		if k != nil && k.Exchanges() {
-			e.launches[i].scratch += driver.Ptr(own)
-		}
+	for i := range list {
+		e.launches[i].scratch = block + driver.Ptr(at+e.scratchAt[i])
 		e.launches[i].kept += block
 	}
 	e.placeZeroed(block + driver.Ptr(status))
 	return nil
+}
+
+// shareScratch says where in the scratch memory each launch has its part, and how large it is together: the launches of a branch,
+// which follow one another, have the same, and so have those that exchange something. A launch with steps in several branches has a
+// part of its own.
+func (e *executable) shareScratch(list []*kernels.Kernel) (at []int64, bytes int64) {
+	at = make([]int64, len(list))
+	shares := make([][]int, 2) // of exchanges, of each branch, and of launches by themselves
+	if e.schedule != nil {
+		shares = make([][]int, 2+slices.Max(append(e.schedule.branch, 0)))
+	}
+	for i, k := range list {
+		share := 1
+		switch s := e.schedule; {
+		case k == nil || k.Scratch == 0:
+			continue
+		case k.Exchanges():
+			share = 0
+		case s != nil && s.apart[i]:
+			shares = append(shares, nil)
+			share = len(shares) - 1
+		case s != nil:
+			share += s.branch[i]
+		}
+		shares[share] = append(shares[share], i)
+	}
+	for _, share := range shares {
+		most := int64(0)
+		for _, i := range share {
+			at[i], most = bytes, max(most, roundUp(list[i].Scratch))
+		}
+		bytes += most
+	}
+	return at, bytes
 }
 
 // takeZeroed says how much memory is filled with zeros before each run, and where in it each launch has its part: behind the
@@ -320,6 +354,7 @@ func (e *executable) placeZeroed(at driver.Ptr) {
 
 // takeApart makes a separate allocation of the exact size for each buffer and for the scratch of each launch.
 func (e *executable) takeApart(list []*kernels.Kernel) (err error) {
+	e.scratchN = 0
 	for i, b := range e.p.Buffers {
 		if e.passing(i) {
 			continue
@@ -505,6 +540,9 @@ func (e *executable) Close() error {
 	}
 	for _, v := range e.events {
 		errs = append(errs, v.Close())
+	}
+	if e.schedule != nil {
+		errs = append(errs, e.schedule.close())
 	}
 	for _, v := range e.marks.all() {
 		if *v != nil {

@@ -29,11 +29,12 @@ import (
 // Device is a GPU, or the plan of one.
 type Device struct {
 	lowering.Defaults
-	cfg    kernels.Config
-	each   bool // wait for each launch
-	apart  bool // each buffer has a separate allocation
-	queued bool // runs take the caller's memory
-	host   *cpu.Device
+	cfg      kernels.Config
+	each     bool // wait for each launch
+	apart    bool // each buffer has a separate allocation
+	queued   bool // runs take the caller's memory
+	branches int  // beside the main one of a run
+	host     *cpu.Device
 
 	// group is the participants with which programs run, or nil; see exchanges for the rest.
 	group          *group.Group
@@ -119,7 +120,8 @@ func On(gpu driver.GPU, compiler driver.Compiler) Option {
 
 // New makes a device. Without [On] it only plans. Options that are nil are ignored.
 func New(opts ...Option) *Device {
-	d := &Device{bucket: DefaultBucket, exchangeBlocks: DefaultExchangeBlocks, spare: -1, cfg: kernels.Config{Chip: kernels.H200},
+	d := &Device{bucket: DefaultBucket, exchangeBlocks: DefaultExchangeBlocks, spare: -1, branches: DefaultBranches,
+		cfg:  kernels.Config{Chip: kernels.H200},
 		host: cpu.New(), compile: kernels.Compile, made: map[made]generated{}}
 	for _, o := range opts {
 		if o != nil {

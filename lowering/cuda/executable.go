@@ -32,16 +32,17 @@ type executable struct {
 	commit   launch
 	parts    []part
 
-	taken    []driver.Ptr // all memory on the GPU
-	bytes    int64        // of it
-	buffers  []driver.Ptr
-	scratchN int64
-	status   driver.Ptr
-	zeroed   int64           // bytes from status on that are 0 before each run
-	reports  bool            // some launch may report, or reads reports
-	report   *kernels.Status // pinned
-	staged   []unsafe.Pointer
-	pinned   int64
+	taken     []driver.Ptr // all memory on the GPU
+	bytes     int64        // of it
+	buffers   []driver.Ptr
+	scratchN  int64
+	scratchAt []int64 // by launch: where in the scratch memory it has its part
+	status    driver.Ptr
+	zeroed    int64           // bytes from status on that are 0 before each run
+	reports   bool            // some launch may report, or reads reports
+	report    *kernels.Status // pinned
+	staged    []unsafe.Pointer
+	pinned    int64
 
 	tensors  []*graph.Tensor // bound, constant, or on pinned memory for outputs
 	stale    []bool          // of each buffer: the bound tensor has not been copied to the GPU
@@ -72,6 +73,8 @@ type executable struct {
 	lost      error
 	exchanges *exchanges // nil for a program that runs alone
 	lent      *lent      // nil unless runs take the caller's memory
+	schedule  *schedule  // nil if no launches run beside others
+	update    int        // the first launch that writes a State or Param in place, or −1
 }
 
 // A launch is a loaded kernel; without steps it runs on the processor.
@@ -376,7 +379,7 @@ func (e *executable) end(copies bool) error {
 }
 
 // queue starts the steps of a launch that exchanges nothing.
-func (e *executable) queue(l *launch) error { return queue(e.stream, l, nil) }
+func (e *executable) queue(l *launch) error { return queue(e.stream, l.steps, nil) }
 
 // queueOn starts the steps of launch i on a stream.
 func (e *executable) queueOn(s driver.Stream, i int) error {
@@ -384,12 +387,12 @@ func (e *executable) queueOn(s driver.Stream, i int) error {
 	if e.exchanges != nil {
 		c = e.exchanges.of[i]
 	}
-	return queue(s, &e.launches[i], c)
+	return queue(s, e.launches[i].steps, c)
 }
 
-func queue(on driver.Stream, l *launch, c driver.Comm) error {
-	for i := range l.steps {
-		s := &l.steps[i]
+func queue(on driver.Stream, steps []step, c driver.Comm) error {
+	for i := range steps {
+		s := &steps[i]
 		var err error
 		switch {
 		case s.Exchange != nil:
@@ -548,8 +551,14 @@ func (e *executable) record(i int, copies bool) (g driver.Graph, err error) {
 	if err := e.stream.BeginCapture(); err != nil {
 		return nil, err
 	}
+	if e.schedule != nil {
+		e.schedule.recording = true
+	}
 	defer func() {
 		var end error
+		if e.schedule != nil {
+			e.schedule.recording = false
+		}
 		g, end = e.stream.EndCapture()
 		if err = errors.Join(err, end); err != nil && g != nil {
 			err = errors.Join(err, g.Close())
@@ -566,9 +575,15 @@ func (e *executable) queuePart(i int, copies bool) error {
 			return err
 		}
 	}
-	for j := e.parts[i].from; j < e.parts[i].to; j++ {
-		if err := e.beside(j); err != nil {
-			return e.inLaunch(j, err)
+	if e.schedule != nil && e.schedule.recording {
+		if err := e.queueBranches(i); err != nil {
+			return err
+		}
+	} else {
+		for j := e.parts[i].from; j < e.parts[i].to; j++ {
+			if err := e.beside(j); err != nil {
+				return e.inLaunch(j, err)
+			}
 		}
 	}
 	if err := e.endExchanges(); err != nil {
@@ -582,7 +597,7 @@ func (e *executable) queuePart(i int, copies bool) error {
 
 // launch queues launch i; before the first one that writes an update, the reports of earlier launches are collected.
 func (e *executable) launch(i int) error {
-	if e.p.Updates != nil && i == e.firstUpdate() {
+	if i == e.update {
 		if err := e.queue(&e.collect); err != nil {
 			return err
 		}
@@ -591,9 +606,12 @@ func (e *executable) launch(i int) error {
 }
 
 // firstUpdate is the first launch that writes a State or Param in place, or −1.
-func (e *executable) firstUpdate() int {
-	for i := range e.p.Launches {
-		if updates(e.p, &e.p.Launches[i]) {
+func firstUpdate(p *lowering.Program) int {
+	if p.Updates == nil {
+		return -1
+	}
+	for i := range p.Launches {
+		if updates(p, &p.Launches[i]) {
 			return i
 		}
 	}

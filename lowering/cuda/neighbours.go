@@ -8,7 +8,7 @@ import (
 )
 
 // generateAll makes the kernels of all launches. On chips whose launches begin early, neighbours that use nothing of one another
-// run at the same time: the queries, keys and values of an attention, or the gradients of a product's operands.
+// run at the same time, such as the queries, keys and values of an attention. Programs that train have branches instead.
 func (d *Device) generateAll(p *lowering.Program) []generated {
 	list := make([]generated, len(p.Launches))
 	beside := beside(p)
@@ -22,7 +22,7 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 		}
 		kernel(i, d.cfg)
 	}
-	if slices.ContainsFunc(joins(p), func(at int) bool { return at > 0 }) {
+	if p.Trains() && d.branching() > 0 || slices.ContainsFunc(joins(p), func(at int) bool { return at > 0 }) {
 		return list
 	}
 	may := func(i int) bool {

@@ -58,7 +58,7 @@ type queued struct{ *executable }
 var _ lowering.Queuer = queued{}
 
 // newLent says which buffers are the caller's, and where in the memory lent the others are.
-func (e *executable) newLent(list []*kernels.Kernel) error {
+func (e *executable) newLent() error {
 	if len(e.p.Updates) > 0 {
 		return errors.New("a program with states, or that updates parameters, does not run in the caller's memory")
 	}
@@ -67,11 +67,6 @@ func (e *executable) newLent(list []*kernels.Kernel) error {
 		switch b.Role {
 		case lowering.Input, lowering.Output:
 			l.buffers = append(l.buffers, i)
-		}
-	}
-	for _, k := range list {
-		if k != nil {
-			e.scratchN = max(e.scratchN, roundUp(k.Scratch))
 		}
 	}
 	l.bytes = l.scratch + e.scratchN
@@ -254,7 +249,7 @@ func (e *executable) useScratch(at driver.Ptr) {
 		}
 	}
 	for i := range e.launches {
-		e.launches[i].scratch = at + driver.Ptr(e.lent.scratch)
+		e.launches[i].scratch = at + driver.Ptr(e.lent.scratch+e.scratchAt[i])
 	}
 }
 

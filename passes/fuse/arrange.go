@@ -145,32 +145,58 @@ func castFirst(c *rewrite.Context, n *graph.Node, uses *graph.Uses) *graph.Node 
 //	a ─► Concat ─► Transpose ─►      a ─► Transpose ─► Concat ─►
 //	b ──┘                        to  b ─► Transpose ──┘
 //
-// so that the launches that make a and b can store them transposed.
+// so that the launches that make a and b can store them transposed. All that reads the joined values transposes them in the same
+// way, possibly after a Cast.
 func LiftTransposes(c *rewrite.Context) error {
 	g := c.Graph
 	if !graph.Has[graph.Concat](g) {
 		return nil
 	}
 	uses := g.Uses()
+	lifted := map[*graph.Node]*graph.Node{} // by the Concat that it replaces
 	return arrange(c, func(n *graph.Node) *graph.Node {
 		t, ok := n.Op.(graph.Transpose)
-		if !ok || !uses.One(n.Args[0]) {
-			return nil
-		}
-		cat := n.Args[0]
-		op, ok := cat.Op.(graph.Concat)
 		if !ok {
 			return nil
 		}
-		b := graph.Extend(g).From(cat, n)
-		args := make([]*graph.Node, len(cat.Args))
-		for i, a := range cat.Args {
-			args[i] = b.Transpose(a, t.Perm.Slice()...)
+		cat := n.Args[0]
+		cast, casts := cat.Op.(graph.Cast)
+		if casts {
+			cat = cat.Args[0]
 		}
-		k := b.Add(graph.Concat{Axis: slices.Index(t.Perm.Slice(), op.Axis)}, args...)
-		k.Name = n.Name
-		c.Match("lift-transposes", trace.Exact, "", k)
+		op, ok := cat.Op.(graph.Concat)
+		if !ok || !onlyTransposed(uses, cat, t, true) {
+			return nil
+		}
+		k := lifted[cat]
+		if k == nil {
+			b := graph.Extend(g).From(cat, n)
+			args := make([]*graph.Node, len(cat.Args))
+			for i, a := range cat.Args {
+				args[i] = b.Transpose(a, t.Perm.Slice()...)
+			}
+			k = b.Add(graph.Concat{Axis: slices.Index(t.Perm.Slice(), op.Axis)}, args...)
+			lifted[cat] = k
+			c.Match("lift-transposes", trace.Exact, "", k)
+		}
+		if casts {
+			k = graph.Extend(g).From(n).CastTo(cast.To, k)
+		}
+		if k.Name == "" {
+			k.Name = n.Name
+		}
 		return k
+	})
+}
+
+// onlyTransposed reports whether all that reads a value is t, or if casts is set a Cast that only t reads.
+func onlyTransposed(uses *graph.Uses, n *graph.Node, t graph.Transpose, casts bool) bool {
+	readers := uses.Readers(n)
+	return len(readers) > 0 && !uses.Escapes(n) && !slices.ContainsFunc(readers, func(r *graph.Node) bool {
+		if _, cast := r.Op.(graph.Cast); cast && casts {
+			return !onlyTransposed(uses, r, t, false)
+		}
+		return r.Op != graph.Op(t)
 	})
 }
 

@@ -194,6 +194,20 @@ func TestFuse(t *testing.T) {
 			part := func(name string) *graph.Node { return b.Unary(graph.Exp, b.Input(name, passtest.F64(2, 3, 4))) }
 			b.Output("y", b.Transpose(b.Add(graph.Concat{Axis: 0}, part("x"), part("y")), 1, 0, 2))
 		}, "elementwise{exp transpose[1,0,2]} elementwise{exp transpose[1,0,2]} concat", nil},
+		{"a transpose of joined values that are rounded for one reader", func(b *graph.Builder) {
+			part := func(name string) *graph.Node {
+				return b.Unary(graph.Exp, b.Input(name, graph.TypeOf(graph.F32, 2, 3, 4)))
+			}
+			c := b.Add(graph.Concat{Axis: 0}, part("x"), part("y"))
+			b.Output("y", b.Transpose(c, 1, 0, 2))
+			b.Output("z", b.Transpose(b.CastTo(graph.BF16, c), 1, 0, 2))
+		}, "elementwise{exp transpose[1,0,2]} elementwise{exp transpose[1,0,2]} concat elementwise{cast bf16}", nil},
+		{"joined values that two readers transpose otherwise", func(b *graph.Builder) {
+			part := func(name string) *graph.Node { return b.Unary(graph.Exp, b.Input(name, passtest.F64(2, 3, 4))) }
+			c := b.Add(graph.Concat{Axis: 0}, part("x"), part("y"))
+			b.Output("y", b.Unary(graph.Tanh, b.Transpose(c, 1, 0, 2)))
+			b.Output("z", b.Unary(graph.Tanh, b.Transpose(c, 2, 0, 1)))
+		}, "elementwise{exp} elementwise{exp} concat elementwise{transpose[1,0,2] tanh} elementwise{transpose[2,0,1] tanh}", nil},
 		{"a transpose of joined values that are read as they are, too", func(b *graph.Builder) {
 			part := func(name string) *graph.Node { return b.Unary(graph.Exp, b.Input(name, passtest.F64(2, 3, 4))) }
 			c := b.Add(graph.Concat{Axis: 0}, part("x"), part("y"))

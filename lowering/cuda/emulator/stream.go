@@ -193,7 +193,8 @@ func (s *stream) Record(e driver.Event) error {
 	return err
 }
 
-// Wait does what is in the queue of the event's stream before it, or joins the recording of that stream.
+// Wait does what is in the queue of the event's stream before it. It joins the recording of that stream, in which the first that
+// waits decides when that work is done.
 func (s *stream) Wait(e driver.Event) error {
 	ev := e.(*event)
 	if ev.on == nil || ev.on == s {
@@ -202,10 +203,13 @@ func (s *stream) Wait(e driver.Event) error {
 	if ev.capture != nil && s.capture == nil {
 		s.capture = ev.capture
 		ev.capture.forked = append(ev.capture.forked, s)
-		return nil
 	}
 	for _, f := range ev.on.take(ev.mark) {
-		if err := s.do(f); err != nil {
+		on := s
+		if s.capture != nil {
+			on = s.capture.origin
+		}
+		if err := on.do(f); err != nil {
 			return err
 		}
 	}
