@@ -168,6 +168,9 @@ type Sharding struct {
 	Partial MeshAxes
 }
 
+// Microbatch is the axis of a mesh that stands for the microbatches of a pipeline. What goes along it stays with a participant.
+const Microbatch = "microbatch"
+
 // Replicated is the sharding of a value that every participant has whole.
 var Replicated = Sharding{Given: true}
 

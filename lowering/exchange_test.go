@@ -11,11 +11,11 @@ import (
 func exchanging(t *testing.T, read bool, opts ...lowering.Option) *lowering.Program {
 	t.Helper()
 	b := graph.NewBuilder("exchanging")
-	f := graph.TypeOf(graph.F32, 64, 64)
+	f := graph.TypeOf(graph.F32, 256, 256)
 	of := graph.Group{Over: "data", Parts: 2}
 	x, w := b.Input("x", f), b.Param("w", f)
 	p := b.MatMul(x, w, false, false)
-	all := b.Add(graph.AllReduce{Fn: graph.Sum, Group: of}, b.Reshape(p, 64*64))
+	all := b.Add(graph.AllReduce{Fn: graph.Sum, Group: of}, b.Reshape(p, 256*256))
 	q := b.MatMul(w, x, false, false)
 	part := b.Add(graph.ReduceScatter{Fn: graph.Sum, Group: of}, q)
 	y := x

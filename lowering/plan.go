@@ -11,6 +11,10 @@ import (
 // their memory for it.
 const besides = 8
 
+// small is how many bytes an operand of an exchange has at most that keeps its memory until the result is read: exchanges of small
+// values are put together, and may begin late.
+const small = 64 << 10
+
 // keepExchanged keeps the operands of exchanges until their results are read, or some launches have followed, so that no launch has
 // to wait for the memory before that.
 func (p *Program) keepExchanged() {
@@ -20,7 +24,10 @@ func (p *Program) keepExchanged() {
 		if _, local := l.Op.(graph.Part); !ok || local || len(p.Mesh) == 0 || op.Of().Parts == 1 {
 			continue
 		}
-		end := min(i+besides, len(p.Launches)-1)
+		end := len(p.Launches) - 1
+		if l.Node.Args[0].Type.Bytes() > small {
+			end = min(i+besides, end)
+		}
 		if i < p.Prepared {
 			end = min(end, p.Prepared-1)
 		}

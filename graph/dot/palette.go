@@ -137,7 +137,13 @@ func lookOf(op graph.Op) look {
 	case graph.ClassIndex:
 		return lookGather
 	case graph.ClassCollective:
-		return lookCollective
+		if op.(graph.Collective).Of().Over != graph.Microbatch {
+			return lookCollective
+		}
+		if _, sum := op.(graph.AllReduce); sum { // of one participant, over microbatches
+			return lookReduce
+		}
+		return lookMove
 	}
 	return lookElementwise
 }

@@ -173,3 +173,17 @@ func lab(colour string, m [3][3]float64) [3]float64 {
 	z := f((0.0193*out[0] + 0.1192*out[1] + 0.9505*out[2]) / 1.08883)
 	return [3]float64{116*y - 16, 500 * (x - y), 200 * (y - z)}
 }
+
+// TestMicrobatches: what goes along the axis of microbatches is not between participants.
+func TestMicrobatches(t *testing.T) {
+	over := func(axis string) graph.Group { return graph.Group{Over: axis, Parts: 2} }
+	for want, op := range map[look]graph.Op{
+		lookCollective: graph.AllGather{Group: over("data")},
+		lookMove:       graph.AllGather{Group: over(graph.Microbatch)},
+		lookReduce:     graph.AllReduce{Fn: graph.Sum, Group: over(graph.Microbatch)},
+	} {
+		if got := lookOf(op); got != want {
+			t.Errorf("%v has the look %v, want %v", op, got, want)
+		}
+	}
+}

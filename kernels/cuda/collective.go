@@ -175,15 +175,19 @@ func (c *exchanger) reduce(op graph.Collective, f graph.ReduceFn, elems int, pac
 	if f.Info().Averages {
 		divisor = c.n
 	}
+	w := 16 / c.d.Size() // elements that are combined together
+	if elems%w != 0 || c.y.Byte%16 != 0 || all.Byte%16 != 0 {
+		w = 1
+	}
 	c.text += fmt.Sprintf(`namespace combining {
 struct Params { %[1]s *to; const %[1]s *from; i64 values, n; };
 struct Join { template <class T> static DEVICE T of(T x, T y) { return op::%[2]v(x, y); } };
 KERNEL(combine_all, %[3]d, 1) {
-  combine<%[1]s, %[4]s, Join, %[5]d>(p.to, p.from, p.values, p.n, i64(blockIdx.x) * %[3]d + threadIdx.x);
+  combine<%[1]s, %[4]s, Join, %[5]d, %[6]d>(p.to, p.from, p.values, p.n, i64(blockIdx.x) * %[3]d + threadIdx.x);
 }
 }  // namespace
-`, ctype(c.d), f.Info().Join, blockThreads, lane(c.d), divisor)
-	c.k.Steps = append(c.k.Steps, Step{Entry: "combine_all", Block: blockThreads, Grid: [3]int{ceilDiv(elems, blockThreads), 1, 1},
+`, ctype(c.d), f.Info().Join, blockThreads, lane(c.d), divisor, w)
+	c.k.Steps = append(c.k.Steps, Step{Entry: "combine_all", Block: blockThreads, Grid: [3]int{ceilDiv(elems/w, blockThreads), 1, 1},
 		Params: []Param{c.y, all, {Kind: Int64, Bits: uint64(c.n)}, {Kind: Int64, Bits: uint64(elems)}}})
 }
 

@@ -125,6 +125,8 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 				e.exchanges.joins[i] = 0
 			}
 		}
+		e.countLater()
+		e.findRoom()
 	} else if err := alone(e.p); err != nil {
 		return err
 	}

@@ -10,15 +10,26 @@ import (
 	"fusec/kernels/group"
 	"fusec/lowering"
 	"fusec/lowering/cuda/driver"
+	"fusec/lowering/estimate"
 )
 
 // Collective operations have a stream of their own, on which they run beside the launches that follow, up to the first one that
 // has to wait: because it reads the result, or because it writes where the operation reads or writes. Small ones are put
 // together to a bucket, which is one exchange. A bucket ends when it has enough bytes, when a launch waits for it, or when an
 // operation comes that needs its parts brought into order.
+//
+// The blocks of a product divide its tiles among the multiprocessors beforehand. A few of these that an exchange takes make it
+// last up to twice as long. So a bucket ends before other launches, such as an attention, that are long enough to hide much of
+// it: their many blocks go where there is room. And a product beside an exchange takes no more multiprocessors than it needs to
+// be as fast. Where no such launches come, buckets before a launch that waits are smaller and smaller: one ends when it has as
+// many bytes as are still to come.
 
-// DefaultBucket is the number of bytes at which a bucket ends. Of what NCCL takes for so many, half is latency (docs/scale.md).
-const DefaultBucket = 4 << 20
+// DefaultBucket is the number of bytes at which a bucket ends, and leastBucket that which the last ones have. Of what NCCL takes
+// for the latter, half is latency (docs/scale.md).
+const (
+	DefaultBucket = 64 << 20
+	leastBucket   = 4 << 20
+)
 
 // exchanges is the collective operations of an executable.
 type exchanges struct {
@@ -30,6 +41,9 @@ type exchanges struct {
 	comms  map[string]driver.Comm // by their ranks
 	of     []driver.Comm          // by launch
 	joins  []int                  // by launch: the launch that waits for it; 0 for launches that exchange nothing
+	later  []int64                // by launch: the bytes that are sent after it and before the launch that waits for it
+	room   []time.Duration        // by launch: how long it and those after it should take, up to the next product
+	roomy  []time.Duration        // by launch: an exchange of so long finds room before a launch waits for this one
 	begun  driver.Event
 	ended  []driver.Event // of the buckets since the stream was last waited for at the end of a part
 
@@ -197,6 +211,9 @@ func (e *executable) beside(i int) error {
 		return err
 	}
 	if x.joins[i] == 0 {
+		if err := e.findsRoom(i); err != nil {
+			return err
+		}
 		return e.launch(i)
 	}
 	steps := e.launches[i].steps
@@ -207,10 +224,62 @@ func (e *executable) beside(i int) error {
 	}
 	x.open = append(x.open, i)
 	x.bytes += steps[0].sends()
-	if len(steps) > 1 || x.bytes >= x.bucket || x.joins[i] == i+1 {
+	if len(steps) > 1 || x.joins[i] == i+1 || x.bytes >= x.bucket ||
+		x.time() > x.roomy[i] && (x.later[i] == 0 || x.bytes >= max(x.later[i], leastBucket)) {
 		return e.sendBucket()
 	}
 	return nil
+}
+
+// time is how long the open bucket should take.
+func (x *exchanges) time() time.Duration { return time.Duration(float64(x.bytes) / links.Rate * 1e9) }
+
+// roomShare is which part of an exchange launches other than products have to hide, at least.
+const roomShare = 2
+
+// findRoom finds how long launches that are not products should take, one after another.
+func (e *executable) findRoom() {
+	x, n := e.exchanges, len(e.p.Launches)
+	x.room, x.roomy = make([]time.Duration, n+1), make([]time.Duration, n)
+	for i := n - 1; i >= 0; i-- {
+		l := &e.p.Launches[i]
+		switch f, fused := l.Op.(graph.Fusion); {
+		case x.joins[i] > 0:
+			x.room[i] = x.room[i+1]
+		case l.Device != "" || fused && f.Anchor != graph.AnchorNone && f.Anchor != graph.AnchorRow && f.Anchor != graph.AnchorAttention,
+			!fused && graph.Contracts(l.Op, 0):
+		default:
+			took, _ := estimate.Launch(e.p, l, estimate.Devices["h200"])
+			x.room[i] = x.room[i+1] + took
+		}
+	}
+	for i, until := range x.joins {
+		for j := i + 1; j < until; j++ {
+			room := x.room[j] * roomShare
+			if e.p.Launches[j].Node.Phase == graph.Optimiser { // the last launches, which hide a whole exchange or none
+				room = x.room[j]
+			}
+			x.roomy[i] = max(x.roomy[i], room)
+		}
+	}
+}
+
+// countLater finds how many bytes are sent after each exchange and before the launch that waits for it.
+func (e *executable) countLater() {
+	x := e.exchanges
+	before := make([]int64, len(e.launches)+1) // the bytes that are sent before each launch
+	for i := range e.launches {
+		before[i+1] = before[i]
+		if steps := e.launches[i].steps; x.joins[i] > 0 && len(steps) == 1 {
+			before[i+1] += steps[0].sends()
+		}
+	}
+	x.later = make([]int64, len(e.launches))
+	for i, until := range x.joins {
+		if until > 0 {
+			x.later[i] = before[until] - before[i+1]
+		}
+	}
 }
 
 // measureBeside is beside for a run that is measured: of each bucket, too, where it begins and ends.
@@ -227,7 +296,18 @@ func (e *executable) measureBeside(i int) error {
 	if err := e.waitExchanges(i); err != nil {
 		return err
 	}
+	if err := e.findsRoom(i); err != nil {
+		return err
+	}
 	return e.runOne(i)
+}
+
+// findsRoom sends the open bucket if launch i, which exchanges nothing, and those after it leave room for it.
+func (e *executable) findsRoom(i int) error {
+	if x := e.exchanges; x.bytes >= leastBucket && x.room[i]*roomShare >= x.time() {
+		return e.sendBucket()
+	}
+	return nil
 }
 
 // sends is how many bytes a step hands over.

@@ -33,8 +33,8 @@ func (m Machine) Check() error {
 // Devices are machines by name. Rates of GPUs are those of large products in bf16 and of copies, and of NCCL's exchanges over
 // NVLink without multicast, as measured (docs/cuda.md, docs/scale.md).
 var Devices = map[string]Machine{
-	"h100": {FLOPS: 600e12, Bytes: 2.8e12, Link: 280e9, Launch: 2 * time.Microsecond, Latency: 10 * time.Microsecond},
-	"h200": {FLOPS: 600e12, Bytes: 4e12, Link: 280e9, Launch: 2 * time.Microsecond, Latency: 10 * time.Microsecond},
+	"h100": {FLOPS: 600e12, Bytes: 2.8e12, Link: 280e9, Launch: 2 * time.Microsecond, Latency: 5 * time.Microsecond},
+	"h200": {FLOPS: 600e12, Bytes: 4e12, Link: 280e9, Launch: 2 * time.Microsecond, Latency: 5 * time.Microsecond},
 }
 
 // Fitted is a machine with the rates of m, all changed alike, on which the launches of a program take as long as they were
@@ -137,7 +137,24 @@ func Launch(p *lowering.Program, l *lowering.Launch, m Machine) (took time.Durat
 	if parts := group(p, l); parts > 1 {
 		return time.Duration(rounds(l.Op))*m.Latency + seconds(float64(Sent(p, l)), m.Link), true
 	}
-	return m.Launch + max(seconds(float64(l.FLOPs), m.FLOPS), seconds(float64(l.Bytes), m.Bytes)), false
+	flops := float64(l.FLOPs) / float64(experts(p, l))
+	return m.Launch + max(seconds(flops, m.FLOPS), seconds(float64(l.Bytes), m.Bytes)), false
+}
+
+// experts is over how many participants the experts of a mixture are split. One has as few of the tokens' choices, if all are
+// chosen as often.
+func experts(p *lowering.Program, l *lowering.Launch) int {
+	_, alone := l.Op.(graph.MoE)
+	if f, fused := l.Op.(graph.Fusion); !alone && !(fused && f.Anchor == graph.AnchorMoE) {
+		return 1
+	}
+	parts := 1
+	for _, v := range l.Args {
+		if s := p.Buffers[v.Buffer].Sharding; v.Layout.Shape.Rank() == 3 && p.Buffers[v.Buffer].Role == lowering.Param {
+			parts = max(parts, p.Mesh.Parts(s.Split[0]))
+		}
+	}
+	return parts
 }
 
 // group is the number of participants that a launch joins.

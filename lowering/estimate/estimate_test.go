@@ -133,3 +133,31 @@ func TestFitted(t *testing.T) {
 		}
 	}
 }
+
+// TestExperts: of split experts a participant computes its part of the tokens' choices.
+func TestExperts(t *testing.T) {
+	took := func(split bool) time.Duration {
+		b := graph.NewBuilder("experts")
+		f := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
+		b.Output("y", b.Add(graph.MoE{Experts: 8, Activation: graph.Relu, Stacked: true, TopK: 2}, b.Input("x", f(64, 16)),
+			b.Input("gates", f(64, 8)), b.Param("up", f(8, 16, 32)), b.Param("down", f(8, 32, 16))))
+		g, err := b.Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Mesh, g.Parts = graph.Mesh{{Name: "expert", Size: 4}}, true
+		for _, n := range g.Sources() {
+			if n.Sharding = graph.Replicated; split && n.Type.Shape.Rank() == 3 {
+				n.Sharding.Split[0] = 1
+			}
+		}
+		p, err := lowering.Lower(g, "cpu")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return estimate.Of(p, estimate.Machine{FLOPS: 1e6, Bytes: 1e15, Link: 1e9}).Compute
+	}
+	if whole, part := took(false), took(true); whole < 3*part || whole > 5*part {
+		t.Errorf("experts that are split in four take %v, whole ones %v", part, whole)
+	}
+}

@@ -7,17 +7,18 @@ import "fusec/graph"
 // them crosses back. Sizes of values are known before a run, and every token of a participant may be for the experts of one other,
 // so that a block of all its tokens goes to each. A token crosses once to a participant, however many of its experts are there.
 //
-// Each participant computes its own tokens while others come, and sends back what it has made of a block while it computes the
-// next:
+// Each participant computes a block while the next one comes, and sends back what it has made of it beside the one after that. Its
+// own tokens are last:
 //
-//	x_1 ← permute x by 1                              beside the own tokens, the first half
+//	x_1 ← permute x by 1                              beside what makes the gates
 //	for block s = 1 … p−1, that of participant r − s (modulo p):
 //	    x_s+1 ← permute x by s+1                      beside block s
 //	    z_s ← the own experts on x_s
-//	    y_s ← permute z_s by −s                       beside block s+1, and at last the own tokens' second half
+//	    y_s ← permute z_s by −s                       beside block s+1, and at last the own tokens
 //	y ← own tokens + y_1 + … + y_p−1
 //
-// The gates of all tokens for the own experts come before, by an all_to_all: they are a few bytes for each token.
+// The gates of all tokens for the own experts come by an all_to_all: they are a few bytes for each token.
+// What goes back is rounded to bf16 before, where the sum is rounded to it.
 
 // overLink is how many times faster weights are read from a device's memory than values cross to another one.
 const overLink = 8
@@ -31,6 +32,7 @@ type crossing struct {
 	parts   int
 	x       *graph.Node // the own tokens
 	gates   *graph.Node // of all tokens for the own experts
+	rounded bool        // what comes out is rounded to bf16: so is what goes back
 	weights []*graph.Node
 }
 
@@ -69,14 +71,14 @@ func (p *pass) crosses(n *graph.Node, r *rule, over []graph.MeshAxes) int {
 	return none
 }
 
-// cross makes the results of a mixture. Args are the own tokens, the gates of all tokens, and the weights of the own experts.
-func (p *pass) cross(n *graph.Node, args []*graph.Node, axis int, axes graph.MeshAxes) []*graph.Node {
-	c := &crossing{p: p, op: n.Op.(graph.MoE), axes: axes, axis: axis, parts: p.mesh.Parts(axes), x: args[0], gates: args[1],
-		weights: args[2:]}
+// cross makes the results of a mixture.
+func (c *crossing) cross(n *graph.Node) []*graph.Node {
+	p := c.p
+	c.parts = p.mesh.Parts(c.axes)
 	c.op.Experts /= c.parts
 	c.op.TopK = min(c.op.TopK, c.op.Experts)
 	p.c.Note(n, "expert parallel over %s: each participant has %d experts, and a block of %d tokens of each other crosses to them "+
-		"and back", p.mesh.Names(axes), c.op.Experts, c.x.Type.Shape.Elems()/max(c.x.Type.Shape.At(c.x.Type.Shape.Rank()-1), 1))
+		"and back", p.mesh.Names(c.axes), c.op.Experts, c.x.Type.Shape.Elems()/max(c.x.Type.Shape.At(c.x.Type.Shape.Rank()-1), 1))
 	y, loads := c.all()
 	return []*graph.Node{y, loads}
 }
@@ -88,31 +90,30 @@ func (c *crossing) permute(x *graph.Node, shift int, after ...*graph.Node) *grap
 
 // all makes the mixture of the own tokens.
 func (c *crossing) all() (y, loads *graph.Node) {
-	b, size := c.p.b, c.x.Type.Shape.At(c.axis)
-	var made []*graph.Node // in order: the own tokens' first half, the others' blocks, and the second half
+	b := c.p.b
+	var made []*graph.Node // in order: the others' blocks, and the own tokens
 	next := c.permute(c.x, 1)
-	if size > 1 {
-		made = append(made, c.experts(0, 0, c.own(0, size/2)))
-	}
+	c.p.early(next)
 	var back []*graph.Node
 	for s := 1; s < c.parts; s++ {
 		x := next
 		if s+1 < c.parts { // after the block before this one, so that no more than two are there at a time
 			next = c.permute(c.x, s+1, made[max(len(made)-1, 0):]...)
 		}
-		made = append(made, c.experts(s, 0, x, made...))
-		back = append(back, c.permute(made[len(made)-1], -s))
+		made = append(made, c.experts(s, x, made...))
+		z := made[len(made)-1]
+		if c.rounded {
+			z = b.CastTo(graph.BF16, z)
+		}
+		back = append(back, c.permute(z, -s))
 	}
-	made = append(made, c.experts(0, size/2, c.own(size/2, size-size/2), made...))
+	made = append(made, c.experts(0, c.x, made...))
 	if b.Err() != nil {
 		return c.x, c.x
 	}
 	y = made[len(made)-1]
-	if size > 1 {
-		y = b.Add(graph.Concat{Axis: c.axis}, made[0], y)
-	}
 	for _, z := range back {
-		y = b.Binary(graph.Add, y, z)
+		y = b.Binary(graph.Add, y, b.CastTo(y.Type.DType, z))
 	}
 	for _, z := range made {
 		if load := b.Add(graph.Result{Index: 1}, z); loads == nil {
@@ -124,17 +125,11 @@ func (c *crossing) all() (y, loads *graph.Node) {
 	return y, loads
 }
 
-// own is some of the own tokens.
-func (c *crossing) own(from, size int) *graph.Node {
-	b := c.p.b
-	return b.Add(graph.Slice{Axis: c.axis, Size: size, Step: 1}, c.x, b.Scalar(graph.I64, float64(from)))
-}
-
-// experts are the own experts on tokens of the participant that stands back places before, from one of its tokens on. They run
-// after the last of what was made before, so that exchanges have work beside them.
-func (c *crossing) experts(back, from int, x *graph.Node, before ...*graph.Node) *graph.Node {
-	block, size := c.x.Type.Shape.At(c.axis), x.Type.Shape.At(c.axis)
-	start := c.p.place(c.axes, graph.I64, func(place int) int { return (place-back+c.parts)%c.parts*block + from },
+// experts are the own experts on the tokens of the participant that stands back places before. They run after the last of what was
+// made before, so that exchanges have work beside them.
+func (c *crossing) experts(back int, x *graph.Node, before ...*graph.Node) *graph.Node {
+	size := x.Type.Shape.At(c.axis)
+	start := c.p.place(c.axes, graph.I64, func(place int) int { return (place - back + c.parts) % c.parts * size },
 		before[max(len(before)-1, 0):]...)
 	gates := c.p.b.Add(graph.Slice{Axis: c.axis, Size: size, Step: 1}, c.gates, start)
 	return c.p.b.Add(c.op, append([]*graph.Node{x, gates}, c.weights...)...)

@@ -3,6 +3,7 @@ package shard_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,4 +105,48 @@ func TestExperts(t *testing.T) {
 		t.Errorf("tokens cross in %d mixtures, and are gathered in %d", crossed, gathered)
 	}
 	t.Log(crossed, gathered)
+}
+
+// TestExpertsRounded: what the experts make is sent back rounded, where all that reads it rounds it, and the tokens are sent as
+// soon as they are there.
+func TestExpertsRounded(t *testing.T) {
+	for _, to := range []graph.DType{graph.BF16, graph.F16, graph.F64} {
+		g := graphtest.Built(t, func(b *graph.Builder) {
+			f := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
+			x := b.Input("x", f(16, 4))
+			gates := b.Unary(graph.Relu, b.MatMul(x, b.Param("router", f(4, 4)), false, false))
+			y := b.Add(graph.MoE{Experts: 4, Activation: graph.Tanh, Stacked: true, TopK: 2}, x, gates, b.Param("up", f(4, 4, 6)),
+				b.Param("down", f(4, 6, 4)))
+			b.Output("y", b.CastTo(to, y))
+			b.Output("loads", b.Add(graph.Result{Index: 1}, y))
+			if to == graph.F64 {
+				b.Output("z", b.CastTo(graph.BF16, y))
+			}
+		})
+		g.Mesh = graph.Mesh{{Name: "expert", Size: 2}}
+		for _, n := range g.Sources() {
+			if n.Sharding = graph.Replicated; n.Name != "router" {
+				n.Sharding.Split[0] = 1
+			}
+		}
+		local, _, err := sharded(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent []graph.DType
+		for i, n := range local.Nodes {
+			if _, ok := n.Op.(graph.Permute); ok {
+				if sent = append(sent, n.Type.DType); len(sent) == 1 && local.Nodes[i-1] != n.Args[0] {
+					t.Errorf("tokens wait for %v", local.Nodes[i-1])
+				}
+			}
+		}
+		want := []graph.DType{graph.F32, graph.F32}
+		if to == graph.BF16 {
+			want[1] = graph.BF16
+		}
+		if !slices.Equal(sent, want) {
+			t.Errorf("to %v: %v are sent", to, sent)
+		}
+	}
 }

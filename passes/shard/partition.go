@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -116,7 +117,9 @@ func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
 		parts = p.attentionRing(n, args, over[r.ring], shardings(lse))
 		y = parts[0]
 	} else if crossed != none {
-		parts = p.cross(n, args, crossed, crossAxes)
+		c := &crossing{p: p, op: n.Op.(graph.MoE), axes: crossAxes, axis: crossed, x: args[0], gates: args[1], weights: args[2:],
+			rounded: rounds(n, readers[n])}
+		parts = c.cross(n)
 		y = parts[0]
 	} else if r.local != nil {
 		l := local{args: args, shape: result.Local(p.mesh, n.Type.Shape), place: func(f, times int) *graph.Node {
@@ -167,6 +170,33 @@ func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
 				p.move(v, v.have[0], v.want)
 			}
 		}
+	}
+}
+
+// rounds reports whether all that reads a value of f32 rounds it to bf16.
+func rounds(n *graph.Node, readers []*graph.Node) bool {
+	some := false
+	for _, r := range readers {
+		switch op := r.Op.(type) {
+		case graph.Result:
+		case graph.Cast:
+			if some = true; op.To != graph.BF16 {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return some && n.Type.DType == graph.F32
+}
+
+// early has a collective operation begin as soon as its operand is there, before what was added since.
+func (p *pass) early(n *graph.Node) {
+	nodes := p.g.Nodes
+	at := slices.Index(nodes, n.Args[0]) + 1
+	if last := len(nodes) - 1; p.b.Err() == nil && at > 0 && nodes[last] == n {
+		copy(nodes[at+1:], nodes[at:last])
+		nodes[at] = n
 	}
 }
 
@@ -292,6 +322,47 @@ func (p *pass) pending(n *graph.Node, r *rule, readers map[*graph.Node][]*graph.
 	return axes
 }
 
+// lateShare is the part of the bytes of exchanged values whose exchanges count as the last ones.
+const lateShare = 4
+
+// muchExchanged is how many bytes are exchanged before their last part counts apart. Tests change it.
+var muchExchanged int64 = 32 << 20
+
+// inTime divides values, in two if participants exchange much to have them: those whose exchanges begin last, and
+// the others, so that work on the others hides the last exchanges.
+func (p *pass) inTime(list []*graph.Node) [][]*graph.Node {
+	place := make(map[*graph.Node]int, len(list))
+	var bytes int64
+	for _, n := range list {
+		if _, ok := n.Op.(graph.Collective); ok {
+			place[n], bytes = 0, bytes+n.Type.Bytes()
+		}
+	}
+	if bytes < muchExchanged || len(list) < 2 {
+		return [][]*graph.Node{list}
+	}
+	for i, n := range p.g.Nodes {
+		if _, ok := place[n]; ok {
+			place[n] = i
+		}
+	}
+	order := slices.Clone(list)
+	slices.SortStableFunc(order, func(a, b *graph.Node) int { return cmp.Compare(place[b], place[a]) })
+	left, late := bytes/lateShare, 1
+	for left -= order[0].Type.Bytes(); late < len(order)-1 && order[late].Type.Bytes() <= left; late++ {
+		left -= order[late].Type.Bytes()
+	}
+	parts := make([][]*graph.Node, 2)
+	for _, n := range list {
+		i := 0
+		if slices.Contains(order[:late], n) {
+			i = 1
+		}
+		parts[i] = append(parts[i], n)
+	}
+	return parts
+}
+
 // squaredNorm sums the squares of parts, those that are split alike together.
 func (p *pass) squaredNorm(n *graph.Node) {
 	p.b.From(n)
@@ -310,16 +381,21 @@ func (p *pass) squaredNorm(n *graph.Node) {
 		groups[over] = append(groups[over], p.get(v, s))
 	}
 	var sum *graph.Node
+	plus := func(a, b *graph.Node) *graph.Node {
+		if a == nil {
+			return b
+		}
+		return p.b.Binary(graph.Add, a, b)
+	}
 	for _, over := range order {
-		x := p.b.Add(graph.SquaredNorm{}, groups[over]...)
+		var x *graph.Node
+		for _, list := range p.inTime(groups[over]) {
+			x = plus(x, p.b.Add(graph.SquaredNorm{}, list...))
+		}
 		if over != 0 {
 			x = p.collective(graph.AllReduce{Fn: graph.Sum, Group: p.group(over)}, x, over)
 		}
-		if sum == nil {
-			sum = x
-		} else {
-			sum = p.b.Binary(graph.Add, sum, x)
-		}
+		sum = plus(sum, x)
 	}
 	if p.b.Err() == nil {
 		name(sum, n)

@@ -94,7 +94,7 @@ func init() {
 	}
 	var err error
 	rules, err = graph.NewAnswers("the pass shard", map[string]ruler{
-		"unary": elementwise, "binary": binary, "select": elementwise, "custom": elementwise, "cast": elementwise,
+		"unary": elementwise, "binary": binary, "select": elementwise, "custom": elementwise, "cast": cast,
 		"copy":    linearly(elementwise),
 		"dropout": newRule, // whether an element is dropped follows from its place in the whole value
 		"matmul":  matmul, "reduce": reduce, "reshape": linearly(reshape), "transpose": linearly(transpose), "broadcast": broadcast,
@@ -156,6 +156,16 @@ func elementwise(n *graph.Node) *rule {
 		}
 	}
 	if u, ok := n.Op.(graph.Unary); ok && u.Fn == graph.Neg {
+		r.linear = []int{0}
+	}
+	return r
+}
+
+// cast is linear where it rounds f32 to bf16: terms are rounded before they are added up, as Megatron-LM does (arXiv 1909.08053),
+// so that half as many bytes are exchanged.
+func cast(n *graph.Node) *rule {
+	r := elementwise(n)
+	if n.Args[0].Type.DType == graph.F32 && n.Type.DType == graph.BF16 {
 		r.linear = []int{0}
 	}
 	return r

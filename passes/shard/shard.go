@@ -20,7 +20,7 @@ import (
 
 // Microbatch is the axis of a mesh that stands for the microbatches of a pipeline: see [fusec/passes/pipeline]. It is the first
 // axis. Sums over microbatches, which are made by each participant, come before those over participants.
-const Microbatch = "microbatch"
+const Microbatch = graph.Microbatch
 
 // Run shards the graph over its mesh. A graph without a mesh stays as it is. With a stage of ZeRO from 1 on the states of the
 // optimiser, and from 3 on parameters, too, are split along the axes along which inputs are, as far as nothing else is stated.

@@ -175,3 +175,74 @@ func TestRandomGraphs(t *testing.T) {
 	}
 	t.Log(collectives)
 }
+
+// TestRounded: sums are exchanged as what they are rounded to, if that is bf16.
+func TestRounded(t *testing.T) {
+	for _, to := range []graph.DType{graph.BF16, graph.F16, graph.F64} {
+		g := graphtest.Built(t, func(b *graph.Builder) {
+			y := b.MatMul(b.Input("x", graph.TypeOf(graph.F32, 8, 6)), b.Param("w", graph.TypeOf(graph.F32, 6, 16)), false, false)
+			b.Output("y", b.CastTo(graph.F32, b.CastTo(to, y)))
+		})
+		g.Mesh = graph.Mesh{{Name: "tensor", Size: 2}}
+		for _, n := range g.Sources() {
+			axis := 0
+			if n.Name == "x" {
+				axis = 1
+			}
+			n.Sharding = graph.Replicated
+			n.Sharding.Split[axis] = 1
+		}
+		local, _, err := sharded(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range local.Nodes {
+			if _, ok := n.Op.(graph.AllReduce); ok && (n.Type.DType == graph.BF16) != (to == graph.BF16) {
+				t.Errorf("rounded to %v: %v is exchanged", to, n.Type)
+			}
+		}
+	}
+}
+
+// TestNormInTime: the squares of values that are exchanged last are summed apart, so that the sum of the others hides their
+// exchange.
+func TestNormInTime(t *testing.T) {
+	defer shard.LittleExchanged()()
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		f := graph.TypeOf(graph.F64, 8, 4)
+		x := b.Input("x", f)
+		list := []*graph.Node{b.Param("own", f)}
+		for _, name := range []string{"d", "c", "b", "a"} {
+			list = append([]*graph.Node{b.MatMul(x, b.Input(name, f), true, false)}, list...)
+		}
+		b.Output("y", b.Add(graph.SquaredNorm{}, list...))
+	})
+	g.Mesh = graph.Mesh{{Name: "data", Size: 2}}
+	for _, n := range g.Sources() {
+		if n.Sharding = graph.Replicated; n.Name != "own" {
+			n.Sharding.Split[0] = 1
+		}
+	}
+	local, _, err := sharded(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var args []int
+	last := -1
+	for i, n := range local.Nodes {
+		switch n.Op.(type) {
+		case graph.SquaredNorm:
+			if args = append(args, len(n.Args)); len(args) == 2 && local.Nodes[last] != n.Args[0] {
+				t.Errorf("the last exchange is of %v, and the second sum is of %v", local.Nodes[last], n.Args)
+			}
+		case graph.AllReduce:
+			last = i
+		}
+	}
+	if !slices.Equal(args, []int{4, 1}) {
+		t.Errorf("sums of the squares of %v values\n%s", args, graph.Print(local))
+	}
+	if _, err := same(g, graphtest.Values(rand.New(rand.NewPCG(2, 1)), g)); err != nil {
+		t.Error(err)
+	}
+}

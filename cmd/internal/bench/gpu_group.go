@@ -20,6 +20,7 @@ import (
 	"fusec/kernels/group/rendezvous"
 	"fusec/lowering"
 	"fusec/lowering/cuda"
+	"fusec/lowering/cuda/driver"
 	"fusec/lowering/estimate"
 )
 
@@ -30,21 +31,25 @@ type groupWork struct {
 	all    *gpuWork
 	splits map[string][]string // shardings of sources, see [fusec.WithSplit]
 	mesh   string
+	zero   int // the stage of ZeRO
 	// weak says that participants have as much to do as one alone, each on its part of the inputs; else they share the work.
 	weak bool
 }
 
 // groupLine is what fusec bench group prints about a work.
 type groupLine struct {
-	Workload     string  `json:"workload"`
-	Peer         string  `json:"peer"`
-	Participants int     `json:"participants"`
-	AloneMS      float64 `json:"alone_ms"` // median of one participant alone, the slowest of all at the same time
-	MS           float64 `json:"ms"`       // median of all together, of the slowest
+	Workload     string `json:"workload"`
+	Peer         string `json:"peer"`
+	Participants int    `json:"participants"`
+	// AloneMS is the median of one participant alone, the slowest of all at the same time; 0 if its memory is too small for that.
+	AloneMS float64 `json:"alone_ms"`
+	MS      float64 `json:"ms"` // median of all together, of the slowest
 	// Scaling is the part of the ideal speed that the group reaches, 1 at best; Speedup how many times as fast as one it is.
 	Scaling float64 `json:"scaling"`
 	Speedup float64 `json:"speedup"`
-	Sent    int64   `json:"sent_bytes"` // by each participant
+	// PlanMS is what a plan predicts for all together: of a machine on which one participant alone takes as long as was measured.
+	PlanMS float64 `json:"plan_ms"`
+	Sent   int64   `json:"sent_bytes"` // by each participant
 	// ExchangeMS is for how long exchanges were under way in a run that was timed launch by launch, and ExposedMS for how long of
 	// that no launch was.
 	ExchangeMS float64 `json:"exchange_ms"`
@@ -55,35 +60,46 @@ type groupLine struct {
 // groupWorks are the works for n participants.
 func groupWorks(n int, small bool) []*groupWork {
 	cases := []trainingCase{{12, 768, 12, 8, 1024}, {24, 1024, 16, 8, 1024}}
+	large := trainingCase{24, 1536, 12, 4, 1024}
 	layers := []layerCase{ // of Llama 3 8B and 70B
 		{tokens: 8192, heads: 32, kvHeads: 8, head: 128, width: 4096, hidden: 14336},
 		{tokens: 8192, heads: 64, kvHeads: 8, head: 128, width: 8192, hidden: 28672},
 	}
 	mixture := mixtureCase{16384, 2048, 1408, 64, 6, 0}
+	decode := decodeCase{batch: 1, context: 1024, heads: 32, kvHeads: 8, head: 128, width: 4096, hidden: 14336, layers: 8}
 	if small {
 		cases = []trainingCase{{2, 16, 2, 1, 8}}
+		large = trainingCase{1, 16, 2, 2, 8}
 		layers = []layerCase{{tokens: 16, heads: 4, kvHeads: 2, head: 8, width: 32, hidden: 48}}
 		mixture = mixtureCase{64, 16, 24, 4, 2, 0}
+		decode = decodeCase{batch: 1, context: 40, heads: 4, kvHeads: 2, head: 16, width: 32, hidden: 48, layers: 2}
 	}
 	var list []*groupWork
 	for _, c := range cases {
-		all := c
-		all.batch *= n
-		w := &groupWork{name: "data parallel " + c.work(fusec.BF16).name, alone: c.work(fusec.BF16), all: all.work(fusec.BF16),
-			weak: true}
-		list = append(list, w)
+		list = append(list, c.groupWork("data parallel", n, 0))
 	}
+	list = append(list, large.groupWork("fully sharded", n, 3))
 	for _, c := range layers {
 		list = append(list, c.work())
 	}
-	return append(list, mixture.expertWork())
+	return append(list, mixture.expertWork(), decode.groupWork())
 }
 
-// expertWork has the experts and the tokens split. What comes out of each token is one number, for the sake of the comparison:
-// values as they are would stay split in a model.
+// groupWork is a step of n participants, each of which has as many samples as one alone.
+func (c trainingCase) groupWork(how string, n, zero int) *groupWork {
+	w := &groupWork{name: how + " " + c.work(fusec.BF16).name, alone: c.work(fusec.BF16), weak: true, zero: zero}
+	c.batch *= n
+	w.all = c.work(fusec.BF16)
+	return w
+}
+
+// expertWork has the experts and the tokens split. What comes out of each token, which is rounded to bf16, is one number, for the
+// sake of the comparison: values as they are would stay split in a model.
 func (c mixtureCase) expertWork() *groupWork {
 	w := c.work()
-	w.build = func(b *graph.Builder) { b.Output("y", b.Reduce(graph.Mean, c.mix(b), false, 1)) }
+	w.build = func(b *graph.Builder) {
+		b.Output("y", b.Reduce(graph.Mean, b.CastTo(graph.F32, b.CastTo(graph.BF16, c.mix(b))), false, 1))
+	}
 	split := []string{"expert", "", ""}
 	return &groupWork{name: "expert parallel " + w.name, alone: w, all: w, mesh: "expert",
 		splits: map[string][]string{"x": split[:2], "up": split, "down": split}}
@@ -98,9 +114,29 @@ func (c layerCase) work() *groupWork {
 	splits := map[string][]string{"x": {"", ""}}
 	d := decodeCase{heads: c.heads, kvHeads: c.kvHeads, head: c.head, width: c.width, hidden: c.hidden}
 	for _, m := range d.weights() {
-		w.scale[m.name] = 1 / math.Sqrt(float64(m.cols))
-		if splits[m.name] = []string{"tensor", ""}; m.name == "o" || m.name == "down" {
-			splits[m.name] = []string{"", "tensor"}
+		w.scale[m.name], splits[m.name] = 1/math.Sqrt(float64(m.cols)), m.split()
+	}
+	return &groupWork{name: "tensor parallel " + w.name, alone: w, all: w, splits: splits, mesh: "tensor"}
+}
+
+// split is how a matrix of a layer is split over GPUs, as in Megatron-LM: by heads and hidden columns.
+func (m decodeWeight) split() []string {
+	if m.name == "o" || m.name == "down" {
+		return []string{"", "tensor"}
+	}
+	return []string{"tensor", ""}
+}
+
+// groupWork is a step of decoding whose layers, and caches, are split by heads and hidden columns.
+func (c decodeCase) groupWork() *groupWork {
+	w := c.work()
+	splits := map[string][]string{"x": {"", ""}}
+	for i := range c.layers {
+		for _, m := range c.weights() {
+			splits[layerName(i, m.name)] = m.split()
+		}
+		for _, cache := range []string{"keys", "values"} {
+			splits[layerName(i, cache)] = []string{"", "tensor", "", ""}
 		}
 	}
 	return &groupWork{name: "tensor parallel " + w.name, alone: w, all: w, splits: splits, mesh: "tensor"}
@@ -128,10 +164,11 @@ func (c layerCase) build(b *graph.Builder) {
 	}
 	a := b.Add(graph.Attention{Scale: 1 / math.Sqrt(float64(c.head)), Causal: true}, rotated(heads("q", c.heads)),
 		rotated(heads("k", c.kvHeads)), b.CastTo(graph.BF16, heads("v", c.kvHeads)))
-	x = b.Binary(graph.Add, x, product(b.Reshape(b.Transpose(a, 0, 2, 1, 3), c.tokens, c.heads*c.head), "o"))
+	rounded := func(x *graph.Node) *graph.Node { return b.CastTo(graph.F32, b.CastTo(graph.BF16, x)) }
+	x = b.Binary(graph.Add, x, rounded(product(b.Reshape(b.Transpose(a, 0, 2, 1, 3), c.tokens, c.heads*c.head), "o")))
 	n = norm(x, "norm2")
 	h := b.Binary(graph.Mul, b.Unary(graph.Silu, product(n, "gate")), product(n, "up"))
-	b.Output("y", b.Binary(graph.Add, x, product(h, "down")))
+	b.Output("y", b.Binary(graph.Add, x, rounded(product(h, "down"))))
 }
 
 // groupBench times works of a group on GPUs.
@@ -168,7 +205,7 @@ func (x *groupBench) run(e *cli.Env, words []string, small, asJSON bool) error {
 	if len(list) == 0 {
 		return cli.Usage("no workload of a group has one of %q in its name", words)
 	}
-	t := cli.NewTable("workload", ">alone", ">together", ">scaling", ">speedup", ">sent", ">exchanging", ">exposed")
+	t := cli.NewTable("workload", ">alone", ">together", ">planned", ">scaling", ">speedup", ">sent", ">exchanging", ">exposed")
 	for _, w := range list {
 		line, err := x.measure(w)
 		if err != nil {
@@ -184,7 +221,12 @@ func (x *groupBench) run(e *cli.Env, words []string, small, asJSON bool) error {
 			}
 			continue
 		}
-		t.Row(w.name, fmt.Sprintf("%.3f ms", line.AloneMS), fmt.Sprintf("%.3f ms", line.MS), fmt.Sprintf("%.3f", line.Scaling),
+		alone := "no memory"
+		if line.AloneMS > 0 {
+			alone = fmt.Sprintf("%.3f ms", line.AloneMS)
+		}
+		t.Row(w.name, alone, fmt.Sprintf("%.3f ms", line.MS),
+			fmt.Sprintf("%.3f ms", line.PlanMS), fmt.Sprintf("%.3f", line.Scaling),
 			fmt.Sprintf("%.3f", line.Speedup), cli.HumanBytes(line.Sent), fmt.Sprintf("%.3f ms", line.ExchangeMS),
 			fmt.Sprintf("%.3f ms", line.ExposedMS))
 	}
@@ -224,8 +266,17 @@ func (x *groupBench) measure(w *groupWork) (line groupLine, err error) {
 		}
 	}
 	one, err := x.time(alone)
+	full := 0.0
+	if errors.Is(err, driver.ErrOutOfMemory) && w.zero > 0 {
+		full, err = 1, nil
+	}
 	if err != nil {
 		return line, fmt.Errorf("alone: %w", err)
+	}
+	if list, err := x.of(full); err != nil || slices.Max(list) > 0 {
+		if one = (timed{}); err != nil {
+			return line, err
+		}
 	}
 	opts := []fusec.CompileOption{fusec.WithGroup(x.group)}
 	for _, name := range slices.Sorted(maps.Keys(w.splits)) {
@@ -234,13 +285,18 @@ func (x *groupBench) measure(w *groupWork) (line groupLine, err error) {
 	if w.mesh != "" {
 		opts = append(opts, fusec.WithMesh(fmt.Sprintf("%s=%d", w.mesh, n)))
 	}
+	if w.zero > 0 {
+		opts = append(opts, fusec.WithZeRO(w.zero))
+	}
 	together, err := x.time(all, opts...)
 	if err != nil {
 		return line, err
 	}
 	line.Sent, line.ExchangeMS, line.ExposedMS = together.sent, together.exchange, together.exposed
-	if err := x.compare(w, one, together); err != nil {
-		return line, err
+	if one.program != nil {
+		if err := x.compare(w, one, together); err != nil {
+			return line, err
+		}
 	}
 	for _, t := range []struct {
 		of float64
@@ -252,6 +308,11 @@ func (x *groupBench) measure(w *groupWork) (line groupLine, err error) {
 		}
 		*t.to = slices.Max(list)
 	}
+	if line.AloneMS == 0 {
+		return line, nil
+	}
+	m := estimate.Devices[planDevice].Fitted(one.program, time.Duration(line.AloneMS*1e6))
+	line.PlanMS = estimate.Of(together.program, m).Overlapped().Seconds() * 1e3
 	line.Speedup = line.AloneMS / line.MS
 	if line.Scaling = line.Speedup / float64(n); w.weak {
 		line.Speedup, line.Scaling = line.Speedup*float64(n), line.Speedup
@@ -259,11 +320,15 @@ func (x *groupBench) measure(w *groupWork) (line groupLine, err error) {
 	return line, nil
 }
 
+// planDevice is the device whose rates are those of a plan, apart from how long one participant takes alone.
+const planDevice = "h200"
+
 // timed is a program's median time, and what it computed first.
 type timed struct {
-	ms   float64
-	sent int64
-	out  map[string]*graph.Tensor
+	ms      float64
+	sent    int64
+	out     map[string]*graph.Tensor
+	program *lowering.Program
 	// in a run that was timed launch by launch
 	exchange, exposed float64
 }
@@ -283,6 +348,7 @@ func (x *groupBench) time(v *gpuValues, opts ...fusec.CompileOption) (t timed, e
 	for name, y := range v.out {
 		t.out[name] = y.Clone()
 	}
+	t.program = p.Lowered()
 	for i := range p.Lowered().Launches {
 		t.sent += estimate.Sent(p.Lowered(), &p.Lowered().Launches[i])
 	}

@@ -9,11 +9,29 @@ template <int W> DEVICE void swap_axes(u8 *to, const u8 *from, i64 outer, i64 in
   reinterpret_cast<word *>(to)[e] = reinterpret_cast<const word *>(from)[(i * outer + o) * row + r];
 }
 
-// combine combines element e of all values of n elements, which follow one another, in their order, and divides by DIVISOR.
-template <class T, class Lane, class Join, int DIVISOR> DEVICE void combine(T *to, const T *from, i64 values, i64 n, i64 e) {
-  if (e >= n) return;
-  Lane y = convert<Lane>(from[e]);
-  for (i64 i = 1; i < values; i++) y = Join::of(y, convert<Lane>(from[i * n + e]));
-  if constexpr (DIVISOR != 1) y = y / Lane(DIVISOR);
-  to[e] = convert<T>(y);
+// Some are W elements that are read and written together.
+template <class T, int W> struct alignas(W * sizeof(T)) Some { T of[W]; };
+
+// combine combines W elements from e · W on of all values of n elements, which follow one another, in their order, and divides by
+// DIVISOR. W divides n.
+template <class T, class Lane, class Join, int DIVISOR, int W>
+DEVICE void combine(T *to, const T *from, i64 values, i64 n, i64 e) {
+  typedef Some<T, W> S;
+  if (e * W >= n) return;
+  const S first = reinterpret_cast<const S *>(from)[e];
+  Lane y[W];
+#pragma unroll
+  for (int k = 0; k < W; k++) y[k] = convert<Lane>(first.of[k]);
+  for (i64 i = 1; i < values; i++) {
+    const S next = reinterpret_cast<const S *>(from + i * n)[e];
+#pragma unroll
+    for (int k = 0; k < W; k++) y[k] = Join::of(y[k], convert<Lane>(next.of[k]));
+  }
+  S result;
+#pragma unroll
+  for (int k = 0; k < W; k++) {
+    if constexpr (DIVISOR != 1) y[k] = y[k] / Lane(DIVISOR);
+    result.of[k] = convert<T>(y[k]);
+  }
+  reinterpret_cast<S *>(to)[e] = result;
 }

@@ -120,3 +120,54 @@ CUresult fusec_encode(CUcontext context, int type, int rank, CUdeviceptr base, c
                       const cuuint64_t *strides, const cuuint32_t *box, int swizzle, void *to) {
 	WITH(context, encode(type, rank, base, dims, strides, box, swizzle, to));
 }
+
+CUresult fusec_block(CUcontext context, CUdeviceptr at, CUdeviceptr *base) {
+	size_t bytes;
+	WITH(context, cuMemGetAddressRange(base, &bytes, at));
+}
+
+CUresult fusec_share(CUcontext context, CUdeviceptr base, CUipcMemHandle *to) { WITH(context, cuIpcGetMemHandle(to, base)); }
+
+CUresult fusec_map(CUcontext context, const CUipcMemHandle *from, CUdeviceptr *to) {
+	WITH(context, cuIpcOpenMemHandle(to, *from, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+}
+
+CUresult fusec_unmap(CUcontext context, CUdeviceptr at) { WITH(context, cuIpcCloseMemHandle(at)); }
+
+static CUresult peer_access(CUcontext peer) {
+	CUresult result = cuCtxEnablePeerAccess(peer, 0);
+	return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : result;
+}
+
+CUresult fusec_access(CUcontext context, CUcontext peer) { WITH(context, peer_access(peer)); }
+
+CUresult fusec_copy(CUcontext context, CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+	WITH(context, cuMemcpyDtoDAsync(to, from, bytes, stream));
+}
+
+enum { MOST_WORDS = 64 };
+
+static CUresult await_words(CUstream stream, const CUdeviceptr *words, int n) {
+	CUstreamBatchMemOpParams ops[2 * MOST_WORDS];
+	if (n > MOST_WORDS) return CUDA_ERROR_INVALID_VALUE;
+	memset(ops, 0, sizeof ops);
+	for (int i = 0; i < n; i++) {
+		ops[i].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+		ops[i].waitValue.address = words[i];
+		ops[i].waitValue.value = 1;
+		ops[i].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+		ops[n + i].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+		ops[n + i].writeValue.address = words[i];
+		ops[n + i].writeValue.value = 0;
+		ops[n + i].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+	}
+	return cuStreamBatchMemOp(stream, 2 * n, ops, 0);
+}
+
+CUresult fusec_await(CUcontext context, CUstream stream, const CUdeviceptr *words, int n) {
+	WITH(context, await_words(stream, words, n));
+}
+
+CUresult fusec_fill(CUcontext context, CUdeviceptr at, unsigned word, size_t n, CUstream stream) {
+	WITH(context, stream ? cuMemsetD32Async(at, word, n, stream) : cuMemsetD32(at, word, n));
+}

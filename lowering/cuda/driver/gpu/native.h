@@ -33,3 +33,15 @@ CUresult fusec_encode(CUcontext context, int type, int rank, CUdeviceptr base, c
 CUresult fusec_encode_windows(CUcontext context, int type, CUdeviceptr base, const cuuint64_t *dims, const cuuint64_t *strides,
                               const int *lower, const int *upper, int channels, int positions, const cuuint32_t *steps,
                               int swizzle, void *to);
+
+// What a GPU's memory is to others: the block that an address is in, a handle by which another process maps that block, and access
+// from another GPU of this process, whose context is given.
+CUresult fusec_block(CUcontext context, CUdeviceptr at, CUdeviceptr *base);
+CUresult fusec_share(CUcontext context, CUdeviceptr base, CUipcMemHandle *to);
+CUresult fusec_map(CUcontext context, const CUipcMemHandle *from, CUdeviceptr *to);
+CUresult fusec_unmap(CUcontext context, CUdeviceptr at);
+CUresult fusec_access(CUcontext context, CUcontext peer);
+CUresult fusec_copy(CUcontext context, CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
+// fusec_await has the stream wait until each of some words is 1, and then makes them 0.
+CUresult fusec_await(CUcontext context, CUstream stream, const CUdeviceptr *words, int n);
+CUresult fusec_fill(CUcontext context, CUdeviceptr at, unsigned word, size_t n, CUstream stream);

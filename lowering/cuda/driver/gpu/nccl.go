@@ -51,6 +51,7 @@ type comm struct {
 
 	mu sync.Mutex // guards c, which is nil after Close
 	c  unsafe.Pointer
+	p  *peers // nil where NCCL makes all exchanges
 }
 
 // joining is how long participants wait for one another when they join: NCCL may have to be read from a slow disk first.
@@ -90,6 +91,9 @@ func (g *device) Join(t *group.Team, most int) (driver.Comm, error) {
 	for {
 		select {
 		case err := <-done:
+			if err == nil {
+				c.p, err = newPeers(c)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -146,6 +150,12 @@ func (c *comm) Queue(on driver.Stream, list []driver.Exchange) error {
 	}
 	var err error
 	for _, x := range list {
+		if c.p.makes(x, len(list) == 1) {
+			if err = c.p.queue(s, x); err != nil {
+				break
+			}
+			continue
+		}
 		if err = call(x.Op.OpName(), func() C.int { return c.queue(s, x) }); err != nil {
 			break
 		}
@@ -226,12 +236,18 @@ func (c *comm) Failed() error {
 
 // Abort implements [driver.Comm].
 func (c *comm) Abort() error {
+	if c.p != nil {
+		if err := c.p.end(); err != nil {
+			return err
+		}
+	}
 	return c.end("ncclCommAbort", func(p unsafe.Pointer) C.int { return C.fusec_nccl_abort(p) })
 }
 
 // Close implements [driver.Comm].
 func (c *comm) Close() error {
-	return c.end("ncclCommDestroy", func(p unsafe.Pointer) C.int { return C.fusec_nccl_destroy(p) })
+	err := c.end("ncclCommDestroy", func(p unsafe.Pointer) C.int { return C.fusec_nccl_destroy(p) })
+	return errors.Join(err, c.p.close())
 }
 
 func (c *comm) end(call string, fn func(unsafe.Pointer) C.int) error {

@@ -177,3 +177,17 @@ func TestMissing(t *testing.T) {
 		}
 	}
 }
+
+// TestSum compiles the kernel of small sums for each chip that may have peers.
+func TestSum(t *testing.T) {
+	c := nvrtctest.Open(t)
+	source, err := os.ReadFile("../gpu/sum.cu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, arch := range []int{70, 80, 90, 100} {
+		if _, _, err := c.Compile(string(source), kernels.ChipOf(arch)); err != nil && arch >= 75 {
+			t.Errorf("sm_%d: %v", arch, err)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package cuda_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/group"
+	"fusec/lowering"
+	"fusec/lowering/cuda"
+	"fusec/lowering/cuda/driver"
+)
+
+// tapped is a GPU that notes how many exchanges are made together.
+type tapped struct {
+	driver.GPU
+	lists *[]int
+}
+
+type tappedComm struct {
+	driver.Comm
+	lists *[]int
+}
+
+func (g tapped) Join(t *group.Team, most int) (driver.Comm, error) {
+	c, err := g.GPU.Join(t, most)
+	return tappedComm{c, g.lists}, err
+}
+
+func (c tappedComm) Queue(s driver.Stream, list []driver.Exchange) error {
+	*c.lists = append(*c.lists, len(list))
+	return c.Comm.Queue(s, list)
+}
+
+// TestBuckets: a bucket ends when it has enough bytes, before a launch that leaves room for it, or when it has as many bytes as are
+// still to come; the last exchange waits for nothing.
+func TestBuckets(t *testing.T) {
+	if meshes(t)[0].Size() == 1 {
+		t.Skip("it needs two GPUs, and this machine has one; emulated ones are always several")
+	}
+	mesh := graph.Mesh{{Name: "a", Size: 2}}
+	const words = 3 << 19 // 6 MiB
+	for _, c := range []struct {
+		sizes  []int
+		bucket int64
+		long   int // the exchange before which is a launch that is long, and no product; 0 for none
+		want   []int
+	}{
+		{[]int{words, words, words, words}, cuda.DefaultBucket, 0, []int{2, 1, 1}},
+		{[]int{words, words, words, words}, 1, 0, []int{1, 1, 1, 1}},
+		{[]int{5 << 18, 1 << 17, 1 << 17}, cuda.DefaultBucket, 0, []int{1, 2}},
+		{[]int{5 << 18, 1 << 17, 1 << 17}, cuda.DefaultBucket, 2, []int{2, 1}},
+		{[]int{30, 40, 50}, cuda.DefaultBucket, 0, []int{3}},
+		{[]int{30, 40, 50}, 280, 0, []int{2, 1}},
+	} {
+		b := graph.NewBuilder("")
+		for i, n := range c.sizes {
+			if c.long > 0 && i == c.long {
+				b.Output("long", b.Unary(graph.Neg, b.Input("long in", graph.TypeOf(graph.F32, 1<<22))))
+			}
+			x := b.Input(fmt.Sprint("x", i), graph.TypeOf(graph.F32, n))
+			b.Output(fmt.Sprint("y", i), b.Add(graph.AllReduce{Fn: graph.Sum, Group: graph.Group{Over: mesh.Names(1)}}, x))
+		}
+		g, err := b.Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Mesh = mesh
+		var once sync.Once
+		var lists []int
+		together(t, mesh.Size(), 0, func(of *group.Group) error {
+			gpu, compiler := openFor(t, of.Rank())
+			own := new([]int)
+			d := cuda.New(cuda.On(tapped{gpu, own}, compiler), cuda.In(of), cuda.Bucket(c.bucket))
+			p, err := lowering.Lower(g, d.Name(), d.Lowering()...)
+			if err != nil {
+				return err
+			}
+			e, err := d.Compile(p)
+			if err != nil {
+				return err
+			}
+			for i, b := range p.Buffers {
+				if b.Role == lowering.Input {
+					if err := e.Bind(i, graph.NewTensor(b.Type)); err != nil {
+						return err
+					}
+				}
+			}
+			if err := e.Run(); err != nil {
+				return err
+			}
+			once.Do(func() { lists = *own })
+			return e.Close()
+		})
+		if !slices.Equal(lists, c.want) {
+			t.Errorf("%v with buckets of %d bytes: exchanges of %v, want %v", c.sizes, c.bucket, lists, c.want)
+		}
+	}
+}

@@ -1,0 +1,399 @@
+//go:build gpu
+
+package gpu
+
+// Exchanges between the GPUs of one host that read and write one another's memory. Values that are moved as they are go by copy
+// engines, which take no multiprocessor from the launches beside them. Small sums are made by one block of threads.
+
+/*
+#include "native.h"
+*/
+import "C"
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"time"
+	"unsafe"
+
+	"fusec/graph"
+	"fusec/kernels/group"
+	"fusec/lowering/cuda/driver"
+	"fusec/lowering/cuda/driver/nvrtc"
+)
+
+const (
+	// leastCopy is how many bytes an exchange has that copy engines make: participants wait for one another twice in it.
+	leastCopy = 1 << 20
+	// mostSum is how many bytes a sum has that one block of threads makes.
+	mostSum = 64 << 10
+	// mostPeers is how many participants sum so.
+	mostPeers = 8
+)
+
+//go:embed sum.cu
+var sumSource string
+
+// peers is the memory of the participants of a communicator.
+//
+// Each has words that others set to 1: one for each whose operand is ready, and one for each that has read the own operand. Behind
+// them are a word that is 1, the number of sums so far, a word that ends the waiting, and two places for the terms of all.
+type peers struct {
+	c      *comm
+	memory driver.Ptr
+	at     []C.CUdeviceptr                // the memory of each
+	known  map[driver.Ptr][]C.CUdeviceptr // what all have at an address here
+	maps   map[string]C.CUdeviceptr       // by handle
+	sum    driver.Function
+	module driver.Module
+	sums   sync.Once
+	closed sync.Once
+	ended  chan struct{} // closed with the communicator
+}
+
+// The words behind those of the participants.
+const (
+	oneWord = 2*mostPeers + iota
+	countWord
+	stopWord
+	wordBytes = 256
+)
+
+// sumParams is the parameter of the function in sum.cu.
+type sumParams struct {
+	to                  [mostPeers]uint64
+	x, y, count, stop   uint64
+	n, rank, words, b16 int32
+}
+
+// newPeers maps the memory of all participants, or gives nil where some GPU cannot reach another's. All call it together.
+func newPeers(c *comm) (*peers, error) {
+	n := c.team.Size()
+	if n < 2 || n > mostPeers || os.Getenv("FUSEC_PEER_MEMORY") == "0" {
+		return nil, nil
+	}
+	p := &peers{c: c, known: map[driver.Ptr][]C.CUdeviceptr{}, maps: map[string]C.CUdeviceptr{}, ended: make(chan struct{})}
+	err := p.open()
+	lacks := []byte{0}
+	if err != nil {
+		lacks[0] = 1
+	}
+	all := make([]byte, n)
+	if failed := c.team.Gather(lacks, all); failed != nil {
+		return nil, errors.Join(failed, p.close())
+	}
+	if slices.Max(all) > 0 {
+		return nil, p.close()
+	}
+	return p, nil
+}
+
+// open allocates the own memory and maps that of the others. It exchanges the same with them whether it fails or not.
+func (p *peers) open() error {
+	g := p.c.g
+	size := int64(wordBytes + 2*p.c.team.Size()*2*mostSum)
+	var err error
+	if p.memory, err = g.Alloc(size); err == nil {
+		err = p.fill(0, 0, size/4)
+	}
+	if err == nil {
+		err = p.fill(oneWord, 1, 1)
+	}
+	var located error
+	p.at, located = p.locate(p.memory)
+	return errors.Join(err, located)
+}
+
+// fill sets words of the own memory, and waits until they are set.
+func (p *peers) fill(first int, word uint, n int64) error {
+	return p.c.g.native("cuMemsetD32", func(x C.CUcontext) C.CUresult {
+		return C.fusec_fill(x, C.CUdeviceptr(p.memory)+C.CUdeviceptr(4*first), C.uint(word), C.size_t(n), nil)
+	})
+}
+
+// A location says where memory of a participant is: which boot of which host and which process it belongs to, and the context, the
+// address, its offset in a block of memory and the handle of that.
+const locationBytes = 40 + 4*8 + 64
+
+// locate finds out where all participants have what is at an address here. All call it together.
+func (p *peers) locate(at driver.Ptr) ([]C.CUdeviceptr, error) {
+	if list := p.known[at]; list != nil {
+		return list, nil
+	}
+	g, n := p.c.g, p.c.team.Size()
+	own := make([]byte, locationBytes)
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	copy(own[:40], boot)
+	var base C.CUdeviceptr
+	var handle C.CUipcMemHandle
+	if err == nil {
+		err = g.native("cuMemGetAddressRange", func(x C.CUcontext) C.CUresult { return C.fusec_block(x, C.CUdeviceptr(at), &base) })
+	}
+	if err == nil {
+		err = g.native("cuIpcGetMemHandle", func(x C.CUcontext) C.CUresult { return C.fusec_share(x, base, &handle) })
+	}
+	context := *(*uint64)(unsafe.Pointer(&g.context))
+	for i, v := range []uint64{uint64(os.Getpid()), context, uint64(at), uint64(at) - uint64(base)} {
+		binary.LittleEndian.PutUint64(own[40+8*i:], v)
+	}
+	copy(own[72:], unsafe.Slice((*byte)(unsafe.Pointer(&handle)), 64))
+	all := make([]byte, n*locationBytes)
+	if failed := p.c.team.Gather(own, all); failed != nil || err != nil {
+		return nil, errors.Join(err, failed)
+	}
+	list := make([]C.CUdeviceptr, n)
+	for i := range list {
+		if list[i], err = p.reach(i, own, all[i*locationBytes:][:locationBytes]); err != nil {
+			return nil, err
+		}
+	}
+	p.known[at] = list
+	return list, nil
+}
+
+// reach is the address here of what a participant has at a location.
+func (p *peers) reach(place int, own, at []byte) (to C.CUdeviceptr, err error) {
+	g := p.c.g
+	number := func(b []byte, k int) uint64 { return binary.LittleEndian.Uint64(b[40+8*k:]) }
+	switch {
+	case place == p.c.team.Place():
+		return C.CUdeviceptr(number(own, 2)), nil
+	case !bytes.Equal(own[:40], at[:40]):
+		return 0, errors.New("the participants are on several hosts")
+	case number(own, 0) == number(at, 0):
+		other := number(at, 1)
+		err := g.native("cuCtxEnablePeerAccess", func(x C.CUcontext) C.CUresult {
+			return C.fusec_access(x, *(*C.CUcontext)(unsafe.Pointer(&other)))
+		})
+		return C.CUdeviceptr(number(at, 2)), err
+	}
+	key := string(at[72:])
+	if p.maps[key] == 0 {
+		err := g.native("cuIpcOpenMemHandle", func(x C.CUcontext) C.CUresult {
+			return C.fusec_map(x, (*C.CUipcMemHandle)(unsafe.Pointer(&at[72])), &to)
+		})
+		if err != nil {
+			return 0, err
+		}
+		p.maps[key] = to
+	}
+	return p.maps[key] + C.CUdeviceptr(number(at, 3)), nil
+}
+
+// makes reports whether an exchange is made here and not by NCCL, which makes several small sums together. All participants say the
+// same.
+func (p *peers) makes(x driver.Exchange, alone bool) bool {
+	if p == nil {
+		return false
+	}
+	n := x.Elems * x.DType.Size()
+	switch op := x.Op.(type) {
+	case graph.Permute, graph.AllGather, graph.AllToAll:
+		return n >= leastCopy
+	case graph.AllReduce:
+		return alone && op.Fn == graph.Sum && (x.DType == graph.F32 || x.DType == graph.BF16) && n <= mostSum && n%4 == 0
+	}
+	return false
+}
+
+// queue queues an exchange.
+func (p *peers) queue(s *stream, x driver.Exchange) error {
+	if _, sum := x.Op.(graph.AllReduce); sum {
+		return p.queueSum(s, x)
+	}
+	return p.queueCopies(s, x)
+}
+
+// queueSum sums small values: each participant writes its terms, with the number of the sum beside each word, into the memory of
+// all others, and adds up what comes in the order of the participants.
+func (p *peers) queueSum(s *stream, x driver.Exchange) error {
+	var err error
+	p.sums.Do(func() { err = p.loadSum() })
+	if err != nil {
+		return err
+	}
+	own := uint64(p.memory)
+	a := sumParams{x: uint64(x.X), y: uint64(x.Y), count: own + 4*countWord, stop: own + 4*stopWord, n: int32(len(p.at)),
+		rank: int32(p.c.team.Place()), words: int32(x.Elems * x.DType.Size() / 4)}
+	if x.DType == graph.BF16 {
+		a.b16 = 1
+	}
+	for i, at := range p.at {
+		a.to[i] = uint64(at) + wordBytes
+	}
+	return s.Launch(p.sum, [3]int{1, 1, 1}, 1024, 0, unsafe.Slice((*byte)(unsafe.Pointer(&a)), unsafe.Sizeof(a)))
+}
+
+func (p *peers) loadSum() error {
+	c, err := nvrtc.Open()
+	if err != nil {
+		return err
+	}
+	image, _, err := c.Compile(sumSource, p.c.g.chip)
+	if err != nil {
+		return err
+	}
+	if p.module, err = p.c.g.Load(image); err != nil {
+		return err
+	}
+	p.sum, err = p.module.Function("sum_small")
+	return err
+}
+
+// A pull is a part of a result, read from the memory of the participant at a place.
+type pull struct {
+	from   int
+	at, to C.CUdeviceptr
+	bytes  int
+}
+
+// queueCopies queues copies. Those whose operands are read wait until these are read, and those that read until they are ready.
+func (p *peers) queueCopies(s *stream, x driver.Exchange) error {
+	n, place := p.c.team.Size(), p.c.team.Place()
+	list, err := p.locate(x.X)
+	if err != nil {
+		return err
+	}
+	all, y := x.Elems*x.DType.Size(), C.CUdeviceptr(x.Y)
+	var pulls []pull
+	var readers, sources []int // other participants
+	for i := range n {
+		if i != place {
+			readers, sources = append(readers, i), append(sources, i)
+		}
+	}
+	switch op := x.Op.(type) {
+	case graph.Permute:
+		next, last := group.Neighbours(place, op.Shift, n)
+		pulls = []pull{{last, list[last], y, all}}
+		if readers, sources = []int{next}, []int{last}; next == place {
+			readers, sources = nil, nil
+		}
+	case graph.AllGather:
+		for i := range n {
+			pulls = append(pulls, pull{i, list[i], y + C.CUdeviceptr(i*all), all})
+		}
+	case graph.AllToAll:
+		part := all / n
+		for i := range n {
+			pulls = append(pulls, pull{i, list[i] + C.CUdeviceptr(place*part), y + C.CUdeviceptr(i*part), part})
+		}
+	}
+	for _, i := range readers {
+		if err := p.tell(s, i, place); err != nil {
+			return err
+		}
+	}
+	if err := p.await(s, sources, 0); err != nil {
+		return err
+	}
+	// Each participant begins with another one.
+	slices.SortStableFunc(pulls, func(a, b pull) int { return (a.from-place+n)%n - (b.from-place+n)%n })
+	for _, c := range pulls {
+		if err := p.copy(s, c.to, c.at, c.bytes); err != nil {
+			return err
+		}
+	}
+	for _, i := range sources {
+		if err := p.tell(s, i, mostPeers+place); err != nil {
+			return err
+		}
+	}
+	return p.await(s, readers, mostPeers)
+}
+
+func (p *peers) copy(s *stream, to, from C.CUdeviceptr, n int) error {
+	return s.g.native("cuMemcpyDtoDAsync", func(x C.CUcontext) C.CUresult {
+		return C.fusec_copy(x, to, from, C.size_t(n), s.native())
+	})
+}
+
+// tell makes a word of a participant 1.
+func (p *peers) tell(s *stream, to, word int) error {
+	return p.copy(s, p.at[to]+C.CUdeviceptr(4*word), C.CUdeviceptr(p.memory)+4*oneWord, 4)
+}
+
+// await waits for the words of some participants, from word first on, and takes them back.
+func (p *peers) await(s *stream, of []int, first int) error {
+	if len(of) == 0 {
+		return nil
+	}
+	words := make([]C.CUdeviceptr, len(of))
+	for i, from := range of {
+		words[i] = C.CUdeviceptr(p.memory) + C.CUdeviceptr(4*(first+from))
+	}
+	return s.g.native("cuStreamBatchMemOp", func(x C.CUcontext) C.CUresult {
+		return C.fusec_await(x, s.native(), &words[0], C.int(len(words)))
+	})
+}
+
+// How often, and for how long, what waits is told to go on after an exchange was ended.
+const (
+	endingPause = time.Millisecond
+	endingTime  = 10 * time.Second
+)
+
+// end has all that waits for others go on, with what is there, and closes in the end.
+func (p *peers) end() error {
+	err := p.fillBeside()
+	go func() {
+		for begin := time.Now(); time.Since(begin) < endingTime; {
+			select {
+			case <-p.ended:
+				return
+			case <-time.After(endingPause):
+			}
+			if p.fillBeside() != nil {
+				return
+			}
+		}
+		_ = p.close() // nobody is left who would be told
+	}()
+	return err
+}
+
+// fillBeside sets all words that are waited for, beside what the GPU does.
+func (p *peers) fillBeside() error {
+	made, err := p.c.g.NewUrgentStream()
+	if err != nil {
+		return err
+	}
+	s := made.(*stream)
+	at := C.CUdeviceptr(p.memory)
+	err = s.g.native("cuMemsetD32Async", func(x C.CUcontext) C.CUresult {
+		if r := C.fusec_fill(x, at+4*stopWord, 1, 1, s.native()); r != 0 {
+			return r
+		}
+		return C.fusec_fill(x, at, 1, 2*mostPeers, s.native())
+	})
+	return errors.Join(err, s.Sync(), s.Close())
+}
+
+// close unmaps the memory of the others, and frees the own.
+func (p *peers) close() error {
+	if p == nil {
+		return nil
+	}
+	var errs []error
+	p.closed.Do(func() {
+		close(p.ended)
+		for _, at := range p.maps {
+			errs = append(errs, p.c.g.release("cuIpcCloseMemHandle", func() error { return p.c.g.unmap(at) }))
+		}
+		if p.module != nil {
+			errs = append(errs, p.module.Unload())
+		}
+		errs = append(errs, p.c.g.Free(p.memory))
+	})
+	return errors.Join(errs...)
+}
+
+// unmap unmaps another process's memory.
+func (g *device) unmap(at C.CUdeviceptr) error {
+	return failure("cuIpcCloseMemHandle", C.fusec_unmap(*(*C.CUcontext)(unsafe.Pointer(&g.context)), at))
+}
