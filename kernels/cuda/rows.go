@@ -254,7 +254,7 @@ func (r *rows) planInner(trial *printer) {
 			few = 64 * r.cfg.Chip.SMs // what a block has to add up costs more than a warp that waits
 		}
 		r.threads = 1
-		for r.threads < 1024 && (r.threads < min(units, 32) || ceilDiv(units, r.threads)*bytes > r.room()) {
+		for r.threads < min(units, 1024) && (r.threads < 32 || ceilDiv(units, r.threads)*bytes > r.room()) {
 			r.threads *= 2
 		}
 		for r.threads < 1024 && count*r.threads < few && units >= 2*r.threads {
