@@ -26,6 +26,8 @@ type attentionProblem struct {
 
 	// parts is of how many numbers of f16 the elements of f32 that are multiplied consist, where they do; see attention_split.go.
 	parts int
+	// rowsAt is where in the scratch memory a portable gradient has its rows' numbers.
+	rowsAt int64
 
 	args, results []Operand
 }
@@ -75,6 +77,7 @@ var attentionKernels = []func(*attentionProblem) (*Kernel, bool){
 	(*attentionProblem).forwardHopper,
 	(*attentionProblem).gradHopper,
 	(*attentionProblem).forwardSplit,
+	(*attentionProblem).gradSplit,
 	(*attentionProblem).forwardDecode,
 	(*attentionProblem).forwardMMA,
 	(*attentionProblem).gradMMA,
@@ -197,7 +200,7 @@ func (a *attentionProblem) problem(u *unit) {
 	}
 	if a.grad {
 		typ := fmt.Sprintf("AttentionRow<%s>", ctype(a.lane()))
-		u.printf("  static DEVICE %s *rows(const Params &p) { return %s; }\n", typ, u.scratch(typ, "rows", 0))
+		u.printf("  static DEVICE %s *rows(const Params &p) { return %s; }\n", typ, u.scratch(typ, "rows", a.rowsAt))
 	}
 	u.printf("};\n\n")
 }

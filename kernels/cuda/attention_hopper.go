@@ -348,6 +348,9 @@ func (a *attentionProblem) hopperKernel(u *unit, scratch int64, steps []Step) *K
 	if a.parts > 0 {
 		templates = append(templates, "mma", "attention_mma", "attention_split")
 	}
+	if a.parts > 0 && a.grad {
+		templates = append(templates, "attention_grad", "attention_grad_mma", "attention_grad_split")
+	}
 	return &Kernel{Source: u.source(templates...), Steps: steps, Scratch: scratch}
 }
 
@@ -356,58 +359,77 @@ func (a *attentionProblem) gradHopper() (*Kernel, bool) {
 	if !a.grad || !a.hopperFits() {
 		return nil, false
 	}
-	d, t := a.dims, a.attentionTiling()
+	d := a.dims
 	u := newUnit(a.args, a.results)
-	padded := roundUp(d.Queries, 128)
-	kernel := &Kernel{Scratch: int64(8 * a.heads() * padded)}
-	base, delta := u.scratch("float", "base", 0), u.scratch("float", "delta", kernel.Scratch/2)
-
 	// What the products read of dout: itself, or a copy.
-	twin := "(" + ctype(a.dtype) + " *)nullptr"
-	dout := func(name string, rows int) string { return a.mapOf(u, name, a.dout, rows) }
+	twin, scratch := "("+ctype(a.dtype)+" *)nullptr", a.gradNumbers()
+	views := [4]attentionView{a.q, a.k, a.v, a.dout}
+	maps := func(name string, i, rows int) string { return a.mapOf(u, name, views[i], rows) }
 	if !a.copied(a.dout) {
-		at := kernel.Scratch
+		at := scratch
 		l := graph.Contiguous(graph.ShapeOf(d.Batch.Elems(), d.Heads, d.Queries, d.Width))
-		kernel.Scratch += int64(2 * l.Shape.Elems())
+		scratch += int64(2 * l.Shape.Elems())
 		twin = u.scratch(ctype(a.dtype), "twin", at)
-		dout = func(name string, rows int) string { return u.tensorMap(name, Scratch(at), a.dtype, l, rows) }
+		maps = func(name string, i, rows int) string {
+			if i == 3 {
+				return u.tensorMap(name, Scratch(at), a.dtype, l, rows)
+			}
+			return a.mapOf(u, name, views[i], rows)
+		}
 	}
+	steps, scratch := a.hopperBackward(u, 0, scratch, maps, twin, "", "")
+	return a.hopperKernel(u, scratch, steps), true
+}
+
+// gradNumbers are the bytes of the numbers that attention_grad_rows makes.
+func (a *attentionProblem) gradNumbers() int64 {
+	return int64(8 * a.heads() * roundUp(a.dims.Queries, 128))
+}
+
+// hopperBackward writes the entries of attention_grad_hopper and returns their steps, after those that make the bits of their
+// masks. The rows' numbers begin at byte `at` of the scratch memory; the bits come from byte scratch on, and it returns how far
+// they reach. maps(name, i, rows) is the tensor map of that name of queries, keys, values or dout, of boxes of so many rows;
+// twin is where dout is copied. The products' entries begin with first, and last are arguments at the end.
+func (a *attentionProblem) hopperBackward(u *unit, at, scratch int64, maps func(name string, i, rows int) string, twin, first,
+	last string) ([]Step, int64) {
+	d, t := a.dims, a.attentionTiling()
+	padded := roundUp(d.Queries, 128)
+	base, delta := u.scratch("float", "base", at), u.scratch("float", "delta", at+a.gradNumbers()/2)
 	a.hopperProblem(u, t.gradGroups, t.gradKeys[0], t.gradKeys[1])
 	u.printf("  static constexpr int QUERY_TILE = %d, QUERY_STAGES = %d, PADDED = %d;\n",
 		t.gradQueries[0], t.gradQueries[1], padded)
-	rows := fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s", a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse),
-		a.placeRows(u, "DOUT", a.dout), a.placeNumbers(u, "DLSE", a.dlse), twin, base, delta)
+	rows := fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s%s", a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse),
+		a.placeRows(u, "DOUT", a.dout), a.placeNumbers(u, "DLSE", a.dlse), twin, base, delta, last)
 	dq, dk, dv := a.placeRows(u, "DQ", a.dq), a.placeRows(u, "DK", a.dk), a.placeRows(u, "DV", a.dv)
-	masks, steps, end := a.hopperMasks(u, kernel.Scratch)
-	kernel.Scratch, kernel.Steps = end, steps
+	masks, steps, scratch := a.hopperMasks(u, scratch)
 
-	add := func(entry, template string, threads, blocks, shared int, args string) {
-		u.printf("KERNEL(%s, %d, 1) {\n  %s<Problem>(%s);\n}\n", entry, threads, template, args)
-		kernel.Steps = append(kernel.Steps, Step{Entry: entry, Grid: [3]int{blocks, 1, 1}, Block: threads, Shared: shared,
-			Beside: entry == "queries" && kernel.Steps[len(kernel.Steps)-1].Entry == "keys"})
+	add := func(entry, template string, threads, blocks, shared int, first, args string) {
+		u.printf("KERNEL(%s, %d, 1) {\n%s  %s<Problem>(%s);\n}\n", entry, threads, first, template, args)
+		steps = append(steps, Step{Entry: entry, Grid: [3]int{blocks, 1, 1}, Block: threads, Shared: shared,
+			Beside: entry == "queries" && steps[len(steps)-1].Entry == "keys"})
 	}
 	lanes := 16 // ROW_LANES
 	if d.Width <= 64 {
 		lanes = 8
 	}
-	add("rows", "attention_grad_rows", 256, ceilDiv(a.heads()*padded, 256/lanes), 0, rows)
+	add("rows", "attention_grad_rows", 256, ceilDiv(a.heads()*padded, 256/lanes), 0, "", rows)
 	shared := func(stay int, pass [2]int) int { // GradShared
 		row := 2 * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
 		return stay*row + pass[1]*pass[0]*(row+8) + 8*(1+2*pass[1])
 	}
-	maps := func(suffix string, queries, keys int) string {
-		return fmt.Sprintf("%s, %s, %s, %s, %s, %s", a.mapOf(u, "q"+suffix, a.q, queries),
-			a.mapOf(u, "k"+suffix, a.k, keys), a.mapOf(u, "v"+suffix, a.v, keys), dout("dout"+suffix, queries), base, delta)
+	operands := func(suffix string, queries, keys int) string {
+		return fmt.Sprintf("%s, %s, %s, %s, %s, %s", maps("q"+suffix, 0, queries), maps("k"+suffix, 1, keys),
+			maps("v"+suffix, 2, keys), maps("dout"+suffix, 3, queries), base, delta)
 	}
 	if a.dk.there() || a.dv.there() {
 		blocks := a.groups() * ceilDiv(d.Keys, hopperKeyRows)
-		add("keys", "attention_grad_keys", 128+2*hopperKeyRows, blocks, shared(hopperKeyRows, t.gradQueries),
-			maps("_keys", t.gradQueries[0], hopperKeyRows)+fmt.Sprintf(", %s, %s,\n    %s", dk, dv, masks))
+		add("keys", "attention_grad_keys", 128+2*hopperKeyRows, blocks, shared(hopperKeyRows, t.gradQueries), first,
+			operands("_keys", t.gradQueries[0], hopperKeyRows)+fmt.Sprintf(", %s, %s,\n    %s%s", dk, dv, masks, last))
 	}
 	if a.dq.there() {
 		rows := 64 * t.gradGroups
-		add("queries", "attention_grad_queries", 128+2*rows, a.heads()*ceilDiv(d.Queries, rows), shared(rows, t.gradKeys),
-			maps("_queries", rows, t.gradKeys[0])+fmt.Sprintf(", %s,\n    %s", dq, masks))
+		add("queries", "attention_grad_queries", 128+2*rows, a.heads()*ceilDiv(d.Queries, rows), shared(rows, t.gradKeys), first,
+			operands("_queries", rows, t.gradKeys[0])+fmt.Sprintf(", %s,\n    %s%s", dq, masks, last))
 	}
-	return a.hopperKernel(u, kernel.Scratch, kernel.Steps), true
+	return steps, scratch
 }

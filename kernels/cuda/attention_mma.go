@@ -128,10 +128,29 @@ func (a *attentionProblem) gradTile(heads, rows int, tiles []gradTile) (t gradTi
 
 // gradMMA is the gradient of attention on tensor cores.
 func (a *attentionProblem) gradMMA() (*Kernel, bool) {
+	keys, queries, ok := a.gradTiles()
+	if !ok {
+		return nil, false
+	}
+	u := newUnit(a.args, a.results)
+	a.problem(u)
+	k := &Kernel{Scratch: a.gradRows(), Steps: a.gradSteps(u, keys, queries, "", "Problem", "")}
+	for i := range k.Steps {
+		k.Steps[i].Params = u.fields
+	}
+	k.Source = u.source("mma", "attention", "attention_mma", "attention_grad", "attention_grad_mma")
+	return k, true
+}
+
+// gradRows are the bytes of the rows' numbers.
+func (a *attentionProblem) gradRows() int64 { return int64(3 * 4 * a.heads() * a.dims.Queries) }
+
+// gradTiles chooses the tiles of a gradient on tensor cores, of keys and of queries; ok is false if they do not serve it.
+func (a *attentionProblem) gradTiles() (keys, queries gradTile, ok bool) {
 	d := a.dims
 	if !a.grad || a.cfg.Chip.Arch < 80 || a.dtype == graph.F64 || min(d.Depth, d.Width) < 1 ||
 		max(d.Depth, d.Width) > 256 || d.Queries == 0 || d.Keys == 0 || a.heads() == 0 {
-		return nil, false
+		return keys, queries, false
 	}
 	tiles := []gradTile{{8, 1, 32}, {4, 1, 32}, {4, 1, 16}, {2, 1, 16}}
 	switch half, most := a.dtype.Size() == 2, max(d.Depth, d.Width); {
@@ -143,22 +162,22 @@ func (a *attentionProblem) gradMMA() (*Kernel, bool) {
 		tiles[0].stream = 16
 	}
 	keys, fit := a.gradTile(a.groups(), d.Keys, tiles)
-	queries, fits := a.gradTile(a.heads(), d.Queries, tiles)
-	if !fit || !fits {
-		return nil, false
-	}
-	u := newUnit(a.args, a.results)
-	a.problem(u)
-	k := &Kernel{Scratch: int64(3 * 4 * a.heads() * d.Queries)}
+	queries, ok = a.gradTile(a.heads(), d.Queries, tiles)
+	return keys, queries, fit && ok
+}
+
+// gradSteps writes the entries of a gradient on tensor cores for a Problem, whose names begin with prefix, and which begin with
+// first.
+func (a *attentionProblem) gradSteps(u *unit, keys, queries gradTile, prefix, problem, first string) []Step {
+	d := a.dims
 	const warps = 8
-	u.printf("KERNEL(rows, %d, 1) { attention_rows<Problem>(p); }\n", 32*warps)
-	k.Steps = append(k.Steps, Step{Entry: "rows", Block: 32 * warps,
-		Grid: [3]int{ceilDiv(a.heads()*d.Queries, warps), 1, 1}})
+	u.printf("KERNEL(%srows, %d, 1) { %sattention_rows<%s>(p); }\n", prefix, 32*warps, first, problem)
+	steps := []Step{{Entry: prefix + "rows", Block: 32 * warps, Grid: [3]int{ceilDiv(a.heads()*d.Queries, warps), 1, 1}}}
 	add := func(entry string, t gradTile, blocks, parts int) {
-		u.printf("KERNEL(%s, %d, 1) { attention_%s_mma<Problem, MmaGradTile<Problem, %d, %d, %d, %t>>(p); }\n", entry,
-			32*t.warps, entry, t.warps, t.height, t.stream, a.cfg.strict())
-		k.Steps = append(k.Steps, Step{Entry: entry, Block: 32 * t.warps, Grid: [3]int{blocks, parts, 1},
-			Shared: a.gradShared(t), Beside: entry == "dq" && k.Steps[len(k.Steps)-1].Entry == "dkdv"})
+		u.printf("KERNEL(%s%s, %d, 1) { %sattention_%s_mma<%s, MmaGradTile<%s, %d, %d, %d, %t>>(p); }\n", prefix, entry,
+			32*t.warps, first, entry, problem, problem, t.warps, t.height, t.stream, a.cfg.strict())
+		steps = append(steps, Step{Entry: prefix + entry, Block: 32 * t.warps, Grid: [3]int{blocks, parts, 1},
+			Shared: a.gradShared(t), Beside: entry == "dq" && steps[len(steps)-1].Entry == prefix+"dkdv"})
 	}
 	if a.dk.there() || a.dv.there() {
 		add("dkdv", keys, a.groups()*ceilDiv(d.Keys, keys.rows()), a.gradParts())
@@ -166,9 +185,5 @@ func (a *attentionProblem) gradMMA() (*Kernel, bool) {
 	if a.dq.there() {
 		add("dq", queries, a.heads()*ceilDiv(d.Queries, queries.rows()), 1)
 	}
-	for i := range k.Steps {
-		k.Steps[i].Params = u.fields
-	}
-	k.Source = u.source("mma", "attention", "attention_mma", "attention_grad", "attention_grad_mma")
-	return k, true
+	return steps
 }

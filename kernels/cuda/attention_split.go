@@ -23,19 +23,25 @@ var splitTime = 12000
 
 // forwardSplit is attention of f32 on Hopper. A portable one is beside it, for operands whose numbers f16 cannot hold.
 func (a *attentionProblem) forwardSplit() (*Kernel, bool) {
-	if a.grad || a.dtype != graph.F32 || !a.out.there() {
+	if a.grad || !a.out.there() {
 		return nil, false
 	}
-	split := *a
-	split.parts = 2
-	if !a.cfg.strict() {
-		split.parts = 1
-	}
 	portable, ok := a.mmaTile()
-	if !ok || !split.hopperShape() || !a.splitPays() || a.splitPieces() > math.MaxInt32-255 {
+	split, fits := a.split()
+	if !ok || !fits {
 		return nil, false
 	}
 	return split.splitKernel(portable), true
+}
+
+// split is the problem with parts of f16; ok is false if it does not serve, or does not pay.
+func (a *attentionProblem) split() (split *attentionProblem, ok bool) {
+	s := *a
+	s.parts = 2
+	if !a.cfg.strict() {
+		s.parts = 1
+	}
+	return &s, a.dtype == graph.F32 && s.hopperShape() && a.splitPays() && a.splitPieces() <= math.MaxInt32-255
 }
 
 // splitPays reports whether the copies should take less time than they save.
@@ -50,50 +56,117 @@ func (a *attentionProblem) splitPays() bool {
 	return work/splitFlops+moved/finishBytes+splitTime < work/attentionFlops
 }
 
-// splitPieces are the pieces of eight elements that queries, keys and values have.
+// splitPieces are the pieces of eight elements that queries, keys, values and the result's gradient have.
 func (a *attentionProblem) splitPieces() int {
+	n := 0
+	for _, x := range a.splitOperands() {
+		n += x.heads * x.rows * x.columns / 8
+	}
+	return n
+}
+
+// A splitOperand is an operand that is copied in parts.
+type splitOperand struct {
+	name                 string
+	heads, rows, columns int
+}
+
+func (a *attentionProblem) splitOperands() []splitOperand {
 	d := a.dims
-	return (a.heads()*d.Queries*d.Depth + a.groups()*d.Keys*(d.Depth+d.Width)) / 8
+	list := []splitOperand{
+		{"q", a.heads(), d.Queries, d.Depth},
+		{"k", a.groups(), d.Keys, d.Depth},
+		{"v", a.groups(), d.Keys, d.Width},
+	}
+	if a.grad {
+		list = append(list, splitOperand{"dout", a.heads(), d.Queries, d.Width})
+	}
+	return list
+}
+
+// splitCopies places the parts of the operands in the scratch memory from byte scratch on. It returns arguments with their
+// addresses, the tensor map of each by a name and the rows of a box, and how far they reach.
+func (a *attentionProblem) splitCopies(u *unit, scratch int64) (args string, maps func(name string, i, rows int) string,
+	end int64) {
+	var at []int64
+	var layouts []graph.Layout
+	for _, x := range a.splitOperands() {
+		l := graph.Contiguous(graph.ShapeOf(a.parts, x.heads, x.rows, x.columns))
+		if a.parts == 1 { // as the kernels find other operands
+			l = graph.Contiguous(graph.ShapeOf(a.dims.Batch.Elems(), x.heads/a.dims.Batch.Elems(), x.rows, x.columns))
+		}
+		args += u.scratch("f16", x.name+"_parts", scratch) + ", "
+		at, layouts = append(at, scratch), append(layouts, l)
+		scratch = roundUp(scratch+int64(2*l.Shape.Elems()), 256)
+	}
+	maps = func(name string, i, rows int) string {
+		return u.tensorMap(name, Scratch(at[i]), graph.F16, layouts[i], rows)
+	}
+	return args, maps, scratch
+}
+
+// splitSteps writes the entries that find the largest numbers, in so many blocks, and make the copies, by these calls, and returns
+// their steps. The first bytes of the scratch memory are cleared before.
+func (a *attentionProblem) splitSteps(u *unit, cleared int64, blocks int, largest, split string) []Step {
+	u.printf("KERNEL(largest, 256, 1) {\n  %s;\n}\nKERNEL(split, 256, 1) {\n  %s;\n}\n", largest, split)
+	return []Step{
+		{Params: []Param{Scratch(0)}, Bytes: cleared},
+		{Entry: "largest", Grid: [3]int{blocks, 1, 1}, Block: 256},
+		{Entry: "split", Grid: [3]int{ceilDiv(a.splitPieces(), 256), 1, 1}, Block: 256},
+	}
+}
+
+// portableProblem writes the Problem of a portable kernel, in a namespace.
+func (a *attentionProblem) portableProblem(u *unit) {
+	u.printf("namespace portable {\n")
+	a.problem(u)
+	u.printf("}\n\n")
 }
 
 // splitKernel puts the kernel together, with a portable one of that tile.
 func (a *attentionProblem) splitKernel(portable attentionTile) *Kernel {
 	d, t := a.dims, a.attentionTiling()
 	u := newUnit(a.args, a.results)
-	u.printf("namespace portable {\n")
-	a.problem(u)
-	u.printf("}\n\n")
-
+	a.portableProblem(u)
 	// The scratch memory: the counter of attention_hopper, whether numbers are too large, the largest values; and the parts.
-	largest := 4 * a.groups() * d.Width
-	cleared := int64(8 + largest)
-	scratch := roundUp(cleared, 256)
+	cleared := int64(8 + 4*a.groups()*d.Width)
 	wide, most := u.scratch("u32", "wide", 4), u.scratch("u32", "largest", 8)
-	var parts, maps [3]string
-	for i, x := range []struct{ heads, rows, columns, box int }{
-		{a.heads(), d.Queries, d.Depth, 64 * t.groups}, {a.groups(), d.Keys, d.Depth, t.keys}, {a.groups(), d.Keys, d.Width, t.keys},
-	} {
-		name := string("qkv"[i])
-		l := graph.Contiguous(graph.ShapeOf(a.parts, x.heads, x.rows, x.columns))
-		if a.parts == 1 { // as attention_hopper finds other operands
-			l = graph.Contiguous(graph.ShapeOf(d.Batch.Elems(), x.heads/d.Batch.Elems(), x.rows, x.columns))
-		}
-		parts[i] = u.scratch("f16", name+"_parts", scratch)
-		maps[i] = u.tensorMap(name, Scratch(scratch), graph.F16, l, x.box)
-		scratch = roundUp(scratch+int64(2*l.Shape.Elems()), 256)
-	}
-
-	steps := []Step{{Params: []Param{Scratch(0)}, Bytes: cleared}}
-	add := func(entry string, blocks int, call string) {
-		u.printf("KERNEL(%s, 256, 1) {\n  %s;\n}\n", entry, call)
-		steps = append(steps, Step{Entry: entry, Grid: [3]int{blocks, 1, 1}, Block: 256})
-	}
-	add("largest", a.groups()*ceilDiv(d.Keys, largestRows),
-		fmt.Sprintf("attention_largest<portable::Problem, %d>(p, %s)", largestRows, most))
-	add("split", ceilDiv(a.splitPieces(), 256), fmt.Sprintf("attention_split<portable::Problem, %d>(p, %s, %s, %s, %s, %s)", a.parts,
-		parts[0], parts[1], parts[2], most, wide))
-	attend, scratch := a.hopperForward(u, scratch, maps, fmt.Sprintf("  if (*%s) return;\n", wide), ", "+most)
+	parts, maps, scratch := a.splitCopies(u, roundUp(cleared, 256))
+	q, k, v := maps("q", 0, 64*t.groups), maps("k", 1, t.keys), maps("v", 2, t.keys)
+	steps := a.splitSteps(u, cleared, a.groups()*ceilDiv(d.Keys, largestRows),
+		fmt.Sprintf("attention_largest<portable::Problem, %d>(p, %s)", largestRows, most),
+		fmt.Sprintf("attention_split<portable::Problem, %d>(p, %s%s, %s)", a.parts, parts, most, wide))
+	attend, scratch := a.hopperForward(u, scratch, [3]string{q, k, v}, fmt.Sprintf("  if (*%s) return;\n", wide), ", "+most)
 	steps = append(steps, attend...)
 	steps = append(steps, a.mmaStep(u, portable, "attention_portable", "portable::Problem", fmt.Sprintf("if (*%s) ", wide)))
 	return a.hopperKernel(u, scratch, steps)
+}
+
+// gradSplit is the gradient of attention of tf32 on Hopper. A portable one is beside it, too.
+func (a *attentionProblem) gradSplit() (*Kernel, bool) {
+	keys, queries, ok := a.gradTiles()
+	s, fits := a.split()
+	if !ok || !fits || s.parts != 1 || a.dlse.there() || a.op.Dropout > 0.5 {
+		return nil, false
+	}
+	d := s.dims
+	u := newUnit(s.args, s.results)
+	// The scratch memory: whether numbers are too large, and the largest; the parts; the rows' numbers of both gradients.
+	const cleared = 16
+	wide, most := u.scratch("u32", "wide", 0), u.scratch("u32", "most", 8)
+	parts, maps, scratch := s.splitCopies(u, 256)
+	at := scratch
+	s.rowsAt = roundUp(at+s.gradNumbers(), 256)
+	scratch = roundUp(s.rowsAt+s.gradRows(), 256)
+	s.portableProblem(u)
+	first := fmt.Sprintf("  if (*%s) return;\n", wide)
+	products, scratch := s.hopperBackward(u, at, scratch, maps, "(f16 *)nullptr", first, ", "+most)
+	const each = 8
+	steps := s.splitSteps(u, cleared,
+		ceilDiv(s.groups()*d.Keys*d.Width/8, 256*each)+ceilDiv(s.heads()*d.Queries*d.Width/8, 256*each),
+		fmt.Sprintf("attention_grad_largest<portable::Problem, %d>(p, %s)", each, most),
+		fmt.Sprintf("attention_grad_split<portable::Problem, Problem>(p, %s%s, %s)", parts, most, wide))
+	steps = append(steps, products...)
+	steps = append(steps, s.gradSteps(u, keys, queries, "portable_", "portable::Problem", fmt.Sprintf("if (*%s) ", wide))...)
+	return s.hopperKernel(u, scratch, steps), true
 }

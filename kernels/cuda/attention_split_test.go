@@ -22,7 +22,9 @@ func splitNow(t *testing.T) {
 }
 
 // bySplit reports whether a kernel multiplies parts of f32.
-func bySplit(k *cuda.Kernel) bool { return strings.Contains(k.Source, "attention_split<") }
+func bySplit(k *cuda.Kernel) bool {
+	return strings.Contains(k.Source, "attention_split<") || strings.Contains(k.Source, "attention_grad_split<")
+}
 
 // splitCases are some of the cases, of f32.
 func splitCases(p cuda.Precision) (list []hopperCase) {
@@ -56,13 +58,7 @@ func TestAttentionSplit(t *testing.T) {
 			}
 			for _, of := range []string{"", ", uneven", ", special"} {
 				args := drawAll(r, forward.types)
-				for _, a := range args {
-					for i := range a.Type.Shape.Elems() {
-						if a.Type.DType == graph.I64 { // lengths, or a seed
-							a.SetInt(i, []int64{int64(c.keys)*2/3 + 1, 0, int64(c.keys)}[i])
-						}
-					}
-				}
+				setNumbers(c, args)
 				switch of {
 				case ", uneven":
 					uneven(args, c)
@@ -81,6 +77,55 @@ func TestAttentionSplit(t *testing.T) {
 		}
 	}
 	cudatest.Run(t, d, checks...)
+}
+
+// TestAttentionSplitGradient computes gradients in tf32 by products of f16, on the emulator.
+func TestAttentionSplitGradient(t *testing.T) {
+	splitNow(t)
+	r := rand.New(rand.NewPCG(92, 1))
+	d := cudatest.Open(t)
+	var checks []cudatest.Check
+	for _, c := range hopperCases {
+		if !slices.Contains([]string{"joint", "groups", "causal window", "lengths, window and tail", "dropout, mask, lengths"}, c.name) {
+			continue
+		}
+		c.d, c.half, c.alone = graph.F32, false, true
+		forward, backward := c.fusions(t)
+		cfg := cuda.Config{Chip: cuda.H200, Precision: cuda.TF32}
+		if !bySplit(backward.compile(t, cfg)) {
+			t.Errorf("%s: not by products of f16", c.name)
+		}
+		for _, of := range []string{"", ", uneven", ", special"} {
+			args := drawAll(r, forward.types)
+			setNumbers(c, args)
+			switch of {
+			case ", uneven":
+				uneven(args, c)
+			case ", special":
+				hostile(r, args)
+			}
+			back := backwardArgs(t, r, forward, backward, args)
+			if dout := back[len(back)-1]; of == ", uneven" {
+				for i := range dout.Type.Shape.Elems() {
+					dout.SetFloat(i, dout.Float(i)*1e-20)
+				}
+			}
+			checks = append(checks, cudatest.Check{Name: c.name + of, Op: backward.Fusion, Args: back, Config: cfg,
+				Compare: attentionNear(graph.F32, cuda.TF32)})
+		}
+	}
+	cudatest.Run(t, d, checks...)
+}
+
+// setNumbers sets lengths, or a seed.
+func setNumbers(c hopperCase, args []*graph.Tensor) {
+	for _, a := range args {
+		for i := range a.Type.Shape.Elems() {
+			if a.Type.DType == graph.I64 {
+				a.SetInt(i, []int64{int64(c.keys)*2/3 + 1, 0, int64(c.keys)}[i])
+			}
+		}
+	}
 }
 
 // uneven makes queries large and keys small, and the columns of values differ in size.
@@ -121,6 +166,11 @@ func TestAttentionSplitCompiled(t *testing.T) {
 			}
 			wellCompiled(t, compiler, fmt.Sprint(c.name, " ", p), cuda.H200, k,
 				"wgmma.mma_async", "cp.async.bulk.tensor.4d", "setmaxnreg.inc")
+		}
+		if c.alone = true; !c.added && (c.depth == 64 || c.op.Dropout == 0) {
+			_, backward := c.fusions(t)
+			k := backward.compile(t, cuda.Config{Chip: cuda.H200, Precision: cuda.TF32})
+			wellCompiled(t, compiler, c.name+", gradient", cuda.H200, k, "wgmma.mma_async")
 		}
 	}
 }

@@ -233,7 +233,7 @@ func (c attentionCase) checkForward(v *gpuValues, precision fusec.Precision) err
 			sum += p[j]
 		}
 		if want := top + math.Log(sum); lse != nil {
-			if err := near("lse", lse, row, want, 1e-4*(1+math.Abs(want))); err != nil {
+			if err := near("lse", lse, row, want, max(1e-4, eps)*(1+math.Abs(want))); err != nil {
 				return err
 			}
 		}
@@ -276,9 +276,9 @@ func (c attentionCase) kept(v *gpuValues, row, j int) float64 {
 }
 
 // checkBackward compares rows of the gradients with the formula, for the out and lse that were given.
-func (c attentionCase) checkBackward(v *gpuValues) error {
+func (c attentionCase) checkBackward(v *gpuValues, precision fusec.Precision) error {
 	q, k, val, out, lse, dout := v.in["q"], v.in["k"], v.in["v"], v.in["out"], v.in["lse"], v.in["dout"]
-	scale, eps := c.op().Scale, halfError(graph.BF16)
+	scale, eps := c.op().Scale, attentionError(precision)
 	// pair is the weight of query i and key j after dropout, the gradient of their score, and how large its terms are.
 	pair := func(i, j int, delta float64) (w, ds, size float64) {
 		s, _ := dotRows(q, i, k, j, c.dim)

@@ -204,8 +204,8 @@ type attentionCase struct {
 // keys for each odd sequence; dropout of one weight in ten.
 const withMask, withLengths, withDropout = "mask", "lengths", "dropout"
 
-// attentionWorks are attentions forward and backward in bf16, and forward in f32 and tf32 where the scores' arithmetic is not
-// too much for it.
+// attentionWorks are attentions forward and backward in bf16, and in f32 and tf32 where the scores' arithmetic is not too much
+// for it.
 func attentionWorks(small bool) []*gpuWork {
 	cases := []attentionCase{{4, 16, 4096, 128, true, ""}, {4, 16, 4096, 128, false, ""}, {2, 16, 8192, 64, true, ""},
 		{1, 16, 16384, 128, true, ""}, {1, 8, 1024, 64, true, ""}}
@@ -219,10 +219,13 @@ func attentionWorks(small bool) []*gpuWork {
 	}
 	var list []*gpuWork
 	for _, c := range cases {
-		forward := c.forward(fusec.BF16)
-		list = append(list, forward, c.backward(forward))
+		precisions := []fusec.Precision{fusec.BF16}
 		if c.seq <= 8192 && c.with == "" {
-			list = append(list, c.forward(fusec.F32), c.forward(fusec.TF32))
+			precisions = append(precisions, fusec.F32, fusec.TF32)
+		}
+		for _, p := range precisions {
+			forward := c.forward(p)
+			list = append(list, forward, c.backward(forward, p))
 		}
 	}
 	return list
@@ -305,9 +308,8 @@ func (c attentionCase) forward(p fusec.Precision) *gpuWork {
 	return w
 }
 
-func (c attentionCase) backward(forward *gpuWork) *gpuWork {
-	const d = graph.BF16
-	w := c.work(fusec.BF16, "bwd", 10)
+func (c attentionCase) backward(forward *gpuWork, p fusec.Precision) *gpuWork {
+	w, d := c.work(p, "bwd", 10), elementOf(p)
 	w.before = forward
 	w.build = func(b *graph.Builder) {
 		args := append(c.operands(b, d), c.inputs(b, d, "out")...)
@@ -317,7 +319,7 @@ func (c attentionCase) backward(forward *gpuWork) *gpuWork {
 		b.Output("dk", b.CastTo(d, b.Add(graph.Result{Index: 1}, n)))
 		b.Output("dv", b.CastTo(d, b.Add(graph.Result{Index: 2}, n)))
 	}
-	w.check = c.checkBackward
+	w.check = func(v *gpuValues) error { return c.checkBackward(v, p) }
 	return w
 }
 

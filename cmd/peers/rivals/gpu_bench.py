@@ -273,13 +273,25 @@ def attention():
             figure(f"attention bf16 {name} fwd", peer, lambda: forward, flops)
             figure(f"attention bf16 {name} bwd", peer, backward, 2.5 * flops)
         if seq <= 8192 and not suffix:
-            wide = [x.detach().float() for x in (q, k, v)]
+            wide, wide_dout = [x.detach().float().requires_grad_() for x in (q, k, v)], dout.float()
 
             def efficient():
-                with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION), torch.no_grad():
-                    F.scaled_dot_product_attention(*wide, is_causal=causal)
+                with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+                    return F.scaled_dot_product_attention(*wide, is_causal=causal)
 
-            figure(f"attention f32 {name} fwd", "memory-efficient", lambda: efficient, flops, runs=5, warm=2)
+            def efficient_forward():
+                with torch.no_grad():
+                    efficient()
+
+            def efficient_backward():
+                out = efficient()
+                return lambda: torch.autograd.grad(out, wide, wide_dout, retain_graph=True)
+
+            for precision in ["f32", "tf32"]:
+                tf32(precision == "tf32")
+                figure(f"attention {precision} {name} fwd", "memory-efficient", lambda: efficient_forward, flops, runs=5, warm=2)
+                figure(f"attention {precision} {name} bwd", "memory-efficient", efficient_backward, 2.5 * flops, runs=5, warm=2)
+            tf32(False)
 
 
 def moe():

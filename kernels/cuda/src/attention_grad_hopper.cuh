@@ -12,14 +12,33 @@
 //	QUERY_TILE, QUERY_STAGES   of attention_grad_keys
 //	PADDED                     QUERIES, rounded up to a multiple of 128
 //	DOUT_…, DLSE_…, DQ_…, DK_…, DV_… strides
+//
+// Of f32, the operands are multiplied as src/attention_split.cuh says, and the results are divided by that: `most` has the bits of
+// the largest value, and of the largest element of dout.
+
+// grad_scale is what values, or for i = 1 dout, are multiplied by, so that gradients of scores stay below 2^15. KEEP is at most 2.
+template <class P> DEVICE float grad_scale(const u32 *most, int i) {
+  return value_scale(most[i]) * (i == 1 ? 0x1p-11f : P::KEEP > 1 ? 0x1p-13f : 0x1p-12f);
+}
+// The weights that dout is multiplied by are raised by this power of 2, so that small ones are exact, too.
+template <class P> constexpr int RAISED_GRAD = P::PARTS > 0 ? 14 : 0;
+// By these a gradient of queries or keys is multiplied, and one of values.
+template <class P> DEVICE float deep_factor(const u32 *most) {
+  if constexpr (P::PARTS > 0) return P::SCALE * 64 / grad_scale<P>(most, 0) / grad_scale<P>(most, 1);
+  return P::SCALE;
+}
+template <class P> DEVICE float wide_factor(const u32 *most) {
+  if constexpr (P::PARTS > 0) return P::KEEP * bits_to_float(u32(127 - RAISED_GRAD<P>) << 23) / grad_scale<P>(most, 1);
+  return P::KEEP;
+}
 
 // attention_grad_rows computes for each row the terms that both kernels add to its products: −lse÷SCALE for the scores,
 // or −Inf for rows that add nothing; and −Δ = dlse − Σ dout⊙out. Rows beyond the queries get −Inf and 0. If copy is not
 // null, it gets the rows of dout, contiguous, for the copy engine. ROW_LANES threads share a row, each with 8 elements.
 template <class P> constexpr int ROW_LANES = P::WIDTH <= 64 ? 8 : 16;
-template <class P>
-DEVICE void attention_grad_rows(const typename P::Out *out, const float *lse, const typename P::T *dout,
-                                const float *dlse, typename P::T *copy, float *base, float *delta) {
+template <class P, class DOut>
+DEVICE void attention_grad_rows(const typename P::Out *out, const float *lse, const DOut *dout, const float *dlse,
+                                typename P::T *copy, float *base, float *delta, const u32 *most = nullptr) {
   constexpr int lanes = ROW_LANES<P>;
   const int i = (blockIdx.x * blockDim.x + threadIdx.x) / lanes, c = threadIdx.x % lanes * 8;
   const int row = i % P::PADDED, all = i / P::PADDED, head = all % P::HEADS, batch = all / P::HEADS;
@@ -47,6 +66,7 @@ DEVICE void attention_grad_rows(const typename P::Out *out, const float *lse, co
   // A number of this size is rounded by more than 1. A slightly larger one keeps exponents from being above 0.
   if (fabsf(top) > 0x1p24f) top += fabsf(top) * 0x1p-17f;
   base[i] = -top / P::SCALE;
+  if constexpr (P::PARTS > 0) sum = sum * grad_scale<P>(most, 0) * grad_scale<P>(most, 1);
   delta[i] = -sum;
 }
 
@@ -129,7 +149,7 @@ template <int DEPTH, int WIDTH, int STAY, int PASS, int STAGES> struct GradShare
 template <class P, class DK, class DV>
 DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const TensorMap *v, const TensorMap *dout,
                                 const float *base, const float *delta, DK *dk, DV *dv,
-                                const AttentionMasks<typename P::Mask> &masks) {
+                                const AttentionMasks<typename P::Mask> &masks, const u32 *most = nullptr) {
   typedef typename P::T T;
   constexpr int M = P::QUERY_TILE, ROWS = 64 * KEY_GROUPS;
   typedef GradShared<P::DEPTH, P::WIDTH, ROWS, M, P::QUERY_STAGES> Shared;
@@ -224,7 +244,7 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
         }
       }
 #pragma unroll
-      for (int i = 0; i < M / 2; i++) s[i] = exp2_approx(s[i] * scale);
+      for (int i = 0; i < M / 2; i++) s[i] = exp2_approx(P::PARTS > 0 ? s[i] * scale + RAISED_GRAD<P> : s[i] * scale);
       pack_operand<T>(prob, s);
       if constexpr (P::DROPPED) {
         load_columns(masks.kept_columns, i64(batch) * P::HEADS + kv * P::GROUP + head);
@@ -246,7 +266,7 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
         }
       }
 #pragma unroll
-      for (int i = 0; i < M / 2; i++) d[i] *= s[i];
+      for (int i = 0; i < M / 2; i++) d[i] *= P::PARTS > 0 ? s[i] * bits_to_float(u32(127 - RAISED_GRAD<P>) << 23) : s[i];
       pack_operand<T>(ds, d);
       wgmma_fence();
       multiply_columns<T, M, Shared::DEEP>(gk, ds, sh.deep(st.at));
@@ -266,12 +286,14 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
   u8 *staged = shared + (4 * group + warp) * (staged_k + staged_v);
   const int top = t.row + 64 * group + 16 * warp;
   if (dk) {
+    const float factor = deep_factor<P>(most);
     store_rows<P::DEPTH>(dk + i64(P::DK_BATCH) * batch + i64(P::DK_HEAD) * kv + i64(P::DK_ROW) * top, P::DK_ROW,
-                         P::KEYS - top, staged, gk, P::SCALE, P::SCALE);
+                         P::KEYS - top, staged, gk, factor, factor);
   }
   if (dv) {
+    const float factor = wide_factor<P>(most);
     store_rows<P::WIDTH>(dv + i64(P::DV_BATCH) * batch + i64(P::DV_HEAD) * kv + i64(P::DV_ROW) * top, P::DV_ROW,
-                         P::KEYS - top, staged + staged_k, gv, P::KEEP, P::KEEP);
+                         P::KEYS - top, staged + staged_k, gv, factor, factor);
   }
   bulk_read_wait();
 }
@@ -280,7 +302,7 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
 template <class P, class DQ>
 DEVICE void attention_grad_queries(const TensorMap *q, const TensorMap *k, const TensorMap *v, const TensorMap *dout,
                                    const float *base, const float *delta, DQ *dq,
-                                   const AttentionMasks<typename P::Mask> &masks) {
+                                   const AttentionMasks<typename P::Mask> &masks, const u32 *most = nullptr) {
   typedef typename P::T T;
   constexpr int N = P::KEY_TILE, ROWS = 64 * P::WARPGROUPS;
   typedef GradShared<P::DEPTH, P::WIDTH, ROWS, N, P::STAGES> Shared;
@@ -374,7 +396,8 @@ DEVICE void attention_grad_queries(const TensorMap *q, const TensorMap *k, const
   constexpr int staged = 16 * staged_row<DQ>(P::DEPTH);
   static_assert(4 * P::WARPGROUPS * staged <= Shared::BARRIERS, "");
   const int first = t.row + 64 * group + 16 * warp;
+  const float factor = deep_factor<P>(most);
   store_rows<P::DEPTH>(dq + i64(P::DQ_BATCH) * batch + i64(P::DQ_HEAD) * head + i64(P::DQ_ROW) * first, P::DQ_ROW,
-                       P::QUERIES - first, shared + (4 * group + warp) * staged, g, P::SCALE, P::SCALE);
+                       P::QUERIES - first, shared + (4 * group + warp) * staged, g, factor, factor);
   bulk_read_wait();
 }

@@ -64,36 +64,40 @@ template <class M> DEVICE Vec<float, 8> eight(const M &m, int row, int c) {
   return load<float, 8, M::COL, M::ALIGN>(m.row(row) + c * M::COL);
 }
 
-// attention_split stores the parts of all queries, keys and values: [PARTS, heads, rows, columns] each. Keys and values that do not
-// count become 0. A thread takes eight elements.
-template <class P, int PARTS, class Args>
-DEVICE void attention_split(const Args &p, f16 *q, f16 *k, f16 *v, const u32 *largest, u32 *wide) {
-  constexpr int HEADS = P::BATCH * P::HEADS, GROUPS = HEADS / P::GROUP, EACH = P::HEADS / P::GROUP;
+// split_operands stores the parts of all queries, keys and values: [PARTS, heads, rows, columns] each. Keys and values that do not
+// count become 0. A thread takes piece i, of eight elements; i is then the number after these. factor(head, c) is what values of
+// columns c to c + 7 are multiplied by.
+template <class P, int PARTS, class Args, class F>
+DEVICE bool split_operands(const Args &p, int &i, f16 *q, f16 *k, f16 *v, F factor) {
+  constexpr int HEADS = P::BATCH * P::HEADS, GROUPS = HEADS / P::GROUP, PER = P::HEADS / P::GROUP;
   constexpr int D = P::DEPTH / 8, W = P::WIDTH / 8;
   constexpr int QS = HEADS * P::QUERIES * D, KS = GROUPS * P::KEYS * D, VS = GROUPS * P::KEYS * W;
-  int i = blockIdx.x * 256 + threadIdx.x;
-  bool fits = true;
-  if (i < QS) {
-    const int row = i / D;
-    fits = split_piece<PARTS>(q + i64(i) * 8, i64(QS) * 8, eight(P::q(p, row / P::QUERIES), row % P::QUERIES, i % D * 8),
+  const int at = i;
+  i -= QS + KS + VS;
+  if (at < QS) {
+    const int row = at / D;
+    return split_piece<PARTS>(q + i64(at) * 8, i64(QS) * 8, eight(P::q(p, row / P::QUERIES), row % P::QUERIES, at % D * 8),
                               splat<8>(64.0f));
-  } else if ((i -= QS) < KS) {
-    const int row = i / D, head = row / P::KEYS, key = row % P::KEYS;
-    auto x = splat<8>(0.0f);
-    if (key < valid_keys<P>(p, head / EACH)) x = eight(P::k(p, head), key, i % D * 8);
-    fits = split_piece<PARTS>(k + i64(i) * 8, i64(KS) * 8, x, splat<8>(64.0f));
-  } else if ((i -= KS) < VS) {
-    const int row = i / W, head = row / P::KEYS, key = row % P::KEYS, c = i % W * 8;
-    auto x = splat<8>(0.0f);
+  }
+  const bool value = at >= QS + KS;
+  const int j = at - QS - (value ? KS : 0), row = j / (value ? W : D), head = row / P::KEYS, key = row % P::KEYS;
+  if (j >= VS && value) return true;
+  const int c = j % (value ? W : D) * 8;
+  Vec<float, 8> x = splat<8>(0.0f);
+  if (key < valid_keys<P>(p, head / PER)) x = value ? eight(P::v(p, head), key, c) : eight(P::k(p, head), key, c);
+  if (value) return split_piece<PARTS>(v + i64(j) * 8, i64(VS) * 8, x, factor(head, c));
+  return split_piece<PARTS>(k + i64(j) * 8, i64(KS) * 8, x, splat<8>(64.0f));
+}
+
+// attention_split is the whole entry for an attention.
+template <class P, int PARTS, class Args>
+DEVICE void attention_split(const Args &p, f16 *q, f16 *k, f16 *v, const u32 *largest, u32 *wide) {
+  int i = blockIdx.x * 256 + threadIdx.x;
+  const bool fits = split_operands<P, PARTS>(p, i, q, k, v, [&](int head, int c) {
     Vec<float, 8> factor;
 #pragma unroll
-    for (int e = 0; e < 8; e++) {
-      const u32 most = largest[head * P::WIDTH + c + e];
-      fits = fits && most < 0x7f800000u;
-      factor[e] = value_scale(most);
-    }
-    if (key < valid_keys<P>(p, head / EACH)) x = eight(P::v(p, head), key, c);
-    split_piece<PARTS>(v + i64(i) * 8, i64(VS) * 8, x, factor);
-  }
+    for (int e = 0; e < 8; e++) factor[e] = value_scale(largest[head * P::WIDTH + c + e]);
+    return factor;
+  });
   if (!fits) atomicOr(wide, 1u);
 }
