@@ -308,6 +308,7 @@ func (p *peers) queueCopies(s *stream, x driver.Exchange) error {
 }
 
 func (p *peers) copy(s *stream, to, from C.CUdeviceptr, n int) error {
+	s.other()
 	return s.g.native("cuMemcpyDtoDAsync", func(x C.CUcontext) C.CUresult {
 		return C.fusec_copy(x, to, from, C.size_t(n), s.native())
 	})
@@ -327,6 +328,7 @@ func (p *peers) await(s *stream, of []int, first int) error {
 	for i, from := range of {
 		words[i] = C.CUdeviceptr(p.memory) + C.CUdeviceptr(4*(first+from))
 	}
+	s.other()
 	return s.g.native("cuStreamBatchMemOp", func(x C.CUcontext) C.CUresult {
 		return C.fusec_await(x, s.native(), &words[0], C.int(len(words)))
 	})
