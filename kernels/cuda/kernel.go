@@ -258,8 +258,6 @@ func (c Chip) Threads() int {
 type Config struct {
 	Chip      Chip
 	Precision Precision
-	// Spare has products leave multiprocessors to what runs beside them, where the rest have no more tiles each than with all.
-	Spare bool
 	// Portable leaves out what only Hopper has, to test the other path on it.
 	Portable bool
 	// TensorMemory lets products use the instructions of sm_100a and sm_103a that keep sums in tensor memory (tcgen05). No such

@@ -308,15 +308,6 @@ func (f *hopperFactor) copies(size batches) int {
 	return n
 }
 
-// blocks is how many clusters of blocks go through the tiles of a product.
-func (c Config) blocks(tiles, cluster int) int {
-	n := min(c.Chip.SMs/cluster, tiles)
-	if c.Spare && n > 0 {
-		n = ceilDiv(tiles, ceilDiv(tiles, n))
-	}
-	return n
-}
-
 // hopperCut is the cut by gemm_hopper.
 func (m *matmul) hopperCut(h *hopperPlan) cut {
 	t := h.tile
@@ -329,7 +320,7 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 	}
 	name, source, shared := m.cfg.hopperTemplate(t)
 	c := cut{bm: t.bm, bn: t.bn, splits: t.splits, threads: hopperThreads, shared: shared, blocks: 1, cluster: cluster,
-		grid: cluster * m.cfg.blocks(spots, cluster), sumBlocks: m.batch * tilesM * t.cm * warps,
+		grid: cluster * min(m.cfg.Chip.SMs/cluster, spots), sumBlocks: m.batch * tilesM * t.cm * warps,
 		scratch: m.used, fast: m.cfg.Precision != F32, work: "Whole<Problem, Tile>{}",
 		source: source}
 	maps := [2]string{}

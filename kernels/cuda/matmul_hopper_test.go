@@ -215,17 +215,3 @@ func TestHopperMaps(t *testing.T) {
 		t.Errorf("only %d of the products take this path", seen)
 	}
 }
-
-// TestSpare: what is left to others makes no multiprocessor's share of the tiles larger.
-func TestSpare(t *testing.T) {
-	c := Config{Chip: Chip{SMs: 132}}
-	for _, x := range []struct{ tiles, cluster, all, some int }{{1536, 1, 132, 128}, {2048, 1, 132, 128}, {132, 1, 132, 132},
-		{133, 1, 132, 67}, {128, 1, 128, 128}, {768, 2, 66, 64}, {0, 1, 0, 0}} {
-		c.Spare = false
-		all := c.blocks(x.tiles, x.cluster)
-		if c.Spare = true; all != x.all || c.blocks(x.tiles, x.cluster) != x.some {
-			t.Errorf("%d tiles for clusters of %d: %d and %d, want %d and %d", x.tiles, x.cluster, all, c.blocks(x.tiles, x.cluster), x.all,
-				x.some)
-		}
-	}
-}

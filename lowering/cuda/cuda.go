@@ -141,7 +141,7 @@ func (d *Device) FallbackAccepts(op graph.Op, args, results []graph.Type) error 
 
 // generate makes the kernel of an operation, once.
 func (d *Device) generate(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
-	key := made{op, fmt.Sprint(args, results, cfg.Mesh, cfg.Chip.SMs, cfg.Spare, cfg.Leads, cfg.Beside)}
+	key := made{op, fmt.Sprint(args, results, cfg.Mesh, cfg.Chip.SMs, cfg.Leads, cfg.Beside)}
 	if g, ok := d.made[key]; ok {
 		return g.kernel, g.err
 	}
@@ -182,7 +182,7 @@ func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, cfg kernels.Con
 		if spare < 0 {
 			spare = d.exchangeBlocks
 		}
-		cfg.Chip.SMs, cfg.Spare = max(cfg.Chip.SMs-spare, 1), true
+		cfg.Chip.SMs = max(cfg.Chip.SMs-spare, 1)
 	}
 	if _, ok := l.Op.(graph.Collective); ok {
 		if cfg.Mesh = p.Mesh; d.group != nil {

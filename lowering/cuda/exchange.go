@@ -20,9 +20,8 @@ import (
 //
 // The blocks of a product divide its tiles among the multiprocessors beforehand. A few of these that an exchange takes make it
 // last up to twice as long. So a bucket ends before other launches, such as an attention, that are long enough to hide much of
-// it: their many blocks go where there is room. And a product beside an exchange takes no more multiprocessors than it needs to
-// be as fast. Where no such launches come, buckets before a launch that waits are smaller and smaller: one ends when it has as
-// many bytes as are still to come.
+// it: their many blocks go where there is room. Where no such launches come, buckets before a launch that waits are smaller and
+// smaller: one ends when it has as many bytes as are still to come.
 
 // DefaultBucket is the number of bytes at which a bucket ends, and leastBucket that which the last ones have. Of what NCCL takes
 // for the latter, half is latency (docs/scale.md).

@@ -72,7 +72,7 @@ func groupWorks(n int, small bool) []*groupWork {
 		large = trainingCase{1, 16, 2, 2, 8}
 		layers = []layerCase{{tokens: 16, heads: 4, kvHeads: 2, head: 8, width: 32, hidden: 48}}
 		mixture = mixtureCase{64, 16, 24, 4, 2, 0}
-		decode = decodeCase{batch: 1, context: 40, heads: 4, kvHeads: 2, head: 16, width: 32, hidden: 48, layers: 2}
+		decode = decodeCase{batch: 1, context: 40, heads: 4, kvHeads: 2, head: 16, width: 32, hidden: 48, layers: 1}
 	}
 	var list []*groupWork
 	for _, c := range cases {
