@@ -21,8 +21,15 @@ type attentionTiling struct {
 	gradKeys    [2]int
 }
 
-// hopperKeyRows is 64·KEY_GROUPS of src/attention_grad_hopper.cuh.
-const hopperKeyRows = 128
+// hopperKeyRows is 64·KEY_GROUPS of src/attention_grad_hopper.cuh, and jointQueries the tile of src/attention_grad_joint.cuh.
+const hopperKeyRows, jointQueries = 128, 64
+
+// joint reports whether one kernel makes the whole gradient: rows of queries that fill 128 columns, and a use for dq and for
+// what the keys get.
+func (a *attentionProblem) joint() bool {
+	return a.grad && a.parts == 0 && roundUp(a.dims.Depth, 64) == 128 && a.dims.Width <= 128 &&
+		a.dq.there() && (a.dk.there() || a.dv.there())
+}
 
 // attentionTiling chooses the sizes, which were measured.
 func (a *attentionProblem) attentionTiling() attentionTiling {
@@ -80,7 +87,7 @@ func (a *attentionProblem) hopperShape() bool {
 		if added := a.operand(a.mask).DType != graph.Bool; !ok || added && (a.grad || l.Stride[3] != 1) {
 			return false
 		}
-		if a.grad && op.Dropout > 0 && max(d.Depth, d.Width) > 64 {
+		if a.grad && op.Dropout > 0 && max(d.Depth, d.Width) > 64 && !a.joint() {
 			return false // the bits of both take more registers than there are
 		}
 	}
@@ -186,7 +193,13 @@ func (a *attentionProblem) hopperProblem(u *unit, groups, keys, stages int) {
 	d, op := a.dims, a.op
 	// Even rounds of as many heads as have their keys and values in the cache, with room beside them.
 	head := 2 * max(a.parts, 1) * d.Keys * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
-	rounds := ceilDiv(a.groups(), max(a.cfg.Chip.L2*5/8/head, 1))
+	most := a.cfg.Chip.L2 * 5 / 8 / head
+	if a.joint() {
+		// Its blocks follow each other from tile to tile of queries, so that a few of each head are enough for the cache; more
+		// would wait longer for the first.
+		most = a.cfg.Chip.SMs / 11
+	}
+	rounds := ceilDiv(a.groups(), max(most, 1))
 	together := ceilDiv(a.groups(), rounds) * d.Group
 	u.printf("struct Problem {\n  typedef %s T;\n  typedef %s Out;\n", ctype(a.hopperElement()), ctype(a.operand(a.out).DType))
 	u.printf("  static constexpr int BATCH = %d, HEADS = %d, GROUP = %d;\n", d.Batch.Elems(), d.Heads, d.Group)
@@ -234,7 +247,7 @@ func (a *attentionProblem) hopperMasks(u *unit, scratch int64) (masks string, st
 		end = int64(roundUp(int(end), 16))
 		rows, columns = u.scratch("u32", name, end), "nullptr"
 		end += int64(4 * sets * d.Queries * ofKeys)
-		if a.grad {
+		if a.grad && !a.joint() {
 			columns = u.scratch("u32", name+"_columns", end)
 			end += int64(4 * sets * d.Keys * ofQueries)
 		}
@@ -342,6 +355,9 @@ func (a *attentionProblem) hopperKernel(u *unit, scratch int64, steps []Step) *K
 	if a.grad {
 		templates = append(templates, "attention_grad_hopper")
 	}
+	if a.joint() {
+		templates = append(templates, "attention_grad_joint")
+	}
 	if a.op.HasMask || a.op.Dropout > 0 || a.parts > 0 {
 		templates = append(templates, "attention", "attention_bits")
 	}
@@ -420,6 +436,21 @@ func (a *attentionProblem) hopperBackward(u *unit, at, scratch int64, maps func(
 	operands := func(suffix string, queries, keys int) string {
 		return fmt.Sprintf("%s, %s, %s, %s, %s, %s", maps("q"+suffix, 0, queries), maps("k"+suffix, 1, keys),
 			maps("v"+suffix, 2, keys), maps("dout"+suffix, 3, queries), base, delta)
+	}
+	if a.joint() {
+		tiles := a.heads() * padded / jointQueries
+		flags := int64(roundUp(int(scratch), 16))
+		zeros := int64(4 * roundUp(tiles+4, 4))
+		sums := fmt.Sprintf("JointSums{%s, %s}", u.scratch("float4", "sums", flags+zeros), u.scratch("int", "flags", flags+16))
+		steps = append(steps, Step{Params: []Param{Scratch(flags)}, Bytes: zeros})
+		stages := t.gradQueries[1]
+		row := 2 * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
+		add("joint", "attention_grad_joint", 512, min(a.cfg.Chip.SMs, a.groups()*ceilDiv(d.Keys, hopperKeyRows)),
+			row*(hopperKeyRows+stages*jointQueries)+8*jointQueries*hopperKeyRows+8*(20+2*stages)+8*jointQueries*stages+8, // JointShared
+			"", operands("", jointQueries, hopperKeyRows)+fmt.Sprintf(", %s,\n    %s, %s, %s, %s",
+				u.scratch("int", "counter", flags), sums, dk, dv, masks))
+		add("rounded", "attention_grad_round", 128, tiles, 0, "", sums+", "+dq)
+		return steps, flags + zeros + int64(4*jointQueries*128*tiles)
 	}
 	if a.dk.there() || a.dv.there() {
 		blocks := a.groups() * ceilDiv(d.Keys, hopperKeyRows)

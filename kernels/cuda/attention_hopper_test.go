@@ -60,6 +60,12 @@ var hopperCases = []hopperCase{
 		op: graph.Attention{Scale: 0.125, Dropout: 0.3}},
 	{name: "dropout, mask, lengths", d: graph.BF16, b: 2, h: 2, group: 1, queries: 80, keys: 160, depth: 64, width: 64,
 		op: graph.Attention{Scale: 0.1, Dropout: 0.5, Causal: true, HasMask: true, HasLengths: true}, mask: []int{2, 1, 80, 160}},
+	{name: "window of groups, 128", d: graph.BF16, b: 1, h: 4, group: 2, queries: 330, keys: 400, depth: 128, width: 128,
+		op: graph.Attention{Scale: 0.1, Window: 70}, half: true},
+	{name: "lengths, tail and window, 128", d: graph.BF16, b: 3, h: 1, group: 1, queries: 150, keys: 300, depth: 120, width: 128,
+		op: graph.Attention{Scale: 0.1, HasLengths: true, Tail: true, Causal: true, Window: 140}},
+	{name: "dropout, mask, lengths, 128", d: graph.BF16, b: 3, h: 2, group: 1, queries: 80, keys: 160, depth: 128, width: 128,
+		op: graph.Attention{Scale: 0.1, Dropout: 0.5, Causal: true, HasMask: true, HasLengths: true}, mask: []int{3, 1, 80, 160}},
 }
 
 // fusions are the case's forward and backward fusions.
@@ -243,6 +249,8 @@ func TestAttentionHopperCompiled(t *testing.T) {
 			op: graph.Attention{Scale: 0.125, Causal: true, Dropout: 0.1}},
 		{name: "mask and dropout d64", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
 			op: graph.Attention{Scale: 0.125, HasMask: true, Dropout: 0.1}, mask: []int{4, 1, 4096, 4096}},
+		{name: "mask and dropout d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
+			op: graph.Attention{Scale: 0.088, Causal: true, HasMask: true, HasLengths: true, Dropout: 0.1}, mask: []int{4, 1, 4096, 4096}},
 		{name: "dropout d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
 			op: graph.Attention{Scale: 0.088, Dropout: 0.1}},
 	} {
@@ -335,14 +343,13 @@ attention 4 384 206968 0
   float *r0;
   float *r1;
   float *r2;
-  TensorMap q_keys;
-  TensorMap k_keys;
-  TensorMap v_keys;
-  TensorMap dout_keys;
-  TensorMap q_queries;
-  TensorMap k_queries;
-  TensorMap v_queries;
-  TensorMap dout_queries;
+  float4 *sums;
+  int *flags;
+  TensorMap q;
+  TensorMap k;
+  TensorMap v;
+  TensorMap dout;
+  int *counter;
 };
 
 struct Problem {
@@ -370,25 +377,21 @@ struct Problem {
 KERNEL(rows, 256, 1) {
   attention_grad_rows<Problem>(p.a3, p.a4, p.a5, p.a6, (bf16 *)nullptr, p.base, p.delta);
 }
-KERNEL(keys, 384, 1) {
-  attention_grad_keys<Problem>(&p.q_keys, &p.k_keys, &p.v_keys, &p.dout_keys, p.base, p.delta, p.r1, p.r2,
-    AttentionMasks<Problem::Mask>{});
+KERNEL(joint, 512, 1) {
+  attention_grad_joint<Problem>(&p.q, &p.k, &p.v, &p.dout, p.base, p.delta, p.counter,
+    JointSums{p.sums, p.flags}, p.r1, p.r2, AttentionMasks<Problem::Mask>{});
 }
-KERNEL(queries, 384, 1) {
-  attention_grad_queries<Problem>(&p.q_queries, &p.k_queries, &p.v_queries, &p.dout_queries, p.base, p.delta, p.r0,
-    AttentionMasks<Problem::Mask>{});
+KERNEL(rounded, 128, 1) {
+  attention_grad_round<Problem>(JointSums{p.sums, p.flags}, p.r0);
 }
 rows 32 256 0 0
-keys 4 384 165432 0
-queries 4 384 165416 0
+ 0 0 0 48
+joint 4 512 231128 0
+rounded 8 128 0 0
 0 0 bf16 [96 65 4 1] [192 12480 192] [64 64 1 1]
 1 0 bf16 [96 150 2 1] [192 28800 192] [64 128 1 1]
 2 0 bf16 [80 150 2 1] [160 24000 160] [64 128 1 1]
 5 0 bf16 [80 65 4 1] [160 10400 160] [64 64 1 1]
-0 0 bf16 [96 65 4 1] [192 12480 192] [64 128 1 1]
-1 0 bf16 [96 150 2 1] [192 28800 192] [64 96 1 1]
-2 0 bf16 [80 150 2 1] [160 24000 160] [64 96 1 1]
-5 0 bf16 [80 65 4 1] [160 10400 160] [64 128 1 1]
 `},
 	} {
 		k := c.f.compile(t, cuda.Config{Chip: cuda.H200})

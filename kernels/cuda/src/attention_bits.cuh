@@ -63,9 +63,9 @@ template <class P> DEVICE void attention_drop_bits(i64 seed, u32 *rows, u32 *col
 #pragma unroll
       for (int c = 0; c < 32; c += IN) {
         const uint4 words = philox(u64(seed), first / IN + c / IN);
-        const u32 kept[4] = {kept_numbers<P>(words.x), kept_numbers<P>(words.y), kept_numbers<P>(words.z), kept_numbers<P>(words.w)};
+        const u32 four[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
-        for (int w = 0; w < 4; w++) bits |= kept[w] << c + w * IN / 4;
+        for (int w = 0; w < 4; w++) bits |= kept_numbers<P>(four[w]) << c + w * IN / 4;
       }
     } else {
 #pragma unroll 1

@@ -104,6 +104,11 @@ template <class P> struct KeyTile {
     head = at.head;
     row = at.tile * ROWS;
     valid = keys_of<P>(masks, head / (P::HEADS / P::GROUP));
+    find();
+  }
+  // The tile at another row of the same head.
+  DEVICE KeyTile(const KeyTile &t, int at) : head(t.head), row(at), valid(t.valid) { find(); }
+  DEVICE void find() {
     const int bottom = lo(row), top = !P::LENGTHS || row < valid ? hi(least(row + ROWS, valid) - 1) : 0;
     first = bottom > 0 ? bottom / P::QUERY_TILE : 0;
     end = top > 0 ? (top + P::QUERY_TILE - 1) / P::QUERY_TILE : 0;

@@ -99,6 +99,18 @@ DEVICE void bulk_load(void *to, const void *from, int bytes, u64 *bar) {
 }
 DEVICE void tma_prefetch(const TensorMap *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
+// A number in device memory that other blocks write by store_release, after what they wrote before it.
+DEVICE int load_acquire(const int *p) {
+  int x;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+  return x;
+}
+DEVICE void store_release(int *p, int x) { asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
+// Adds to numbers in device memory without waiting for it.
+DEVICE void add4(float4 *p, float x, float y, float z, float w) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
+
 template <int N> DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 
@@ -111,6 +123,9 @@ template <int N> DEVICE void pin(float (&d)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
+
+// Keeps the compiler from computing what depends on x before this place, and from keeping that in registers.
+DEVICE u64 here(u64 x) { asm volatile("" : "+l"(x)); return x; }
 
 // Describes an operand in shared memory in the swizzle of 128 bytes: rows of 128 bytes, eight to an atom of 1024. stride
 // is the distance of atoms along the rows' axis, lead along the other where that is longer than 128 bytes.

@@ -109,12 +109,16 @@ template <class Map, class... Int> inline void tma_stream(void *to, const Map *m
   tma_load(to, map, bar, at...);
 }
 template <class Map> inline void tma_prefetch(const Map *) {}
+inline int load_acquire(const int *p) { return *p; }
+inline void store_release(int *p, int x) { *p = x; }
+inline void add4(float4 *p, float x, float y, float z, float w) { p->x += x, p->y += y, p->z += z, p->w += w; }
 template <int N> inline void more_registers() {}
 template <int N> inline void fewer_registers() {}
 inline void wgmma_fence() {}
 inline void wgmma_commit() { fusec_product_commit(); }
 template <int N> inline void wgmma_wait() { fusec_product_wait(N); }
 template <int N> inline void pin(float (&)[N]) {}
+inline unsigned long long here(unsigned long long x) { return x; }
 inline unsigned long long wgmma_operand(const void *p, int lead, int stride) {
   typedef unsigned long long u;
   return u((shared_address(p) & 0x3ffff) >> 4) | u(lead >> 4) << 16 | u(stride >> 4) << 32 | u(1) << 62;
