@@ -118,7 +118,7 @@ var (
 // addresses of operands that the second pass over a tile with a NaN needs are spilled meanwhile, outside of the loops.
 func allowed(generated string) int {
 	if strings.Contains(generated, "Split<>") {
-		return 64
+		return 80
 	}
 	return 0
 }

@@ -29,10 +29,14 @@ func Open(t testing.TB) Device {
 	return closed(t, Device{GPU: g, Compiler: cache.New(c, dir)})
 }
 
-// OpenFor is Open for kernels that are made for another chip than the device's.
+// OpenFor is Open for kernels that are made for another chip than the device's. It skips the test on a GPU that is older
+// than the chip: the emulator runs it.
 func OpenFor(t testing.TB, chip kernels.Chip) Device {
 	t.Helper()
 	d := Open(t)
+	if own := d.GPU.Chip(); own.Arch < chip.Arch {
+		t.Skipf("%s cannot run instructions of %s", own.Name, chip.Target())
+	}
 	d.Chip = chip
 	return d
 }
