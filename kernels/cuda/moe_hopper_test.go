@@ -31,6 +31,9 @@ func asyncMixtures(t *testing.T, template string, config cuda.Config, slots []in
 			defer cuda.SetFreeSlots(cuda.SetFreeSlots(slots))
 			var checks []cudatest.Check
 			for i := range 4 {
+				if grad && i%3 != 0 { // one of each kind: gradients take long on the emulator
+					continue
+				}
 				op := graph.MoE{Experts: 2 + r.IntN(3), Activation: []graph.UnaryFn{graph.GeluErf, graph.Silu}[i%2], Gated: i >= 2,
 					Bias: r.IntN(2) == 0, Stacked: true, TopK: 1}
 				d := graph.MoEDims{Width: 64 + 8*r.IntN(5), Hidden: 64 + 8*r.IntN(30), Result: 64 + 8*r.IntN(9)}

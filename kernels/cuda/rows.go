@@ -243,6 +243,10 @@ func roomOfSums(threads int) int {
 // planInner chooses how many threads share a row.
 func (r *rows) planInner(trial *printer) {
 	units, count := elemsOf(r.inner)/r.w, elemsOf(r.kept)
+	most := 1024
+	if r.p.Draws() {
+		most = 512 // random numbers take more registers than a thread of 1024 has
+	}
 	for _, r.early = range []bool{true, false} {
 		r.hold = true
 		bytes := r.heldBytes() * r.w
@@ -254,10 +258,10 @@ func (r *rows) planInner(trial *printer) {
 			few = 64 * r.cfg.Chip.SMs // what a block has to add up costs more than a warp that waits
 		}
 		r.threads = 1
-		for r.threads < min(units, 1024) && (r.threads < 32 || ceilDiv(units, r.threads)*bytes > r.room()) {
+		for r.threads < min(units, most) && (r.threads < 32 || ceilDiv(units, r.threads)*bytes > r.room()) {
 			r.threads *= 2
 		}
-		for r.threads < 1024 && count*r.threads < few && units >= 2*r.threads {
+		for r.threads < most && count*r.threads < few && units >= 2*r.threads {
 			r.threads *= 2 // few rows
 		}
 		r.perRow = max(ceilDiv(units, r.threads), 1)
