@@ -17,6 +17,7 @@ import (
 	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/cudatest"
 	"fusec/lowering/cuda/driver"
+	"fusec/lowering/cuda/emulator"
 )
 
 // together runs a function for each of n participants, with the transport of goroutines.
@@ -38,6 +39,25 @@ func together(t *testing.T, n int, patience time.Duration, f func(g *group.Group
 			t.Errorf("participant %d of %d: %v", r, n, err)
 		}
 	}
+}
+
+// emulatedGPU gives an emulated GPU.
+func emulatedGPU(t testing.TB) (driver.GPU, driver.Compiler) {
+	t.Helper()
+	g, c, err := emulator.Open(emulator.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, c
+}
+
+// openOf gives the device of one of n participants: an emulated one where there are fewer GPUs.
+func openOf(t testing.TB, rank, n int) (driver.GPU, driver.Compiler) {
+	t.Helper()
+	if len(sizes(t)) < n {
+		return emulatedGPU(t)
+	}
+	return openFor(t, rank)
 }
 
 // TestExchanges is the conformance suite of communicators, between all devices and groups of some of them.
@@ -218,10 +238,7 @@ func TestBeside(t *testing.T) {
 
 // TestLostParticipant ends a run when another participant fails, with its error.
 func TestLostParticipant(t *testing.T) {
-	n := meshes(t)[0].Size()
-	if n == 1 {
-		t.Skip("it needs two GPUs, and this machine has one; emulated ones are always several")
-	}
+	n := max(meshes(t)[0].Size(), 2)
 	b := graph.NewBuilder("")
 	b.Output("y", b.Add(graph.AllReduce{Fn: graph.Sum}, b.Input("x", graph.TypeOf(graph.F32, 100))))
 	g, err := b.Graph()
@@ -233,7 +250,7 @@ func TestLostParticipant(t *testing.T) {
 	var ran sync.WaitGroup
 	ran.Add(n)
 	together(t, n, time.Minute, func(of *group.Group) error {
-		gpu, compiler := openFor(t, of.Rank())
+		gpu, compiler := openOf(t, of.Rank(), n)
 		d := cuda.New(cuda.On(gpu, compiler), cuda.In(of))
 		p, err := lowering.Lower(g, d.Name(), d.Lowering()...)
 		if err != nil {
@@ -299,15 +316,12 @@ func exchanging(b *graph.Builder) {
 // TestExchangeDriverErrors lets each call of the driver of one participant fail in turn: its run ends with the driver's error,
 // that of the other with a LostError which names the participant, and nothing is held in the end.
 func TestExchangeDriverErrors(t *testing.T) {
-	if meshes(t)[0].Size() == 1 {
-		t.Skip("it needs two GPUs, and this machine has one; emulated ones are always several")
-	}
 	g := built(t, exchanging)
 	g.Mesh, g.Parts = graph.Mesh{{Name: "a", Size: 2}}, true
 	in := values(g)
 	gpus, compilers := [2]driver.GPU{}, [2]driver.Compiler{}
 	for r := range gpus {
-		gpus[r], compilers[r] = openFor(t, r)
+		gpus[r], compilers[r] = openOf(t, r, len(gpus))
 	}
 	failed := 0
 	for done := false; !done; failed++ {

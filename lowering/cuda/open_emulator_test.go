@@ -20,11 +20,7 @@ const rounds = 20
 // open gives the device that the tests of this package run on: here the emulator; with the tag gpu a GPU.
 func open(t testing.TB) (driver.GPU, driver.Compiler) {
 	t.Helper()
-	g, c, err := emulator.Open(emulator.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g, c
+	return emulatedGPU(t)
 }
 
 // ready compiles sources together, which costs the emulator less than one by one: it keeps what it has made.

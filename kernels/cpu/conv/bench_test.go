@@ -113,7 +113,8 @@ func BenchmarkStems(b *testing.B) {
 	}
 }
 
-// BenchmarkIntegers compares convolutions of u8 by i8 with those of f32, in turn. Its metric is how many times as fast they are.
+// BenchmarkIntegers compares convolutions of u8 by i8 with those of f32, in turn. Its metric is how many times as fast they are. A
+// processor that has only f32's, such as one for Arm, has nothing to compare.
 func BenchmarkIntegers(b *testing.B) {
 	for _, s := range layers[1:] {
 		b.Run(s.String(), func(b *testing.B) {

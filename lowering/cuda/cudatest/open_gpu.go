@@ -9,6 +9,7 @@ import (
 	"fusec/lowering/cuda/driver/cache"
 	"fusec/lowering/cuda/driver/gpu"
 	"fusec/lowering/cuda/driver/nvrtc"
+	"fusec/lowering/cuda/emulator"
 )
 
 // Open returns the device for tests: the first GPU, or without the tag gpu the emulator.
@@ -29,13 +30,13 @@ func Open(t testing.TB) Device {
 	return closed(t, Device{GPU: g, Compiler: cache.New(c, dir)})
 }
 
-// OpenFor is Open for kernels that are made for another chip than the device's. It skips the test on a GPU that is older
-// than the chip: the emulator runs it.
+// OpenFor is Open for kernels that are made for another chip than the device's. A GPU cannot run the instructions of a newer chip:
+// their device is the emulator.
 func OpenFor(t testing.TB, chip kernels.Chip) Device {
 	t.Helper()
 	d := Open(t)
-	if own := d.GPU.Chip(); own.Arch < chip.Arch {
-		t.Skipf("%s cannot run instructions of %s", own.Name, chip.Target())
+	if d.GPU.Chip().Arch < chip.Arch {
+		return EmulatorOf(t, emulator.Options{Chip: chip})
 	}
 	d.Chip = chip
 	return d
