@@ -158,10 +158,11 @@ race: ## the race detector on concurrent code
 
 # Every fuzzer, as package:name:executions. Runs end by the number of executions. A run that ends by the clock sometimes
 # fails with "context deadline exceeded" on a busy machine.
-# Those of PARSERS depend on few packages, which are compiled with counters of branches. `make fuzz` runs them alone.
+# Those of PARSERS depend on few packages, which have to be compiled with counters of branches. make fuzz runs them alone, and
+# make fuzz-long runs all.
 PARSERS = graph:FuzzParse:20000 graph/safetensors:FuzzRead:20000 graph/npy:FuzzRead:50000 graph/checkpoint:FuzzRead:20000 graph/fuselock:FuzzParse:20000 \
 	graph/gguf:FuzzParse:20000 examples/llama/tokenizer:FuzzParse:5000 graph/onnx:FuzzRead:20000 fpga/isa:FuzzDecode:50000
-FUZZERS = $(PARSERS) cmd/internal/capi:FuzzTensor:20000 lowering/cpu:FuzzRegions:150
+FUZZERS = $(PARSERS) cmd/internal/capi:FuzzTensor:20000 lowering/cpu:FuzzRegions:150 lowering/fpga:FuzzAhead:20000
 
 fuzz: FUZZ = 1
 fuzz: export GODEBUG = fuzzseed=1

@@ -1,6 +1,7 @@
 package fusec_test
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -89,6 +90,42 @@ func TestReadmeCounts(t *testing.T) {
 		if !strings.Contains(readme, want) {
 			t.Errorf("README.md does not say %q", want)
 		}
+	}
+}
+
+// TestFuzzers looks for every fuzzer in the list of those that make fuzz-long runs, and for those of the list in the tree.
+func TestFuzzers(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(\S+):(Fuzz\w+):\d+`).FindAllStringSubmatch(string(makefile), -1) {
+		listed[m[1]+" "+m[2]] = true
+	}
+	fuzzer := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(f \*testing\.F\)`)
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() == "out" {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range fuzzer.FindAllSubmatch(text, -1) {
+			name := filepath.ToSlash(filepath.Dir(path)) + " " + string(m[1])
+			if !listed[name] {
+				t.Errorf("%s: FUZZERS of the Makefile does not have it", name)
+			}
+			delete(listed, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range listed {
+		t.Errorf("%s: the Makefile runs it, and no test file has it", name)
 	}
 }
 
