@@ -88,8 +88,13 @@ ZeRO. The fastest, overlapped, that fits into --memory is chosen, the first of e
 		rate("gflops", "floating-point operations of a participant", func() *float64 { return &p.machine.FLOPS })
 		rate("memory-rate", "bytes of memory traffic", func() *float64 { return &p.machine.Bytes })
 		rate("link-rate", "bytes that a participant sends", func() *float64 { return &p.machine.Link })
-		f.DurationVar(&p.alone, "alone", 0,
-			"`TIME` that one device was measured to take for the whole model: its rates are fitted to that")
+		f.Func("alone", "`TIME` that one device was measured to take for the whole model: its rates are fitted to that",
+			func(s string) (err error) {
+				if p.alone, err = time.ParseDuration(s); err != nil || p.alone <= 0 {
+					return errors.New("want a positive time, such as 103ms")
+				}
+				return nil
+			})
 		f.Func("memory", "the memory of a participant, such as `64GiB`; nothing that takes more is chosen", func(s string) (err error) {
 			p.memory, err = cli.ParseBytes(s)
 			return err
@@ -201,8 +206,6 @@ func deviceNames() []string { return slices.Sorted(maps.Keys(estimate.Devices)) 
 // fit fits the machine's rates to what one device was measured to take for the model.
 func (p *planner) fit(g *graph.Graph) error {
 	switch {
-	case p.alone < 0:
-		return cli.Usage("--alone: want a positive time")
 	case p.alone == 0:
 		return nil
 	case p.compile.Pipelined():

@@ -129,6 +129,7 @@ func TestPlanRefused(t *testing.T) {
 		"want a positive number":           {"plan", clitest.Bare, "--mesh", "data=2", "--gflops", "0"},
 		"want h100 or h200":                {"plan", clitest.Bare, "--mesh", "data=2", "--device", "abacus"},
 		"want a positive time":             {"plan", clitest.Bare, "--mesh", "data=2", "--alone", "-1s"},
+		"such as 103ms":                    {"plan", clitest.Bare, "--mesh", "data=2", "--alone", "0s"},
 		"--alone is not for a pipeline":    {"plan", clitest.Bare, "--mesh", "stage=2", "--pipeline", "2", "--alone", "1s"},
 		"has no input, parameter or state": {"plan", clitest.Bare, "--mesh", "data=2", "--split", "none=data"},
 	} {
