@@ -14,6 +14,7 @@ import (
 
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
+	"fusec/examples/train"
 	"fusec/graph"
 	"fusec/graph/npy"
 )
@@ -133,6 +134,10 @@ func TestTrainModel(t *testing.T) {
 	}
 	if got := own.text(); got != " --dim batch=2 --dim tokens=4" {
 		t.Errorf("sizes of an ONNX model are given as %q", got)
+	}
+	staged := trainer{devices: 2, set: train.Settings{Target: "cuda", Microbatches: 4, Ends: "block1", Mesh: "stage=2"}}
+	if got := staged.arrangement(); got != " --devices 2 --target cuda --pipeline 4:block1 --mesh stage=2" {
+		t.Errorf("a pipeline is given as %q", got)
 	}
 	// It goes on from weights of a file, on the text form.
 	text := clitest.Good(t, "train", file("whole.graph"), "--data", data+":u16", "--steps", "10", "--optimizer", "sgd,clip=1")

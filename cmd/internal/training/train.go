@@ -563,6 +563,27 @@ func (t *trainer) stopped(e *cli.Env, r *train.Run) {
 	if t.model != nil {
 		what = t.model.path + t.own.text()
 	}
-	e.Note("stopped after step %d of %d; fusec train %s --checkpoint %s --resume goes on", r.Step(), t.set.Steps, what,
-		t.checkpoint)
+	e.Note("stopped after step %d of %d; fusec train %s%s --checkpoint %s --resume goes on", r.Step(), t.set.Steps, what,
+		t.arrangement(), t.checkpoint)
+}
+
+// arrangement is the flags that say what a run computes on, which a checkpoint does not.
+func (t *trainer) arrangement() string {
+	var b strings.Builder
+	if t.devices > 1 {
+		fmt.Fprintf(&b, " --devices %d", t.devices)
+	}
+	if t.set.Target != "" {
+		b.WriteString(" --target " + t.set.Target)
+	}
+	if t.set.Microbatches > 0 {
+		fmt.Fprintf(&b, " --pipeline %d", t.set.Microbatches)
+		if t.set.Ends != "" {
+			b.WriteString(":" + t.set.Ends)
+		}
+	}
+	if t.set.Mesh != "" {
+		b.WriteString(" --mesh " + t.set.Mesh)
+	}
+	return b.String()
 }
