@@ -204,10 +204,7 @@ func (r *request) plan(device lowering.Device) (*trace.Trace, *lowering.Program,
 	if err != nil {
 		return tr, nil, err
 	}
-	opts := device.Lowering()
-	if cfg.budget > 0 {
-		opts = append(opts, lowering.Beside(0))
-	}
+	opts := cfg.lowering(device)
 	if cfg.frozen {
 		opts = append(opts, lowering.Frozen())
 	}
@@ -222,6 +219,15 @@ func (r *request) plan(device lowering.Device) (*trace.Trace, *lowering.Program,
 	device.Describe(tr, program)
 	tr.Program = program.Trace()
 	return tr, program, nil
+}
+
+// lowering is how graphs are lowered for a device. Within a budget of memory no value is kept for launches that run beside others.
+func (c *config) lowering(device lowering.Device) []lowering.Option {
+	opts := device.Lowering()
+	if c.budget > 0 {
+		opts = append(opts, lowering.Beside(0))
+	}
+	return opts
 }
 
 func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []passes.Step) (_ *Program, err error) {

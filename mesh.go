@@ -227,10 +227,7 @@ func (r *request) planPipeline(device *pipeline.Device, layout passes.Layout) (*
 	}
 	last := trace.Stage{Name: trace.Final, Doc: "the programs of the stages, as they run"}
 	start := time.Now()
-	opts := device.Lowering()
-	if cfg.budget > 0 {
-		opts = append(opts, lowering.Beside(0))
-	}
+	opts := cfg.lowering(device)
 	parts.Stages = make([][len(cut.Kinds)]*lowering.Program, n)
 	for s := range stages {
 		for k, g := range []**graph.Graph{&stages[s].Before, &stages[s].Forward, &stages[s].Backward, &stages[s].Norms,
