@@ -266,7 +266,7 @@ func (x *groupBench) measure(w *groupWork) (line groupLine, err error) {
 		}
 	}
 	one, err := x.time(alone)
-	full := 0.0
+	full := 0.0 // 1 where the memory is too small for one alone; then none is compared
 	if errors.Is(err, driver.ErrOutOfMemory) && w.zero > 0 {
 		full, err = 1, nil
 	}

@@ -282,7 +282,8 @@ func (c attentionCase) inputs(b *graph.Builder, d graph.DType, names ...string) 
 	return list
 }
 
-// work of the forward pass: half of all pairs of a query and a key if causal, as is usual.
+// work is a pass that takes flops for each element of each pair of a query and a key. Half of all pairs count if it is causal, as
+// is usual.
 func (c attentionCase) work(p fusec.Precision, pass string, flops float64) *gpuWork {
 	name := fmt.Sprintf("attention %v b%dh%ds%dd%d", p, c.batch, c.heads, c.seq, c.dim)
 	if c.causal {
