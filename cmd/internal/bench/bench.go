@@ -20,8 +20,8 @@ import (
 // Command is fusec bench.
 var Command = &cli.Command{
 	Name: "bench",
-	Args: "[flags] model.graph | all [model.graph...] | matmul | attention | moe | loader [FILE] | gpu [WORKLOAD...] | report " +
-		"FILE | --peer-protocol WORKLOAD THREADS SECONDS",
+	Args: "[flags] model.graph | all [model.graph...] | matmul | attention | moe | loader [FILE] | gpu [WORKLOAD...] | " +
+		"group [WORKLOAD...] | report FILE | --peer-protocol WORKLOAD THREADS SECONDS",
 	Summary: "time a model against Gorgonia, kernels, the loader, a GPU, or all; keep figures and tell what changed",
 	Doc: `
 fusec bench model.graph times the model and Gorgonia's TapeMachine on the same graph, in this process, in turn, and
@@ -67,9 +67,11 @@ copies of inputs and outputs. WORKLOAD is memory_bound, linear, shapes, attentio
 a workload's name.
 With --json there is a line of JSON for each.
 
-fusec bench group times the participants of a group, which a launcher starts, on a GPU each: steps of training in bf16, data
-parallel, with as many samples for each participant as for one alone; and a layer of the sizes of Llama 3 8B on 8,192 tokens,
-tensor parallel. What they compute is compared with what one computes alone. Scaling is the part of the ideal speed.
+fusec bench group times the participants of a group, which a launcher starts, on a GPU each, in bf16: steps of training, data
+parallel and fully sharded, with as many samples for each participant as for one alone; layers of the sizes of Llama 3 8B and
+70B on 8,192 tokens, and decoding by 8 layers, tensor parallel; and a mixture, expert parallel. What they compute is compared
+with what one computes alone, if it has the memory. Scaling is the part of the ideal speed, planned what fusec plan predicts
+by what one takes alone. WORKLOAD is a part of a workload's name.
 
 fusec bench all measures all that there is to measure on this machine, in about ten minutes, or with --quick in one:
 networks of Gorgonia and steps of training, products, attention, mixtures of experts, the loader, and the workloads of a
@@ -105,7 +107,7 @@ busy machine as well. --update keeps the new ratios instead.
 		{"fusec bench loader --size 4GiB", "GB/s of mini-batches from a file of 4 GiB"},
 		{"fusec bench matmul --target cuda --ladder", "from a thread for each element to the copy engine's tiles"},
 		{"fusec bench gpu linear --json", "products of each precision on the GPU, lines of JSON"},
-		{"fusec launch --devices 2 -- fusec bench group", "training and a layer on two GPUs, and on one"},
+		{"fusec launch --devices 2 -- fusec bench group", "training, layers, decoding and a mixture on two GPUs, and on one"},
 		{"fusec bench all --history speed.jsonl", "ten minutes, and a line for each figure"},
 		{"fusec bench report speed.jsonl -o speed.html", "what has changed since, and the curves"},
 		{"fusec bench model.graph --baseline speed.json", "keep the ratio in speed.json, or fail if it has fallen"},

@@ -26,8 +26,9 @@ var Plan = &cli.Command{
 Compiles the model for one participant of a mesh, and predicts a run by the rates of a machine: each launch takes the
 longer of its arithmetic and its memory traffic, each collective operation its latency and the bytes that a participant
 sends. The rates are flags, or those of a --device; with --alone they are such that one device takes as long as it was
-measured to. Exposed is what no launch hides that does not depend on it. Overlapped is the time of a run that hides the rest, as
-target cpu does; in order, that of one whose launches and collective operations follow one another.
+measured to, which is not for pipelines. Exposed is what no launch hides that does not depend on it. Overlapped is the
+time of a run that hides the rest, as target cpu does; in order, that of one whose launches and collective operations
+follow one another.
 
 The mesh of a pipeline, which --pipeline asks for, is its stages. Compute is then what the slowest stage computes, exposed
 what it waits for, and memory that of the stage that takes most.
@@ -112,7 +113,7 @@ type planner struct {
 	zero    int
 	auto    bool
 	machine estimate.Machine
-	rates   []func()      // flags of rates, which come before those of a device
+	rates   []func()      // flags of rates, which are set after those of a device
 	alone   time.Duration // measured on one device, or 0
 	memory  int64
 	json    bool

@@ -34,7 +34,7 @@ Participant 0 listens at a free port of 127.0.0.1 alone. A participant takes the
 Signals are passed on. When a participant fails the others are ended, and the exit code is 1. Several hosts are for
 torchrun, mpirun or srun, which set the same variables or their own.`,
 	Examples: []cli.Example{
-		{"fusec launch --devices 2 -- fusec bench gpu training", "a training step on two GPUs"},
+		{"fusec launch --devices 2 -- fusec bench group training", "training steps on two GPUs"},
 		{"fusec launch --devices 4 -- ./program --folder run", "a program of your own, which calls rendezvous.Join"},
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {

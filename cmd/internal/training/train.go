@@ -56,9 +56,10 @@ comes to the same bits as one that was not interrupted. Without a checkpoint it 
 not finite, and the time of each step; and when the model is evaluated, its scores and the load of each expert, which is 1
 if all experts of a layer get as many tokens.
 
-With --devices N the run is that of N processes, each with its part of every batch, and with a GPU of its own on target cuda.
-Started by torchrun, mpirun or srun, fusec train is one of the processes that these have started. The first one evaluates the
-model, prints, and writes files. The result differs from that of one process by the order of sums.`,
+With --devices N the run is that of N processes, each with its part of every batch, or with --pipeline a stage of the network
+or model, and with a GPU of its own on target cuda. Started by torchrun, mpirun or srun, fusec train is one of the processes
+that these have started. The first one evaluates the model, prints, and writes files. The result differs from that of one
+process by the order of sums.`,
 	Examples: []cli.Example{
 		{"fusec train", "what there is to train"},
 		{"fusec train digits-vit", "a vision transformer"},
@@ -86,7 +87,7 @@ model, prints, and writes files. The result differs from that of one process by 
 			t.set.Rate = v
 			return nil
 		})
-		f.Func("data", "`NAME=FILE` says that the model's input NAME comes from FILE", t.own.addData)
+		f.Func("data", "`NAME=FILE` says that the model's input NAME comes from FILE; may be repeated", t.own.addData)
 		f.StringVar(&t.own.optimizer, "optimizer", "", "train the model by `RULE`, such as adamw or sgd,clip=1 (default adamw)")
 		t.own.shapes.Declare(f, "")
 		t.seeded = f.Seed(&t.set.Seed, "`N` decides the first weights and the batches (default 1)")
