@@ -322,7 +322,7 @@ def moe():
             rows = order // k
             h = F.gelu(torch._grouped_mm(x[rows], up, offs=ends))
             y = torch._grouped_mm(h, down, offs=ends) * gates.flatten()[order, None].to(dtype)
-            return torch.zeros_like(x).index_add(0, rows, y)
+            return torch.zeros_like(x).index_add_(0, rows, y)
 
         def ours():
             gates, picks = chosen()
