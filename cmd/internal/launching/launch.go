@@ -29,7 +29,8 @@ var Command = &cli.Command{
 	Doc: `
 Starts PROGRAM N times, as the participants of a group, and tells each its place by the variables that torchrun uses: RANK,
 WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. FUSEC_TOKEN is a secret by which the participants know one another.
-Participant 0 listens at a free port of 127.0.0.1 alone. A participant takes the GPU of its LOCAL_RANK.
+Participant 0 listens at a free port of 127.0.0.1 alone, which fusec launch opens for it: programs that open the port
+themselves, such as those of torch.distributed, are for torchrun. A participant takes the GPU of its LOCAL_RANK.
 
 Signals are passed on. When a participant fails the others are ended, and the exit code is 1. Several hosts are for
 torchrun, mpirun or srun, which set the same variables or their own.`,
