@@ -452,7 +452,7 @@ func (p *packer) quantised(n *graph.Node, op graph.Dequantize, w *graph.Node, tr
 			p.c.Note(n, "%s rounds %s to 8 bits, and sums in f32: %v", n.Where(), from.Where(), err)
 		}
 	}
-	if len(w.Args) > 2 && block > 0 && k%block != 0 {
+	if stated := len(w.Args) > 2; block > 0 && k%block != 0 && (stated || q.Type.DType == graph.U8 && !p.offsets()) {
 		return nil, fmt.Errorf("%d rows with zero points are not whole blocks of %d", k, block)
 	}
 	// each brings scales, or what there is for each of them, to [blocks, columns].

@@ -84,6 +84,33 @@ func TestQuantised(t *testing.T) {
 	}
 }
 
+// A bare device packs weights, and its products have no offsets.
+type bare struct{ lowering.Device }
+
+func (bare) PacksWeights(graph.Type, graph.DType) error { return nil }
+
+// TestWithoutOffsets has the zero points of u8, stated and its own, for rows that are whole blocks and for some that are not.
+func TestWithoutOffsets(t *testing.T) {
+	for block, matches := range map[int]int{16: 1, 32: 0} {
+		for _, zero := range []bool{false, true} {
+			g := graphtest.Built(t, func(b *graph.Builder) {
+				scales := graph.TypeOf(graph.F32, (48+block-1)/block, 40)
+				args := []*graph.Node{b.Param("w", graph.TypeOf(graph.U8, 48, 40)), b.Param("scale", scales)}
+				if zero {
+					args = append(args, b.Param("zero", scales.With(graph.U8)))
+				}
+				w := b.Add(graph.Dequantize{Block: block}, args...)
+				b.Output("y", b.MatMul(b.Input("x", graph.TypeOf(graph.F32, 3, 48)), w, false, false))
+			})
+			out, tr := passtest.Run(t, g, passes.Config{Frozen: true, Target: bare{device(t)}})
+			if got := len(passtest.Stage(t, tr, "pack-quantised").Matches); got != matches {
+				t.Errorf("blocks of %d, zero points %t: %d matches\n%s", block, zero, got, graph.Print(out))
+			}
+			passtest.SameNumbers(t, g, out, graphtest.Values(rand.New(rand.NewPCG(1, 2)), g))
+		}
+	}
+}
+
 // TestReshaped has work after a reshape of a product with packed weights: the reshape moves below it, and all is one launch.
 func TestReshaped(t *testing.T) {
 	g := graphtest.Built(t, func(b *graph.Builder) {

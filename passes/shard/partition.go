@@ -15,7 +15,7 @@ import (
 func (p *pass) partition() error {
 	g := p.g
 	nodes := g.Nodes
-	readers := g.Users()
+	uses := g.Uses()
 	p.b = graph.Extend(g)
 	first := len(nodes)
 	for _, n := range nodes {
@@ -27,7 +27,7 @@ func (p *pass) partition() error {
 		case graph.Input, graph.Param, graph.State:
 			p.source(n)
 		default:
-			p.compute(n, readers)
+			p.compute(n, uses)
 		}
 		if err := p.b.Err(); err != nil {
 			return fmt.Errorf("%s: %w", n.Where(), err)
@@ -72,10 +72,10 @@ func (p *pass) source(n *graph.Node) {
 }
 
 // compute makes the participant's part of an operation's results.
-func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
+func (p *pass) compute(n *graph.Node, uses *graph.Uses) {
 	r := p.rule[n]
 	p.b.From(n)
-	pending := p.pending(n, r, readers) // along which the results stay partial sums, because operands are
+	pending := p.pending(n, r, uses) // along which the results stay partial sums, because operands are
 	over := p.choose(n, r, pending)
 	shardings := func(factors []int) graph.Sharding {
 		s := graph.Replicated
@@ -118,7 +118,7 @@ func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
 		y = parts[0]
 	} else if crossed != none {
 		c := &crossing{p: p, op: n.Op.(graph.MoE), axes: crossAxes, axis: crossed, x: args[0], gates: args[1], weights: args[2:],
-			rounded: rounds(n, readers[n])}
+			rounded: rounds(n, uses)}
 		parts = c.cross(n)
 		y = parts[0]
 	} else if r.local != nil {
@@ -165,7 +165,7 @@ func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
 			}
 			v := p.values[m]
 			v.have = []placed{{s, part}}
-			if s.Partial != 0 && !p.defers(m, readers) {
+			if s.Partial != 0 && !p.defers(m, uses) {
 				// Terms are added up as soon as they are there, so that the work that follows hides it.
 				p.move(v, v.have[0], v.want)
 			}
@@ -174,9 +174,9 @@ func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
 }
 
 // rounds reports whether all that reads a value of f32 rounds it to bf16.
-func rounds(n *graph.Node, readers []*graph.Node) bool {
+func rounds(n *graph.Node, uses *graph.Uses) bool {
 	some := false
-	for _, r := range readers {
+	for _, r := range uses.Readers(n) {
 		switch op := r.Op.(type) {
 		case graph.Result:
 		case graph.Cast:
@@ -187,7 +187,7 @@ func rounds(n *graph.Node, readers []*graph.Node) bool {
 			return false
 		}
 	}
-	return some && n.Type.DType == graph.F32
+	return some && n.Type.DType == graph.F32 && !uses.Escapes(n)
 }
 
 // early has a collective operation begin as soon as its operand is there, before what was added since.
@@ -211,12 +211,13 @@ func (p *pass) place(axes graph.MeshAxes, d graph.DType, f func(i int) int, afte
 }
 
 // defers reports whether the only reader of a value may take it as a partial sum.
-func (p *pass) defers(n *graph.Node, readers map[*graph.Node][]*graph.Node) bool {
-	if len(readers[n]) != 1 {
+func (p *pass) defers(n *graph.Node, uses *graph.Uses) bool {
+	readers := uses.Readers(n)
+	if len(readers) != 1 {
 		return false
 	}
-	r := p.rule[readers[n][0]]
-	return r != nil && slices.ContainsFunc(r.linear, func(i int) bool { return readers[n][0].Args[i] == n })
+	r := p.rule[readers[0]]
+	return r != nil && slices.ContainsFunc(r.linear, func(i int) bool { return readers[0].Args[i] == n })
 }
 
 // name gives a node what is known of the one that it stands for.
@@ -306,7 +307,7 @@ func (v *value) settled() int {
 
 // pending is along which axes the operands in which an operation is linear are partial sums that may stay so: none of them
 // has another reader, and the result has no more bytes to be summed later.
-func (p *pass) pending(n *graph.Node, r *rule, readers map[*graph.Node][]*graph.Node) graph.MeshAxes {
+func (p *pass) pending(n *graph.Node, r *rule, uses *graph.Uses) graph.MeshAxes {
 	var axes graph.MeshAxes
 	for i, at := range r.linear {
 		v := p.values[n.Args[at]]
@@ -315,7 +316,7 @@ func (p *pass) pending(n *graph.Node, r *rule, readers map[*graph.Node][]*graph.
 			return 0
 		}
 		axes = s.Partial
-		if len(readers[v.n]) != 1 {
+		if len(uses.Readers(v.n)) != 1 {
 			return 0
 		}
 	}
