@@ -169,8 +169,8 @@ func (c *config) stages(g *graph.Graph) (int, error) {
 			"participants share the work of a stage", c.mesh)
 	case len(c.mesh) == graph.MaxMeshAxes:
 		return 0, fmt.Errorf("WithPipeline: a mesh of %d axes has none left for microbatches", len(c.mesh))
-	case slices.ContainsFunc(c.mesh, func(a graph.MeshAxis) bool { return a.Name == cut.Axis }):
-		return 0, fmt.Errorf("WithPipeline: the axis %q of the mesh %q stands for what WithPipeline is told", cut.Axis, c.mesh)
+	case slices.ContainsFunc(c.mesh, func(a graph.MeshAxis) bool { return a.Name == graph.Microbatch }):
+		return 0, fmt.Errorf("WithPipeline: the axis %q of the mesh %q stands for what WithPipeline is told", graph.Microbatch, c.mesh)
 	case n > 0 && c.mesh != nil && c.mesh.Size() != n:
 		return 0, fmt.Errorf("WithPipeline: the mesh %q is for %d participants, not for %d", c.mesh, c.mesh.Size(), n)
 	case c.mesh != nil && c.mesh[0].Size >= 2:
@@ -329,7 +329,7 @@ func (c *config) meshed(g *graph.Graph) (l passes.Layout, err error) {
 	if stages, err := c.stages(g); err != nil {
 		return fail("%w", err)
 	} else if stages > 0 {
-		l.Mesh, n = append(graph.Mesh{{Name: cut.Axis, Size: c.microbatches}}, c.shared()...), 0
+		l.Mesh, n = append(graph.Mesh{{Name: graph.Microbatch, Size: c.microbatches}}, c.shared()...), 0
 	}
 	if n == 0 && len(l.Mesh) == 0 {
 		if len(c.splits) > 0 || c.zero > 0 {

@@ -168,7 +168,8 @@ type Sharding struct {
 	Partial MeshAxes
 }
 
-// Microbatch is the axis of a mesh that stands for the microbatches of a pipeline. What goes along it stays with a participant.
+// Microbatch is the first axis of a mesh that has it, which stands for the microbatches of a pipeline; see [fusec/passes/pipeline].
+// What goes along it stays with a participant.
 const Microbatch = "microbatch"
 
 // Replicated is the sharding of a value that every participant has whole.

@@ -40,7 +40,7 @@ type Parts struct {
 
 // mesh is the axes over which inputs are split.
 func (p *Parts) mesh() graph.Mesh {
-	return append(graph.Mesh{{Name: "microbatch", Size: p.Microbatches}}, p.Mesh...)
+	return append(graph.Mesh{{Name: graph.Microbatch, Size: p.Microbatches}}, p.Mesh...)
 }
 
 // Participants is how many there are in all, and each how many share a stage. Ranks count stage by stage.

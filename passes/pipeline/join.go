@@ -64,11 +64,11 @@ func Join(name string, stages []Stage) (*Joined, error) {
 			if v := handed[m.Name]; v != nil && graph.IsSource(m.Op) { // parts of all microbatches
 				part := v.at[v.from]
 				axis, parts := joinAxis(part.Type, m.Type)
-				if !slices.ContainsFunc(g.Mesh, func(a graph.MeshAxis) bool { return a.Name == Axis }) {
-					g.Mesh = append(g.Mesh, graph.MeshAxis{Name: Axis, Size: parts})
+				if !slices.ContainsFunc(g.Mesh, func(a graph.MeshAxis) bool { return a.Name == graph.Microbatch }) {
+					g.Mesh = append(g.Mesh, graph.MeshAxis{Name: graph.Microbatch, Size: parts})
 				}
 				b.From(part)
-				to[m] = b.Add(graph.AllGather{Axis: axis, Group: graph.Group{Over: Axis, Parts: parts}}, part)
+				to[m] = b.Add(graph.AllGather{Axis: axis, Group: graph.Group{Over: graph.Microbatch, Parts: parts}}, part)
 				j.At[to[m].ID] = s
 				continue
 			}

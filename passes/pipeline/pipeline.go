@@ -28,11 +28,8 @@ import (
 	"fusec/graph"
 )
 
-// Axis is the name of the mesh's axis that stands for microbatches, and prefix begins the names of what programs hand over.
-const (
-	Axis   = "microbatch"
-	prefix = "pipeline/"
-)
+// prefix begins the names of what programs hand over.
+const prefix = "pipeline/"
 
 // Index is the input that says which microbatch is computed, from 0, in programs that need it.
 const Index = prefix + "index"
@@ -61,8 +58,9 @@ var Kinds = [5]string{"before", "forward", "backward", "norms", "update"}
 // Cut cuts a graph of pass shard into n stages. Ends names the values with which the stages but the last one end; with none of
 // them, stages take about as long as each other, and are cut where little has to be sent. The graph is changed.
 func Cut(g *graph.Graph, n int, ends []string) ([]Stage, error) {
-	if len(g.Mesh) == 0 || g.Mesh[0].Name != Axis || !g.Parts {
-		return nil, fmt.Errorf("a pipeline is of a graph over the axis %s, before those of a stage, not over %q", Axis, g.Mesh)
+	if len(g.Mesh) == 0 || g.Mesh[0].Name != graph.Microbatch || !g.Parts {
+		return nil, fmt.Errorf("a pipeline is of a graph over the axis %s, before those of a stage, not over %q", graph.Microbatch,
+			g.Mesh)
 	}
 	names := []string{}
 	for _, s := range g.Sources() {
@@ -197,7 +195,7 @@ func (c *cutter) find() error {
 // over reports whether a node is a collective operation over microbatches.
 func over(n *graph.Node) bool {
 	op, ok := n.Op.(graph.Collective)
-	return ok && slices.Contains(strings.Split(op.Of().Over, "+"), Axis)
+	return ok && slices.Contains(strings.Split(op.Of().Over, "+"), graph.Microbatch)
 }
 
 func needsAll(n *graph.Node) error {

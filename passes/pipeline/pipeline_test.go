@@ -19,7 +19,7 @@ import (
 // split is a graph over m microbatches, with the steps of an optimiser, if there is one, for each of its parameters.
 func split(g *graph.Graph, m int, o *optim.Optimizer) (*graph.Graph, error) {
 	cfg := passes.Config{Verify: true, Optimizer: o, Stop: "simplify-again", Layout: passes.Layout{
-		Mesh: graph.Mesh{{Name: pipeline.Axis, Size: m}}, Split: map[string]graph.Sharding{}}}
+		Mesh: graph.Mesh{{Name: graph.Microbatch, Size: m}}, Split: map[string]graph.Sharding{}}}
 	for _, n := range g.Sources() {
 		s := graph.Replicated
 		s.Split[0] = 1
@@ -53,7 +53,7 @@ func alone(t testing.TB, g *graph.Graph, o *optim.Optimizer) *graph.Graph {
 // play runs the stages, one microbatch after the other, as the runner of lowering/pipeline does in its order.
 func play(g *graph.Graph, stages []pipeline.Stage, m int, in map[string]*graph.Tensor) (out, updates map[string]*graph.Tensor,
 	err error) {
-	mesh := graph.Mesh{{Name: pipeline.Axis, Size: m}}
+	mesh := graph.Mesh{{Name: graph.Microbatch, Size: m}}
 	out, updates = map[string]*graph.Tensor{}, map[string]*graph.Tensor{}
 	parted := map[string]graph.Sharding{}
 	for _, n := range g.Sources() {
@@ -203,7 +203,7 @@ func same(t testing.TB, g *graph.Graph, n, m int, o *optim.Optimizer, in map[str
 	} else {
 		for _, n := range joined.Graph.Nodes {
 			op, between := n.Op.(graph.Collective)
-			between = between && op.Of().Over != pipeline.Axis
+			between = between && op.Of().Over != graph.Microbatch
 			if _, ok := joined.At[n.ID]; ok == between {
 				t.Fatalf("%s is of a stage: %v", n.Where(), ok)
 			}

@@ -18,10 +18,6 @@ import (
 	"fusec/passes/rewrite"
 )
 
-// Microbatch is the axis of a mesh that stands for the microbatches of a pipeline: see [fusec/passes/pipeline]. It is the first
-// axis. Sums over microbatches, which are made by each participant, come before those over participants.
-const Microbatch = graph.Microbatch
-
 // Run shards the graph over its mesh. A graph without a mesh stays as it is. With a stage of ZeRO from 1 on the states of the
 // optimiser, and from 3 on parameters, too, are split along the axes along which inputs are, as far as nothing else is stated.
 func Run(c *rewrite.Context, zero int) error {
@@ -85,7 +81,7 @@ func newPass(c *rewrite.Context, zero int) *pass {
 		rule:    make(map[*graph.Node]*rule, len(g.Nodes)),
 		results: map[*graph.Node][][]*graph.Node{}, blocks: map[*graph.Node]*blocks{}, sent: map[string]sent{}}
 	for a, axis := range p.mesh {
-		if axis.Name == Microbatch {
+		if axis.Name == graph.Microbatch {
 			p.late |= 1 << a
 		}
 	}
