@@ -22,16 +22,22 @@ type recurrence[T float] struct {
 
 	// The products of the state with the weights of gates from column first on. Those of a GRU's candidate follow the others.
 	products []*stateProduct[T]
-	a        []T                 // [N, columns], what the products give
-	parts    *recurrenceParts[T] // in the place of products and a; nil if there are none
-	rows     *recurrenceRows[T]  // in the place of products; nil if there are none
-	reset    []T                 // [N, H], the states that a GRU's candidate multiplies
+	a        []T                // [N, columns], what the products give
+	split    splitRecurrence[T] // in the place of products and a; nil if there is none
+	reset    []T                // [N, H], the states that a GRU's candidate multiplies
 	cold     bool
 
 	x, y, c             []T // of all steps
 	state, memory, bias []T // the first states and memories
 	step                recurrenceStep[T]
 	second              bool
+}
+
+// A splitRecurrence computes steps of which workers take parts.
+type splitRecurrence[T float] interface {
+	// run computes all steps. The weights [H, G·H] are packed first; nil is those of the run before.
+	run(r []T) error
+	bytes() int64
 }
 
 // A recurrenceStep is the operands and results of a step.
@@ -118,12 +124,12 @@ func newRecurrence[T float](op graph.Recurrence, args, results []Operand, env *E
 		k.reset = gemm.Aligned[T](k.n * k.h)
 	}
 	if k.splitsRows() {
-		k.a, k.rows = gemm.Aligned[T](k.n*k.columns), newRecurrenceRows(k)
+		k.split = newRecurrenceRows(k)
 		return k, nil
 	}
 	if k.n <= partSequences && (args[1].Frozen || k.steps >= manySteps) {
 		var err error
-		k.parts, err = newRecurrenceParts(k)
+		k.split, err = newRecurrenceParts(k)
 		return k, err
 	}
 	k.a = gemm.Aligned[T](k.n * k.columns)
@@ -150,11 +156,8 @@ func (k *recurrence[T]) bytes() int64 {
 	for _, p := range k.products {
 		b += p.bytes()
 	}
-	if k.parts != nil {
-		b += k.parts.bytes()
-	}
-	if k.rows != nil {
-		b += k.rows.bytes()
+	if k.split != nil {
+		b += k.split.bytes()
 	}
 	return b
 }
@@ -172,13 +175,7 @@ func (k *recurrence[T]) Run(args, results []Memory) error {
 				return err
 			}
 		}
-		if k.rows != nil {
-			if err := k.rows.pack(r); err != nil {
-				return err
-			}
-		}
-		k.cold = false
-	} else if k.parts != nil {
+	} else if k.split != nil {
 		r = nil
 	}
 	k.x, k.state, k.y = in[0], in[2], numbers[T](results[0], k.results[0])
@@ -189,17 +186,15 @@ func (k *recurrence[T]) Run(args, results []Memory) error {
 		k.bias = in[3]
 	}
 	err := k.compute(r)
+	k.cold = err != nil
 	k.x, k.y, k.c, k.state, k.memory, k.bias, k.step = nil, nil, nil, nil, nil, nil, recurrenceStep[T]{}
 	return err
 }
 
 // compute computes all steps.
 func (k *recurrence[T]) compute(r []T) error {
-	if k.parts != nil {
-		return k.parts.run(r)
-	}
-	if k.rows != nil {
-		return k.rows.run()
+	if k.split != nil {
+		return k.split.run(r)
 	}
 	for i := range k.steps {
 		k.step = k.at(i)

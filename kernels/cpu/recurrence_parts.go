@@ -114,7 +114,7 @@ func (p *recurrenceParts[T]) pack(item int) error {
 	return nil
 }
 
-// run computes all steps. The weights [H, G·H] are packed first; nil is those of the run before.
+// run implements splitRecurrence.
 func (p *recurrenceParts[T]) run(r []T) error {
 	steps := p.k.steps * len(p.products)
 	if p.r = r; r != nil {

@@ -23,9 +23,10 @@ const (
 // the sums of a product while they are in registers.
 type recurrenceRows[T float] struct {
 	k      *recurrence[T]
-	per    int // sequences of an item
-	cuts   []int
+	per    int   // sequences of an item
+	cuts   []int // the columns at which products begin, and how many there are in all
 	packed []*gemm.Prepacked[T]
+	a      []T // [N, columns], what the products give
 	items  []rowItem[T]
 	added  bool // x is added in registers
 }
@@ -46,7 +47,7 @@ func (k *recurrence[T]) splitsRows() bool {
 
 func newRecurrenceRows[T float](k *recurrence[T]) *recurrenceRows[T] {
 	per := tiling.CeilDiv(k.n, k.env.Pool.Workers())
-	p := &recurrenceRows[T]{k: k, per: per, cuts: []int{0, k.columns}, added: true}
+	p := &recurrenceRows[T]{k: k, per: per, cuts: []int{0, k.columns}, a: gemm.Aligned[T](k.n * k.columns), added: true}
 	p.items = make([]rowItem[T], tiling.CeilDiv(k.n, per))
 	if k.op.Cell == graph.GRU || k.op.Cell == graph.GRUAfter { // the candidate's product comes later, or x is not added to it
 		p.cuts = []int{0, 2 * k.h, k.columns}
@@ -91,7 +92,8 @@ func (p *recurrenceRows[T]) pack(r []T) (err error) {
 	return nil
 }
 
-func (p *recurrenceRows[T]) bytes() (b int64) {
+func (p *recurrenceRows[T]) bytes() int64 {
+	b := int64(len(p.a)) * int64(dtypeOf[T]().Size())
 	for _, w := range p.packed {
 		if w != nil {
 			b += int64(w.Bytes())
@@ -100,8 +102,13 @@ func (p *recurrenceRows[T]) bytes() (b int64) {
 	return b
 }
 
-// run computes all steps.
-func (p *recurrenceRows[T]) run() error {
+// run implements splitRecurrence.
+func (p *recurrenceRows[T]) run(r []T) error {
+	if r != nil {
+		if err := p.pack(r); err != nil {
+			return err
+		}
+	}
 	p.k.env.Pool.Run(len(p.items), p)
 	var list error
 	for i := range p.items {
@@ -125,7 +132,7 @@ func (p *recurrenceRows[T]) Do(_, number int) {
 			if p.added && (j == 0 || k.op.Cell == graph.GRU) {
 				finish, item.finish.Residual = &item.finish, s.x[from*k.columns+first:]
 			}
-			if err := plan.RunFinished(operand[from*k.h:], nil, k.a[from*k.columns+first:], finish, nil); err != nil {
+			if err := plan.RunFinished(operand[from*k.h:], nil, p.a[from*k.columns+first:], finish, nil); err != nil {
 				item.failed = err
 				return
 			}
@@ -133,7 +140,7 @@ func (p *recurrenceRows[T]) Do(_, number int) {
 				continue
 			}
 			for row := from; row < to; row++ {
-				k.finish(&s, row, 0, k.h, k.a[row*k.columns:][:k.columns], j > 0 && k.op.Cell == graph.GRU, p.added)
+				k.finish(&s, row, 0, k.h, p.a[row*k.columns:][:k.columns], j > 0 && k.op.Cell == graph.GRU, p.added)
 			}
 			operand = k.reset
 		}
