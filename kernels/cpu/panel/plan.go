@@ -484,6 +484,18 @@ var ones = func() (list [columns]float32) {
 // zeros are the offsets of weights without.
 var zeros [columns]float32
 
+// columnsFrom is the part for a panel, from column col on, of numbers [blocks, N], and how far apart the blocks are. Kernels read
+// as many numbers as a panel has columns, so those of the last one are copied to room.
+func (p *Plan) columnsFrom(col int, of, room []float32) ([]float32, int) {
+	if col+columns <= p.cfg.N {
+		return of[col:], p.cfg.N
+	}
+	for b := range p.blocks {
+		copy(room[b*columns:][:columns], of[b*p.cfg.N+col:][:p.cfg.N-col])
+	}
+	return room, columns
+}
+
 // panel computes some rows of the columns of a panel.
 func (p *Plan) panel(mem []float32, panel, row, end int) {
 	col := panel * columns
@@ -493,39 +505,26 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 		p.bytePanel(y, panel, row, end)
 		return
 	}
-	scale, lds := &ones[0], 0
+	scale, lds := ones[:], 0
 	var half *uint16 // the same in binary16
 	switch {
 	case p.run.halves != nil && end-row == 1 && p.unpack == nil && (p.half != nil || p.integerHalf != nil):
 		half, lds = &p.run.halves[panel*p.halves()], columns
 	case p.run.halves != nil:
 		vec.FromHalf(edge[:p.blocks*columns], p.run.halves[panel*p.halves():][:p.blocks*columns], graph.F16)
-		scale, lds = &edge[0], columns
-	case p.run.scale == nil:
-	case cols == columns:
-		scale, lds = &p.run.scale[col], p.cfg.N
-	default: // the kernel reads as many scales as a panel has columns
-		for b := range p.blocks {
-			copy(edge[b*columns:][:columns], p.run.scale[b*p.cfg.N+col:][:cols])
-		}
-		scale, lds = &edge[0], columns
+		scale, lds = edge, columns
+	case p.run.scale != nil:
+		scale, lds = p.columnsFrom(col, p.run.scale, edge)
 	}
 	if p.blocks == 1 {
 		lds = 0 // all pieces have the same
 	}
 	offset, ldo := zeros[:], 0
-	switch {
-	case !p.cfg.Offset:
-	case cols == columns:
-		offset, ldo = p.run.offset[col:], p.cfg.N
-	default:
-		offset, ldo = edge[p.edge():], columns
-		for b := range p.blocks {
-			copy(offset[b*columns:][:columns], p.run.offset[b*p.cfg.N+col:][:cols])
-		}
+	if p.cfg.Offset {
+		offset, ldo = p.columnsFrom(col, p.run.offset, edge[p.edge():])
 	}
 	if p.unpack != nil {
-		p.many(mem[p.each()-p.unpacked():], panel, row, end, scale, lds, &offset[0], ldo)
+		p.many(mem[p.each()-p.unpacked():], panel, row, end, &scale[0], lds, &offset[0], ldo)
 		return
 	}
 	for row < end {
@@ -540,11 +539,11 @@ func (p *Plan) panel(mem []float32, panel, row, end int) {
 				&p.run.q[panel*p.bytes], half, lds, &y[0])
 		case p.cfg.Integers:
 			p.integerTiles[number](p.octets, p.cfg.Block/steps, &p.rounded.x[row*p.octets*steps],
-				&p.rounded.scales[2*row*p.blocks], &p.run.q[panel*p.bytes], scale, lds, &y[0])
+				&p.rounded.scales[2*row*p.blocks], &p.run.q[panel*p.bytes], &scale[0], lds, &y[0])
 		case half != nil:
 			p.half(p.octets, p.piece, &p.run.x[row*p.octets*steps], &p.run.q[panel*p.bytes], half, lds, &y[0])
 		default:
-			p.tiles[number](p.octets, p.piece, &p.run.x[row*p.octets*steps], &p.run.q[panel*p.bytes], scale, lds, &y[0])
+			p.tiles[number](p.octets, p.piece, &p.run.x[row*p.octets*steps], &p.run.q[panel*p.bytes], &scale[0], lds, &y[0])
 		}
 		for r := range rows {
 			if p.sums != nil {
