@@ -206,7 +206,7 @@ func TestBeside(t *testing.T) {
 		for _, v := range l.Args {
 			if b := &p.Buffers[v.Buffer]; b.Role == Temp && !written[v.Buffer] {
 				t.Errorf("launch %d reads what has not been made\n%v", i, p)
-			} else if p.Independent(i, l.Results, 3) && b.Role == Temp && b.Last < min(i+3, len(p.Launches)-1) {
+			} else if p.independent(i, 3) && b.Role == Temp && b.Last < min(i+3, len(p.Launches)-1) {
 				t.Errorf("launch %d: its operand is kept until %d\n%v", i, b.Last, p)
 			}
 		}

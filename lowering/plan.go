@@ -43,9 +43,9 @@ func (p *Program) keepExchanged() {
 	}
 }
 
-// Beside keeps, in programs that train, the operands of launches whose results are [Program.Independent] of the n launches that
-// follow for as long, so that the device may run them beside those. Launches come as early as they can, if what they make is not
-// needed for a while or takes little memory.
+// Beside keeps, in programs that train, the operands of launches whose results none of the n launches that follow uses until after
+// those, so that the device may run them at the same time. Launches come as early as they can, if what they make is not needed for
+// a while or takes little memory.
 func Beside(n int) Option { return func(l *lowerer) { l.beside = n } }
 
 // Trains reports whether the program updates parameters.
@@ -53,15 +53,15 @@ func (p *Program) Trains() bool {
 	return slices.ContainsFunc(p.Updates, func(u Update) bool { return p.Buffers[u.Target].Role == Param })
 }
 
-// Independent reports whether launch i is not of the prepared part, and none of the n launches that follow reads or writes some of
+// independent reports whether launch i is not of the prepared part, and none of the n launches that follow reads or writes some of
 // its results: such as a weight's gradient.
-func (p *Program) Independent(i int, results []View, n int) bool {
+func (p *Program) independent(i, n int) bool {
 	if i < p.Prepared {
 		return false
 	}
 	uses := func(views []View) bool {
 		return slices.ContainsFunc(views, func(v View) bool {
-			return slices.ContainsFunc(results, func(r View) bool { return r.Buffer == v.Buffer })
+			return slices.ContainsFunc(p.Launches[i].Results, func(r View) bool { return r.Buffer == v.Buffer })
 		})
 	}
 	return !slices.ContainsFunc(p.Launches[i+1:min(i+1+n, len(p.Launches))], func(l Launch) bool {
@@ -125,17 +125,16 @@ func (p *Program) mayHasten(i, n int) bool {
 			read += b.Type.Bytes()
 		}
 	}
-	return made <= max(read, arena.Align(1)) || p.Independent(i, l.Results, n)
+	return made <= max(read, arena.Align(1)) || p.independent(i, n)
 }
 
 // keepBeside keeps the operands of launches that are independent of the n that follow.
 func (p *Program) keepBeside(n int) {
 	for i := range p.Launches {
-		l := &p.Launches[i]
-		if n == 0 || !p.Independent(i, l.Results, n) {
+		if !p.independent(i, n) {
 			continue
 		}
-		for _, v := range l.Args {
+		for _, v := range p.Launches[i].Args {
 			if b := &p.Buffers[v.Buffer]; b.Role == Temp && b.First >= p.Prepared {
 				b.Last = max(b.Last, min(i+n, len(p.Launches)-1))
 			}
@@ -163,7 +162,9 @@ func plan(p *Program, beside int) {
 		}
 	}
 	p.keepExchanged()
-	p.keepBeside(beside)
+	if beside > 0 {
+		p.keepBeside(beside)
+	}
 	var temps []int
 	var values []arena.Value
 	for i, b := range p.Buffers {

@@ -144,8 +144,11 @@ func Launch(p *lowering.Program, l *lowering.Launch, m Machine) (took time.Durat
 // experts is over how many participants the experts of a mixture are split. One has as few of the tokens' choices, if all are
 // chosen as often.
 func experts(p *lowering.Program, l *lowering.Launch) int {
-	_, alone := l.Op.(graph.MoE)
-	if f, fused := l.Op.(graph.Fusion); !alone && !(fused && f.Anchor == graph.AnchorMoE) {
+	anchor, _ := graph.AnchorOf(l.Op)
+	if f, ok := l.Op.(graph.Fusion); ok {
+		anchor = f.Anchor
+	}
+	if anchor != graph.AnchorMoE {
 		return 1
 	}
 	parts := 1
