@@ -36,8 +36,8 @@ var moeGradRow = OpInfo{
 // A token whose gate for an expert is exactly zero is not sent to it: the pair adds nothing to y, whatever the expert
 // would compute, costs nothing, and passes no gradient (Shazeer et al., arXiv 1701.06538). With Dense every expert gets
 // every token, for gates that are zero only by accident. TopK > 0 is the largest number of gates of a token that are
-// not zero, if known, without ties of scores. It is used only for the cost. With Exact, where a Route has chosen the experts, no
-// token has more gates that are not zero, unless they are NaN: then only some of them need count.
+// not zero, if known, without ties of scores. It is used only for the cost, unless Exact says that a Route has chosen the
+// experts: then ties give a token no more. Only gates of NaN may be more than TopK, of which a kernel uses as many at least.
 //
 // The operands are x, gates, and then the weights in the order w1, b1, w3, b3, w2, b2. b1, b3 and b2 exist only with
 // Bias, w3 and b3 only with Gated. If Stacked each of these is one operand with a leading axis of Experts; else each is

@@ -30,6 +30,7 @@ func elems[T any](m Memory) []T {
 // float is the type of a lane: what a vector program computes in.
 type float interface{ float32 | float64 }
 
+// dtypeOf is [graph.DTypeOf] without a search: some kernels ask for it in each block.
 func dtypeOf[T float]() graph.DType {
 	if unsafe.Sizeof(*new(T)) == 4 {
 		return graph.F32
