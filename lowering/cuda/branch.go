@@ -22,18 +22,18 @@ const (
 	soon = 2
 	// keptFor is for how many launches the operands of launches that may be in a branch keep their memory.
 	keptFor = 8
-	// private is how much scratch memory launches have to themselves in all, in bytes, because they have steps in several branches; at
-	// least a part of that of the temporary values.
+	// private is how many bytes of scratch memory launches with steps in several branches have to themselves in all, or where that is
+	// more, the memory of the temporary values divided by privatePart.
 	private, privatePart = 64 << 20, 16
-	// window is how many tasks before a task are looked at, one by one, for those on which it depends. It waits for all before them.
+	// window is how many tasks before a task are compared with it, one by one. It waits for all that are earlier than these.
 	window = 256
 )
 
 // Branches gives the graph of a training step so many branches beside its main one. With 0 launches run one after another.
 func Branches(n int) Option { return func(d *Device) { d.branches = n } }
 
-// Lowering implements lowering.Device: what can be made early is, the operands of launches that may be in a branch keep their
-// memory for a while, and attention writes values that are joined side by side.
+// Lowering implements lowering.Device: attention writes values that are joined where they stand in the result, and in programs
+// with branches, launches come early and the operands of those that may be in a branch keep their memory for a while.
 func (d *Device) Lowering() []lowering.Option {
 	list := []lowering.Option{lowering.Strides(d.strided)}
 	if d.branching() > 0 {
@@ -89,16 +89,16 @@ type task struct {
 
 // A schedule is the tasks of the parts that are recorded.
 type schedule struct {
-	parts     [][]task // by part
-	branch    []int    // by launch: where it runs
-	apart     []bool   // by launch: some steps run elsewhere, and the scratch memory is not shared with other launches
-	streams   []driver.Stream
-	begun     driver.Event   // a part
-	ended     []driver.Event // its branches
-	recording bool
+	parts    [][]task // by part
+	branch   []int    // by launch: where it runs
+	apart    []bool   // by launch: some steps run elsewhere, and the scratch memory is not shared with other launches
+	branches int      // beside the main one
+	streams  []driver.Stream
+	begun    driver.Event   // a part
+	ended    []driver.Event // its branches
 
-	next, branches int   // round the branches
-	left           int64 // of the memory that launches have to themselves
+	next int   // how many tasks are in branches, which take turns
+	left int64 // of the memory that launches have to themselves
 }
 
 // newSchedule plans the branches of a program; nil if there are none.
@@ -142,10 +142,9 @@ func (s *schedule) split(i int, k *kernels.Kernel) bool {
 
 // tasks makes the tasks of a part.
 func (s *schedule) tasks(p *lowering.Program, t part, list []*kernels.Kernel, update int) (tasks []task) {
-	last := func(i int) []lowering.View { return lastMade(&p.Launches[i], list[i]) }
 	few := min(t.to, update) - 2 // launches from there on have hardly anything beside them
 	whole := make([]bool, t.to-t.from)
-	for i := min(few, t.to) - 1; i >= t.from; i-- {
+	for i := few - 1; i >= t.from; i-- {
 		whole[i-t.from] = mayBranch(p, i, p.Launches[i].Results, whole, t.from)
 	}
 	for i := t.from; i < t.to; i++ {
@@ -155,7 +154,7 @@ func (s *schedule) tasks(p *lowering.Program, t part, list []*kernels.Kernel, up
 			main.steps = append(main.steps, j)
 		}
 		n := len(main.steps)
-		switch made := last(i); {
+		switch made := lastMade(l, k); {
 		case whole[i-t.from]:
 			main.branch = s.beside()
 			s.branch[i] = main.branch
@@ -256,8 +255,8 @@ func depends(p *lowering.Program, later, earlier *task) bool {
 }
 
 // open makes the streams of the branches, and the events.
-func (s *schedule) open(gpu driver.GPU, branches int) (err error) {
-	s.streams, s.ended = make([]driver.Stream, branches), make([]driver.Event, branches)
+func (s *schedule) open(gpu driver.GPU) (err error) {
+	s.streams, s.ended = make([]driver.Stream, s.branches), make([]driver.Event, s.branches)
 	events := []*driver.Event{&s.begun}
 	for b := range s.streams {
 		if s.streams[b], err = gpu.NewStream(); err != nil {

@@ -134,7 +134,7 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		return err
 	}
 	if e.schedule != nil {
-		if err := e.schedule.open(e.gpu, d.branching()); err != nil {
+		if err := e.schedule.open(e.gpu); err != nil {
 			return err
 		}
 	}
@@ -304,9 +304,9 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 // part of its own.
 func (e *executable) shareScratch(list []*kernels.Kernel) (at []int64, bytes int64) {
 	at = make([]int64, len(list))
-	shares := make([][]int, 2) // of exchanges, of each branch, and of launches by themselves
+	shares := make([][]int, 2) // of exchanges, of the main branch and each other one, and of launches by themselves
 	if e.schedule != nil {
-		shares = make([][]int, 2+slices.Max(append(e.schedule.branch, 0)))
+		shares = make([][]int, 2+e.schedule.branches)
 	}
 	for i, k := range list {
 		share := 1

@@ -525,7 +525,7 @@ func (e *executable) replay() error {
 		}
 		if !e.ran && e.exchanges != nil {
 			// Participants connect to one another when they first exchange something, which cannot be recorded.
-			err := e.queuePart(i, true)
+			err := e.queuePart(i, true, e.queueLaunches)
 			if e.begun = true; err != nil {
 				return err
 			}
@@ -551,40 +551,40 @@ func (e *executable) record(i int, copies bool) (g driver.Graph, err error) {
 	if err := e.stream.BeginCapture(); err != nil {
 		return nil, err
 	}
-	if e.schedule != nil {
-		e.schedule.recording = true
-	}
 	defer func() {
 		var end error
-		if e.schedule != nil {
-			e.schedule.recording = false
-		}
 		g, end = e.stream.EndCapture()
 		if err = errors.Join(err, end); err != nil && g != nil {
 			err = errors.Join(err, g.Close())
 			g = nil
 		}
 	}()
-	return nil, e.queuePart(i, copies)
+	launches := e.queueLaunches
+	if e.schedule != nil {
+		launches = e.queueBranches
+	}
+	return nil, e.queuePart(i, copies, launches)
 }
 
-// queuePart queues part i, a sequence of launches.
-func (e *executable) queuePart(i int, copies bool) error {
+// queueLaunches queues the launches of part i, one after another.
+func (e *executable) queueLaunches(i int) error {
+	for j := e.parts[i].from; j < e.parts[i].to; j++ {
+		if err := e.beside(j); err != nil {
+			return e.inLaunch(j, err)
+		}
+	}
+	return nil
+}
+
+// queuePart queues part i, a sequence of launches, which `launches` queues.
+func (e *executable) queuePart(i int, copies bool, launches func(i int) error) error {
 	if i == 0 {
 		if err := e.begin(copies); err != nil {
 			return err
 		}
 	}
-	if e.schedule != nil && e.schedule.recording {
-		if err := e.queueBranches(i); err != nil {
-			return err
-		}
-	} else {
-		for j := e.parts[i].from; j < e.parts[i].to; j++ {
-			if err := e.beside(j); err != nil {
-				return e.inLaunch(j, err)
-			}
-		}
+	if err := launches(i); err != nil {
+		return err
 	}
 	if err := e.endExchanges(); err != nil {
 		return err

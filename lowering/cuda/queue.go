@@ -161,7 +161,7 @@ func (e *executable) queueParts() error {
 				err = e.inLaunch(p.from, err)
 			}
 		} else {
-			err = e.queuePart(i, false)
+			err = e.queuePart(i, false, e.queueLaunches)
 		}
 		if err != nil {
 			return err
