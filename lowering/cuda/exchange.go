@@ -23,11 +23,14 @@ import (
 // it: their many blocks go where there is room. Where no such launches come, buckets before a launch that waits are smaller and
 // smaller: one ends when it has as many bytes as are still to come.
 
-// DefaultBucket is the number of bytes at which a bucket ends, and leastBucket that which the last ones have. Of what NCCL takes
-// for the latter, half is latency (docs/scale.md).
 const (
+	// DefaultBucket is the number of bytes at which a bucket ends.
 	DefaultBucket = 64 << 20
-	leastBucket   = 4 << 20
+	// leastBucket is how many bytes a bucket has at least that ends earlier although more are to come. Of what NCCL takes for so
+	// many, half is latency (docs/scale.md).
+	leastBucket = 4 << 20
+	// Of an exchange, launches other than products have to hide one in roomShare parts, at least.
+	roomShare = 2
 )
 
 // exchanges is the collective operations of an executable.
@@ -112,7 +115,7 @@ func join(p *lowering.Program, i int) int {
 // independent reports whether launch j uses nothing that an earlier launch i writes, and writes nothing that it uses.
 func independent(p *lowering.Program, i, j int) bool {
 	l, m := &p.Launches[i], &p.Launches[j]
-	return !overlap(p, m.Args, l.Results) && !overlap(p, m.Results, l.Results) && !overlap(p, m.Results, l.Args)
+	return !depends(p, &task{reads: m.Args, writes: m.Results}, &task{reads: l.Args, writes: l.Results})
 }
 
 // overlap reports whether the buffers of some views have memory in common.
@@ -210,7 +213,7 @@ func (e *executable) beside(i int) error {
 		return err
 	}
 	if x.joins[i] == 0 {
-		if err := e.findsRoom(i); err != nil {
+		if err := e.sendIfRoom(i); err != nil {
 			return err
 		}
 		return e.launch(i)
@@ -233,10 +236,8 @@ func (e *executable) beside(i int) error {
 // time is how long the open bucket should take.
 func (x *exchanges) time() time.Duration { return time.Duration(float64(x.bytes) / links.Rate * 1e9) }
 
-// roomShare is which part of an exchange launches other than products have to hide, at least.
-const roomShare = 2
-
-// findRoom finds how long launches that are not products should take, one after another.
+// findRoom finds how long launches that are not products should take, one after another, and of these, which exchanges find room
+// among them.
 func (e *executable) findRoom() {
 	x, n := e.exchanges, len(e.p.Launches)
 	x.room, x.roomy = make([]time.Duration, n+1), make([]time.Duration, n)
@@ -295,14 +296,14 @@ func (e *executable) measureBeside(i int) error {
 	if err := e.waitExchanges(i); err != nil {
 		return err
 	}
-	if err := e.findsRoom(i); err != nil {
+	if err := e.sendIfRoom(i); err != nil {
 		return err
 	}
 	return e.runOne(i)
 }
 
-// findsRoom sends the open bucket if launch i, which exchanges nothing, and those after it leave room for it.
-func (e *executable) findsRoom(i int) error {
+// sendIfRoom sends the open bucket if launch i, which exchanges nothing, and those after it leave room for it.
+func (e *executable) sendIfRoom(i int) error {
 	if x := e.exchanges; x.bytes >= leastBucket && x.room[i]*roomShare >= x.time() {
 		return e.sendBucket()
 	}

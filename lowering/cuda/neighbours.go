@@ -31,7 +31,7 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 	}
 	for first := p.Prepared; first < len(list); {
 		end := first + 1
-		for may(first) && end < len(list) && may(end) && apart(p, first, end) {
+		for may(first) && end < len(list) && may(end) && independentOfAll(p, first, end) {
 			end++
 		}
 		for i := first; i < end && end > first+1; i++ {
@@ -44,8 +44,8 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 	return list
 }
 
-// apart reports whether launch i uses nothing of those from first on, and writes nothing that they use.
-func apart(p *lowering.Program, first, i int) bool {
+// independentOfAll reports whether launch i is independent of all from first on that come before it.
+func independentOfAll(p *lowering.Program, first, i int) bool {
 	for j := first; j < i; j++ {
 		if !independent(p, j, i) {
 			return false
