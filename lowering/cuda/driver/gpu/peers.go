@@ -28,11 +28,11 @@ import (
 )
 
 const (
-	// leastCopy is how many bytes an exchange has that copy engines make: participants wait for one another twice in it.
+	// leastCopy is how many bytes an exchange has, at least, that copy engines make: participants wait for one another twice in it.
 	leastCopy = 1 << 20
-	// mostSum is how many bytes a sum has that one block of threads makes.
+	// mostSum is how many bytes a sum has, at most, that one block of threads makes: 4·WORDS of sum.cu.
 	mostSum = 64 << 10
-	// mostPeers is how many participants sum so.
+	// mostPeers is how many participants reach one another's memory, at most: PEERS of sum.cu.
 	mostPeers = 8
 )
 
@@ -49,9 +49,9 @@ type peers struct {
 	at     []C.CUdeviceptr                // the memory of each
 	known  map[driver.Ptr][]C.CUdeviceptr // what all have at an address here
 	maps   map[string]C.CUdeviceptr       // by handle
-	sum    driver.Function
+	load   func() error                   // loads the next two, once
 	module driver.Module
-	sums   sync.Once
+	sum    driver.Function
 	closed sync.Once
 	ended  chan struct{} // closed with the communicator
 }
@@ -61,7 +61,7 @@ const (
 	oneWord = 2*mostPeers + iota
 	countWord
 	stopWord
-	wordBytes = 256
+	wordBytes = 256 // in front of the terms
 )
 
 // sumParams is the parameter of the function in sum.cu.
@@ -78,6 +78,7 @@ func newPeers(c *comm) (*peers, error) {
 		return nil, nil
 	}
 	p := &peers{c: c, known: map[driver.Ptr][]C.CUdeviceptr{}, maps: map[string]C.CUdeviceptr{}, ended: make(chan struct{})}
+	p.load = sync.OnceValue(p.loadSum)
 	err := p.open()
 	lacks := []byte{0}
 	if err != nil {
@@ -116,8 +117,8 @@ func (p *peers) fill(first int, word uint, n int64) error {
 	})
 }
 
-// A location says where memory of a participant is: which boot of which host and which process it belongs to, and the context, the
-// address, its offset in a block of memory and the handle of that.
+// locationBytes is the size of a location, which says where memory of a participant is: which boot of which host and which process
+// it belongs to, and the context, the address, its offset in a block of memory and the handle of that.
 const locationBytes = 40 + 4*8 + 64
 
 // locate finds out where all participants have what is at an address here. All call it together.
@@ -212,9 +213,7 @@ func (p *peers) queue(s *stream, x driver.Exchange) error {
 // queueSum sums small values: each participant writes its terms, with the number of the sum beside each word, into the memory of
 // all others, and adds up what comes in the order of the participants.
 func (p *peers) queueSum(s *stream, x driver.Exchange) error {
-	var err error
-	p.sums.Do(func() { err = p.loadSum() })
-	if err != nil {
+	if err := p.load(); err != nil {
 		return err
 	}
 	own := uint64(p.memory)

@@ -5,7 +5,7 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-constexpr int PEERS = 8, WORDS = 16384;
+constexpr int PEERS = 8, WORDS = 16384;  // of a sum, at most; see mostPeers and mostSum of peers.go
 
 struct Params {
   u64 *to[PEERS];
