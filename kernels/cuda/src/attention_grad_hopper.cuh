@@ -2,7 +2,7 @@
 // time, because every sum belongs to one thread. A block of attention_grad_keys has 128 keys and values and iterates
 // over the queries; one of attention_grad_queries has 128 or 192 queries and iterates over the keys. Both compute the
 // probabilities again, which is two of seven products; no partial sum is exchanged (compare Dao, arXiv 2307.08691,
-// section 3.1).
+// section 3.1). For larger rows, attention_grad_joint.cuh has both in one kernel.
 //
 // In both, a product leaves the probabilities in the registers in which the next product needs them: the scores are
 // keys by queries in the first and queries by keys in the second.
@@ -70,16 +70,18 @@ DEVICE void attention_grad_rows(const typename P::Out *out, const float *lse, co
   delta[i] = -sum;
 }
 
+// The halves of a word that two bits keep.
+DEVICE u32 kept_halves(u32 bits) { return (bits & 1 ? 0xFFFFu : 0) | (bits & 2 ? 0xFFFF0000u : 0); }
+
 // Halves of one of the thread's two rows whose bit is 0 become 0; see pack_operand.
 template <int R, int N> DEVICE void keep_packed(u32 (&a)[R], int h, const u32 (&bits)[N]) {
 #pragma unroll
   for (int i = 0; i < R; i += 2) {
-    const u32 word = bits[i / 8] >> 2 * (threadIdx.x % 4) + 4 * i % 32;
-    a[i + h] &= (word & 1 ? 0xFFFFu : 0) | (word & 2 ? 0xFFFF0000u : 0);
+    a[i + h] &= kept_halves(bits[i / 8] >> 2 * (threadIdx.x % 4) + 4 * i % 32);
   }
 }
 
-constexpr int KEY_GROUPS = 2;  // warpgroups of 64 keys in a block of attention_grad_keys
+constexpr int KEY_GROUPS = 2;  // warpgroups of 64 keys in a block of attention_grad_keys or attention_grad_joint
 
 // A tile of keys, and the tiles of queries that attend to some of its keys.
 template <class P> struct KeyTile {
@@ -108,6 +110,10 @@ template <class P> struct KeyTile {
   }
   // The tile at another row of the same head.
   DEVICE KeyTile(const KeyTile &t, int at) : head(t.head), row(at), valid(t.valid) { find(); }
+  // The tiles of queries up to here get something from the tile of keys before, too.
+  DEVICE int before() const { return row > 0 ? KeyTile(*this, row - ROWS).end : 0; }
+  // The first of all heads of queries that attend to these keys.
+  DEVICE int first_head() const { return head / (P::HEADS / P::GROUP) * P::HEADS + head % (P::HEADS / P::GROUP) * P::GROUP; }
   DEVICE void find() {
     const int bottom = lo(row), top = !P::LENGTHS || row < valid ? hi(least(row + ROWS, valid) - 1) : 0;
     first = bottom > 0 ? bottom / P::QUERY_TILE : 0;

@@ -74,10 +74,7 @@ DEVICE void store_columns(u8 *to, const float (&s)[R], int from, const u32 (&bit
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       u32 x = pack2(T{}, s[c / 2 + 2 * h], s[c / 2 + 2 * h + 1]);
-      if constexpr (KEPT) {
-        const u32 kept = bits[h][c / 32] >> 2 * (lane % 4) + c % 32;
-        x &= (kept & 1 ? 0xFFFFu : 0) | (kept & 2 ? 0xFFFF0000u : 0);
-      }
+      if constexpr (KEPT) x &= kept_halves(bits[h][c / 32] >> 2 * (lane % 4) + c % 32);
       *reinterpret_cast<u32 *>(mine + c / 64 * CHUNK + h * 8 * 128 + ((c / 8 % 8 ^ turn) << 4)) = x;
     }
   }
@@ -90,20 +87,15 @@ template <class P> struct JointTiles {
   u32 parity = 0;  // of the keys and values
   int number;
 
-  // Whether there is another tile; its number.
-  DEVICE bool take() {
-    barrier_wait(sh.next_full(next.at), next.parity);
-    number = __shfl_sync(~0u, *sh.next(next.at), 0);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(sh.next_free(next.at));
-    next.next();
-    return number < KeyTile<P>::ALL;
-  }
-  // The same for one thread.
-  DEVICE bool take_alone() {
+  // Whether there is another tile; its number. A warp calls it, or one thread alone.
+  template <bool ALONE = false> DEVICE bool take() {
     barrier_wait(sh.next_full(next.at), next.parity);
     number = *sh.next(next.at);
-    barrier_arrive(sh.next_free(next.at));
+    if constexpr (!ALONE) {
+      number = __shfl_sync(~0u, number, 0);
+      __syncwarp();
+    }
+    if (ALONE || threadIdx.x % 32 == 0) barrier_arrive(sh.next_free(next.at));
     next.next();
     return number < KeyTile<P>::ALL;
   }
@@ -153,11 +145,8 @@ template <int WIDTH, class T, int R> DEVICE void store_parts(T *to, i64 stride, 
         }
         if (mine && 8 * (i + in) < WIDTH) *reinterpret_cast<uint4 *>(row + 8 * (i + in)) = uint4{w[0], w[1], w[2], w[3]};
       }
-    } else {
-#pragma unroll
-      for (int i = 0; i < R / 4; i++) {
-        if (mine && 8 * i < WIDTH) store2(row + 8 * i + 2 * in, d[4 * i + 2 * h] * factor, d[4 * i + 2 * h + 1] * factor);
-      }
+    } else if (mine) {
+      store_row<WIDTH>(row + 2 * in, h, d, factor);
     }
   }
 }
@@ -209,12 +198,9 @@ DEVICE void joint_order(const JointShared<P> &sh, int *flags, const AttentionMas
   constexpr int TILES = P::PADDED / JointShared<P>::M;
   Stage<JointShared<P>::RING> ring;
   JointTiles<P> tiles{sh};
-  while (tiles.take_alone()) {
+  while (tiles.template take<true>()) {
     const KeyTile<P> t(tiles.number, masks);
-    const int number = t.row / JointShared<P>::ROWS;
-    // The tiles of queries up to here get something from the tile of keys before, too.
-    const int before = number > 0 ? KeyTile<P>(t, t.row - JointShared<P>::ROWS).end : 0;
-    const int kv_heads = P::HEADS / P::GROUP, first = t.head / kv_heads * P::HEADS + t.head % kv_heads * P::GROUP;
+    const int number = t.row / JointShared<P>::ROWS, before = t.before(), first = t.first_head();
     for (int head = first; head < first + P::GROUP; head++) {
       for (int m = t.end - 1; m >= t.first; m--) {
         int *const flag = flags + head * TILES + m;
@@ -251,14 +237,13 @@ DEVICE void joint_scores(const JointShared<P> &sh, const AttentionMasks<typename
     if (t.first == t.end) continue;
     tiles.wait(t);
     const int column = t.row + 2 * (lane % 4);
-    const int batch = t.head / (P::HEADS / P::GROUP), kv = t.head % (P::HEADS / P::GROUP);
     const auto hi = [&](int i) {  // query i attends to the keys [lo, hi)
       if (i >= P::QUERIES) return 0;
       if (P::CAUSAL) return least(t.valid, i + t.shift() + 1);
       return P::WINDOW > 0 ? least(t.valid, i + t.shift() + P::WINDOW) : t.valid;
     };
     const auto lo = [&](int i) { return P::WINDOW > 0 ? i + t.shift() - P::WINDOW + 1 : 0; };
-    for (int head = batch * P::HEADS + kv * P::GROUP, last = head + P::GROUP; head < last; head++) {
+    for (int head = t.first_head(), last = head + P::GROUP; head < last; head++) {
       for (int m = t.end - 1; m >= t.first; m--) {
         // The gradients of the weights come in parts, which take fewer registers; bits take some, too.
         constexpr int PART = P::MASKED && P::DROPPED ? 16 : P::MASKED || P::DROPPED ? 32 : 64;
@@ -346,10 +331,7 @@ DEVICE void joint_products(const JointShared<P> &sh, int group, const JointSums 
   JointTiles<P> tiles{sh};
   while (tiles.take()) {
     const KeyTile<P> t(tiles.number, masks);
-    // The tiles of queries up to here get something from the tile of keys before, too.
-    const int before = t.row > 0 ? KeyTile<P>(t, t.row - ROWS).end : 0;
-    constexpr int kv_heads = P::HEADS / P::GROUP;
-    const int span = t.end - t.first, base = (t.head / kv_heads * P::HEADS + t.head % kv_heads * P::GROUP) * TILES;
+    const int before = t.before(), span = t.end - t.first, base = t.first_head() * TILES;
     const auto release = [&](u64 *bar) {
       if (lane == 0) barrier_arrive(bar);
     };
@@ -442,7 +424,7 @@ DEVICE void joint_products(const JointShared<P> &sh, int group, const JointSums 
     pin(gv);
     // Where the tile is is computed again, which takes no registers before.
     const KeyTile<P> at(int(here(u64(u32(tiles.number)))), masks);
-    const int batch = at.head / kv_heads, kv = at.head % kv_heads, top = at.row + 16 * part;
+    const int batch = at.head / (P::HEADS / P::GROUP), kv = at.head % (P::HEADS / P::GROUP), top = at.row + 16 * part;
     if (dk) {
       store_parts<P::DEPTH>(dk + i64(P::DK_BATCH) * batch + i64(P::DK_HEAD) * kv + i64(P::DK_ROW) * top, P::DK_ROW,
                             P::KEYS - top, gk, P::SCALE);

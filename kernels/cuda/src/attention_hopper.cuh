@@ -376,6 +376,14 @@ DEVICE void store2(float *p, float x, float y) { *reinterpret_cast<float2 *>(p) 
 DEVICE void store2(bf16 *p, float x, float y) { *reinterpret_cast<u32 *>(p) = pack_bf16(x, y); }
 DEVICE void store2(f16 *p, float x, float y) { *reinterpret_cast<u32 *>(p) = pack_f16(x, y); }
 
+// Stores a thread's part of one of its two rows of accumulators, times a factor; `to` is its first column.
+template <int WIDTH, class T, int R> DEVICE void store_row(T *to, int h, const float (&d)[R], float factor) {
+#pragma unroll
+  for (int i = 0; i < R; i += 4) {
+    if (2 * i < WIDTH) store2(to + 2 * i, d[i + 2 * h] * factor, d[i + 2 * h + 1] * factor);
+  }
+}
+
 // Stores a warp's 16 rows of accumulators, times a factor of each, through its own shared memory; only the first
 // `there` rows are stored. The copies are asynchronous: bulk_read_wait is needed before the staging memory is written or
 // released.
@@ -385,12 +393,7 @@ DEVICE void store_rows(T *to, i64 stride, int there, u8 *staged, const float (&d
   const int lane = threadIdx.x % 32, column = 2 * (lane % 4);
 #pragma unroll
   for (int h = 0; h < 2; h++) {
-    T *row = reinterpret_cast<T *>(staged + (lane / 4 + 8 * h) * pitch) + column;
-    const float factor = h ? factor1 : factor0;
-#pragma unroll
-    for (int i = 0; i < R; i += 4) {
-      if (2 * i < WIDTH) store2(row + 2 * i, d[i + 2 * h] * factor, d[i + 2 * h + 1] * factor);
-    }
+    store_row<WIDTH>(reinterpret_cast<T *>(staged + (lane / 4 + 8 * h) * pitch) + column, h, d, h ? factor1 : factor0);
   }
   shared_fence();
   __syncwarp();
@@ -605,13 +608,7 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         const int row = t.row + in_row + 8 * h;
-        if (row >= P::QUERIES) continue;
-#pragma unroll
-        for (int i = 0; i < Shared::WIDTH / 2; i += 4) {
-          if (2 * i < P::WIDTH) {
-            store2(to + i64(P::OUT_ROW) * row + 2 * i + column, o[i + 2 * h] * factor[h], o[i + 2 * h + 1] * factor[h]);
-          }
-        }
+        if (row < P::QUERIES) store_row<P::WIDTH>(to + i64(P::OUT_ROW) * row + column, h, o, factor[h]);
       }
     } else {
       bulk_read_wait();  // of the last tile's
