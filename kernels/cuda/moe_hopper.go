@@ -67,7 +67,7 @@ func (x *mixture) gather() {
 	x.printf("KERNEL(gather, %d, 1) {\n  if (blockIdx.x < %d) {\n", 32*gatherTokens, blocks)
 	x.printf("    SHARED;\n    i32 *const rows = reinterpret_cast<i32 *>(shared) + threadIdx.x / 32 * %d;\n", x.op.Experts)
 	x.printf("    const int token = blockIdx.x * %d + threadIdx.x / 32;\n", gatherTokens)
-	x.printf("    const int n = rows_of<Mixture>(%s, p.place, p.wave, token, rows);\n", x.gates)
+	x.printf("    const int n = rows_of<Mixture>(%s, p.place, p.wave, token, rows, [](int, int) {});\n", x.gates)
 	for _, r := range read {
 		x.printf("    spread_row<%d>(%s, %s + %d + token * i64(%d), rows, n);\n", r.width, r.to, x.arg(r.of.arg), r.of.offset, r.of.row)
 	}

@@ -160,8 +160,10 @@ DEVICE void list_tokens(const typename X::Gate *gates, const i32 *partial, i32 *
   });
 }
 
-// rows_of lets a warp find the rows of a token's slots that are in a wave, and returns how many there are.
-template <class X> DEVICE int rows_of(const typename X::Gate *gates, const i32 *place, int wave, int token, i32 *rows) {
+// rows_of lets a warp find the rows of a token's slots that are in a wave, in the order of experts, and returns how many there are.
+// found(i, e) is called for row number i, of expert e.
+template <class X, class F>
+DEVICE int rows_of(const typename X::Gate *gates, const i32 *place, int wave, int token, i32 *rows, F found) {
   const int lane = threadIdx.x % 32;
   int n = 0;
   for (int first = 0; first < X::EXPERTS; first += 32) {
@@ -170,7 +172,11 @@ template <class X> DEVICE int rows_of(const typename X::Gate *gates, const i32 *
     if (e < X::EXPERTS && gate_open<X>(gates, token, e)) row = place[i64(token) * X::EXPERTS + e] - wave * X::CAPACITY;
     const bool mine = row >= 0 && row < X::CAPACITY;
     const u32 votes = __ballot_sync(0xffffffffu, mine);
-    if (mine) rows[n + __popc(votes & ((1u << lane) - 1))] = row;
+    if (mine) {
+      const int at = n + __popc(votes & ((1u << lane) - 1));
+      rows[at] = row;
+      found(at, e);
+    }
     n += __popc(votes);
   }
   __syncwarp();
@@ -246,26 +252,12 @@ DEVICE void sum_experts(T *to, const R *rows, const typename X::Gate *gates, con
   SHARED;
   L *const weights = reinterpret_cast<L *>(shared);  // of the slots that are found
   i32 *const slots = reinterpret_cast<i32 *>(weights + X::EXPERTS), *const found = slots + X::EXPERTS;
-  const int token = blockIdx.x, lane = threadIdx.x % 32;
+  const int token = blockIdx.x;
   if (threadIdx.x < 32) {
-    int n = 0;
-    for (int first = 0; first < X::EXPERTS; first += 32) {
-      const int e = first + lane;
-      bool mine = e < X::EXPERTS && gate_open<X>(gates, token, e);
-      i32 slot = 0;
-      if (mine) {
-        slot = place[i64(token) * X::EXPERTS + e] - wave * X::CAPACITY;
-        mine = slot >= 0 && slot < X::CAPACITY;
-      }
-      const u32 votes = __ballot_sync(0xffffffffu, mine);
-      if (mine) {
-        const int at = n + __popc(votes & ((1u << lane) - 1));
-        slots[at] = slot;
-        weights[at] = WEIGHTED ? gates[token * X::GATE_T + e * X::GATE_E] : L(1);
-      }
-      n += __popc(votes);
-    }
-    if (lane == 0) *found = n;
+    const int n = rows_of<X>(gates, place, wave, token, slots, [&](int i, int e) {
+      weights[i] = WEIGHTED ? gates[token * X::GATE_T + e * X::GATE_E] : L(1);
+    });
+    if (threadIdx.x == 0) *found = n;
   }
   __syncthreads();
   const int n = *found;
