@@ -34,17 +34,19 @@ template <class P, class Tile> struct Ring {
 
 // load_slice starts this block's part of copying the slice of ROWS of an operand from row `row` and column k on, to all
 // SHARERS blocks of the cluster that need it, of which this is number `part`; mask has their bits. A box holds ACROSS
-// rows where k is not the inner axis.
-template <int ROWS, int SHARERS, bool KINNER, int AXES, int INNER, int ACROSS = 64>
+// rows where k is not the inner axis. With ONCE, the operand is read once, by one block.
+template <int ROWS, int SHARERS, bool KINNER, int AXES, int INNER, int ACROSS = 64, bool ONCE = false>
 DEVICE void load_slice(u8 *to, const TensorMap *map, u64 *full, int row, int k, int batch, int part, u32 mask) {
   constexpr int EACH = ROWS / SHARERS, BOX = KINNER ? EACH : ACROSS;
-  static_assert(ROWS % SHARERS == 0 && EACH % BOX == 0, "a slice is divided into whole boxes");
+  static_assert(ROWS % SHARERS == 0 && EACH % BOX == 0 && (SHARERS == 1 || !ONCE), "a slice is divided into whole boxes");
   const int b0 = AXES & 1 ? batch % INNER : 0, b1 = AXES & 2 ? batch / INNER : 0;
 #pragma unroll
   for (int i = 0; i < EACH; i += BOX) {
     const int at = part * EACH + i;
     const int x = KINNER ? k : row + at, y = KINNER ? row + at : k;
-    if constexpr (SHARERS == 1) {
+    if constexpr (ONCE) {
+      tma_stream(to + at * 128, map, full, x, y, b0, b1);
+    } else if constexpr (SHARERS == 1) {
       tma_load(to + at * 128, map, full, x, y, b0, b1);
     } else {
       tma_multicast(to + at * 128, map, full, x, y, b0, b1, mask);
@@ -170,7 +172,7 @@ template <class P, class Tile> struct Whole {
   static constexpr int ROWS = Tile::BM * Tile::CM, COLS = Tile::BN * Tile::CN;
   static constexpr int TM = (P::M + ROWS - 1) / ROWS, TN = (P::N + COLS - 1) / COLS;
   static constexpr int SPOTS = TM * TN * P::BATCH * Tile::SPLITS;
-  static constexpr int BK = 128 / int(sizeof(typename Tile::T)), STEPS = (P::K + BK - 1) / BK;
+  static constexpr int BK = Ring<P, Tile>::BK, STEPS = (P::K + BK - 1) / BK;
   static constexpr int EACH = (STEPS + Tile::SPLITS - 1) / Tile::SPLITS;
   static_assert((Tile::SPLITS - 1) * EACH < STEPS, "every share of k has a step");
   static constexpr bool EXACT = P::M % ROWS == 0 && P::N % COLS == 0, RAGGED = false;
@@ -186,7 +188,7 @@ template <class P, class Tile> struct Whole {
 template <class P, class Tile, int TILES> struct Listed {
   static_assert(Tile::CM == 1 && Tile::CN == 1 && Tile::SPLITS == 1, "tiles of a list stand alone");
   static constexpr int TM = TILES, TN = (P::N + Tile::BN - 1) / Tile::BN, GROUP = 8;
-  static constexpr int BK = 128 / int(sizeof(typename Tile::T)), STEPS = (P::K + BK - 1) / BK;
+  static constexpr int BK = Ring<P, Tile>::BK, STEPS = (P::K + BK - 1) / BK;
   static constexpr bool EXACT = false, RAGGED = false;
   const int4 *tiles;
   int base, count;
@@ -205,11 +207,11 @@ template <class P, class Tile, int TILES> struct Listed {
 };
 
 // Ragged is the work on products whose k counts rows that belong to a matrix of the batch, the counts[b] from starts[b] on, as far
-// as these are among the ROWS from row `base` on. Whole slices belong to one, and what is behind its last row is 0.
+// as these are among the ROWS from row `first` on. Whole slices belong to one, and what is behind its last row is 0.
 template <class P, class Tile, int ROWS> struct Ragged {
   static_assert(Tile::CM == 1 && Tile::CN == 1 && Tile::SPLITS == 1, "tiles of ragged products stand alone");
   static constexpr int TM = (P::M + Tile::BM - 1) / Tile::BM, TN = (P::N + Tile::BN - 1) / Tile::BN, SPOTS = TM * TN * P::BATCH;
-  static constexpr int BK = 128 / int(sizeof(typename Tile::T));
+  static constexpr int BK = Ring<P, Tile>::BK;
   static constexpr bool EXACT = P::M % Tile::BM == 0 && P::N % Tile::BN == 0, RAGGED = true;
   const i32 *counts, *starts;
   int first;

@@ -47,14 +47,8 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
   if (threadIdx.x >= R::CONSUMERS) {
     const auto weights = [&](int i) {
       barrier_expect(full + i % STAGES, R::STAGE);
-      constexpr int BOX = Tile::B_KINNER ? BN : 64;
-      const int k = (first + i) * R::BK;
-      const int b0 = Tile::B_AXES & 1 ? batch % Tile::INNER : 0, b1 = Tile::B_AXES & 2 ? batch / Tile::INNER : 0;
-#pragma unroll
-      for (int at = 0; at < BN; at += BOX) {
-        tma_stream(shared + i % STAGES * R::STAGE + at * 128, map_b, full + i % STAGES, Tile::B_KINNER ? k : n0 + at,
-                   Tile::B_KINNER ? n0 + at : k, b0, b1);
-      }
+      load_slice<BN, 1, Tile::B_KINNER, Tile::B_AXES, Tile::INNER, 64, true>(
+          shared + i % STAGES * R::STAGE, map_b, full + i % STAGES, n0, (first + i) * R::BK, batch, 0, 0);
     };
     const auto rows = [&](int i) {
       load_slice<ROWS, 1, true, Tile::A_AXES, Tile::INNER>(shared + i % STAGES * R::STAGE + R::B_BYTES, map_a, full + i % STAGES, 0,

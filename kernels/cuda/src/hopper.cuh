@@ -73,7 +73,7 @@ DEVICE void tma_stream(void *to, const TensorMap *map, u64 *bar, int c0, int c1,
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
       "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
-      ::"r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(0x12f0000000000000ull)
+      ::"r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(READ_ONCE)
       : "memory");
 }
 // Copies channels from c on of patches of images, by a tensor map with windows, for the positions from (x, y) of image n on:

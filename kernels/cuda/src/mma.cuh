@@ -19,7 +19,7 @@ template <int BYTES> DEVICE void copy_async(void *to, const void *from, bool the
   if constexpr (BYTES == 16) {
 #ifdef FUSEC_ONCE
     asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(at), "l"(from), "r"(there ? 16 : 0),
-                 "l"(0x12f0000000000000ull) : "memory");
+                 "l"(READ_ONCE) : "memory");
 #else
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
