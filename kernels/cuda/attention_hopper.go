@@ -8,7 +8,8 @@ import (
 	"fusec/graph"
 )
 
-// Attention by the copy engine and the warpgroups of Hopper: src/attention_hopper.cuh, src/attention_grad_hopper.cuh.
+// Attention by the copy engine and the warpgroups of Hopper: src/attention_hopper.cuh, src/attention_grad_hopper.cuh,
+// src/attention_grad_joint.cuh.
 
 // attentionTiling are the sizes that attention's kernels for Hopper work in.
 type attentionTiling struct {
@@ -402,10 +403,11 @@ func (a *attentionProblem) gradNumbers() int64 {
 	return int64(8 * a.heads() * roundUp(a.dims.Queries, 128))
 }
 
-// hopperBackward writes the entries of attention_grad_hopper and returns their steps, after those that make the bits of their
-// masks. The rows' numbers begin at byte `at` of the scratch memory; the bits come from byte scratch on, and it returns how far
-// they reach. maps(name, i, rows) is the tensor map of that name of queries, keys, values or dout, of boxes of so many rows;
-// twin is where dout is copied. The products' entries begin with first, and last are arguments at the end.
+// hopperBackward writes the entries of attention_grad_hopper, or of attention_grad_joint, and returns their steps, after those
+// that make the bits of their masks. The rows' numbers begin at byte `at` of the scratch memory; the bits come from byte scratch
+// on, and it returns how far they reach. maps(name, i, rows) is the tensor map of that name of queries, keys, values or dout, of
+// boxes of so many rows; twin is where dout is copied. The products' entries begin with first, and last are arguments at the end;
+// neither is of attention_grad_joint, which has no parts.
 func (a *attentionProblem) hopperBackward(u *unit, at, scratch int64, maps func(name string, i, rows int) string, twin, first,
 	last string) ([]Step, int64) {
 	d, t := a.dims, a.attentionTiling()
@@ -429,8 +431,8 @@ func (a *attentionProblem) hopperBackward(u *unit, at, scratch int64, maps func(
 		lanes = 8
 	}
 	add("rows", "attention_grad_rows", 256, ceilDiv(a.heads()*padded, 256/lanes), 0, "", rows)
+	row := 2 * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
 	shared := func(stay int, pass [2]int) int { // GradShared
-		row := 2 * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
 		return stay*row + pass[1]*pass[0]*(row+8) + 8*(1+2*pass[1])
 	}
 	operands := func(suffix string, queries, keys int) string {
@@ -444,7 +446,6 @@ func (a *attentionProblem) hopperBackward(u *unit, at, scratch int64, maps func(
 		sums := fmt.Sprintf("JointSums{%s, %s}", u.scratch("float4", "sums", flags+zeros), u.scratch("int", "flags", flags+16))
 		steps = append(steps, Step{Params: []Param{Scratch(flags)}, Bytes: zeros})
 		stages := t.gradQueries[1]
-		row := 2 * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
 		add("joint", "attention_grad_joint", 512, min(a.cfg.Chip.SMs, a.groups()*ceilDiv(d.Keys, hopperKeyRows)),
 			row*(hopperKeyRows+stages*jointQueries)+8*jointQueries*hopperKeyRows+8*(20+2*stages)+8*jointQueries*stages+8, // JointShared
 			"", operands("", jointQueries, hopperKeyRows)+fmt.Sprintf(", %s,\n    %s, %s, %s, %s",

@@ -225,6 +225,17 @@ func backwardArgs(t *testing.T, r *rand.Rand, forward, backward hopperFusion, ar
 	return back
 }
 
+// setNumbers sets lengths, or a seed.
+func setNumbers(c hopperCase, args []*graph.Tensor) {
+	for _, a := range args {
+		for i := range a.Type.Shape.Elems() {
+			if a.Type.DType == graph.I64 {
+				a.SetInt(i, []int64{int64(c.keys)*2/3 + 1, 0, int64(c.keys)}[i])
+			}
+		}
+	}
+}
+
 func drawAll(r *rand.Rand, types []graph.Type) (list []*graph.Tensor) {
 	for _, u := range types {
 		list = append(list, cases.Arg{Type: u, Lo: -1.5, Hi: 1.5}.Draw(r))

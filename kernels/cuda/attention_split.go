@@ -7,14 +7,16 @@ import (
 	"fusec/graph"
 )
 
-// Attention of f32 on Hopper, by products of f16: src/attention_split.cuh.
+// Attention of f32 on Hopper, by products of f16: src/attention_split.cuh, src/attention_grad_split.cuh.
 
 const (
-	// splitScale is what queries and keys are multiplied by, and 64.0f there.
+	// splitScale is what queries and keys are multiplied by: 64.0f in src/attention_split.cuh.
 	splitScale = 64
 	// largestRows are the values that a block of attention_largest reads.
 	largestRows = 256
-	// What this attention does in a ns in strict f32, and the portable one.
+	// largestPieces are the pieces of eight elements that a thread of attention_grad_largest reads.
+	largestPieces = 8
+	// Floating-point operations in a ns: of this attention in strict f32, and of the portable one.
 	splitFlops, attentionFlops = 150000, 48000
 )
 
@@ -142,7 +144,8 @@ func (a *attentionProblem) splitKernel(portable attentionTile) *Kernel {
 	return a.hopperKernel(u, scratch, steps)
 }
 
-// gradSplit is the gradient of attention of tf32 on Hopper. A portable one is beside it, too.
+// gradSplit is the gradient of attention of f32 in tf32 on Hopper. A portable one is beside it, too. Without a gradient of the
+// log-sum-exp, and with dropout of at most a half, the gradients of scores stay in the range of f16.
 func (a *attentionProblem) gradSplit() (*Kernel, bool) {
 	keys, queries, ok := a.gradTiles()
 	s, fits := a.split()
@@ -161,10 +164,9 @@ func (a *attentionProblem) gradSplit() (*Kernel, bool) {
 	s.portableProblem(u)
 	first := fmt.Sprintf("  if (*%s) return;\n", wide)
 	products, scratch := s.hopperBackward(u, at, scratch, maps, "(f16 *)nullptr", first, ", "+most)
-	const each = 8
 	steps := s.splitSteps(u, cleared,
-		ceilDiv(s.groups()*d.Keys*d.Width/8, 256*each)+ceilDiv(s.heads()*d.Queries*d.Width/8, 256*each),
-		fmt.Sprintf("attention_grad_largest<portable::Problem, %d>(p, %s)", each, most),
+		ceilDiv(s.groups()*d.Keys*d.Width/8, 256*largestPieces)+ceilDiv(s.heads()*d.Queries*d.Width/8, 256*largestPieces),
+		fmt.Sprintf("attention_grad_largest<portable::Problem, %d>(p, %s)", largestPieces, most),
 		fmt.Sprintf("attention_grad_split<portable::Problem, Problem>(p, %s%s, %s)", parts, most, wide))
 	steps = append(steps, products...)
 	steps = append(steps, s.gradSteps(u, keys, queries, "portable_", "portable::Problem", fmt.Sprintf("if (*%s) ", wide))...)

@@ -56,15 +56,8 @@ func TestAttentionSplit(t *testing.T) {
 			if !bySplit(forward.compile(t, cfg)) {
 				t.Errorf("%s: not by products of f16", c.name)
 			}
-			for _, of := range []string{"", ", uneven", ", special"} {
-				args := drawAll(r, forward.types)
-				setNumbers(c, args)
-				switch of {
-				case ", uneven":
-					uneven(args, c)
-				case ", special":
-					hostile(r, args)
-				}
+			for _, of := range splitNumbers {
+				args := drawSplit(r, c, of, forward.types)
 				name, near := fmt.Sprint(precision, " ", c.name, of), attentionNear(graph.F32, precision)
 				checks = append(checks, cudatest.Check{Name: name, Op: forward.Fusion, Args: args, Config: cfg,
 					Compare: func(got *graph.Tensor, want ref.Value) error {
@@ -95,15 +88,8 @@ func TestAttentionSplitGradient(t *testing.T) {
 		if !bySplit(backward.compile(t, cfg)) {
 			t.Errorf("%s: not by products of f16", c.name)
 		}
-		for _, of := range []string{"", ", uneven", ", special"} {
-			args := drawAll(r, forward.types)
-			setNumbers(c, args)
-			switch of {
-			case ", uneven":
-				uneven(args, c)
-			case ", special":
-				hostile(r, args)
-			}
+		for _, of := range splitNumbers {
+			args := drawSplit(r, c, of, forward.types)
 			back := backwardArgs(t, r, forward, backward, args)
 			if dout := back[len(back)-1]; of == ", uneven" {
 				for i := range dout.Type.Shape.Elems() {
@@ -117,26 +103,31 @@ func TestAttentionSplitGradient(t *testing.T) {
 	cudatest.Run(t, d, checks...)
 }
 
-// setNumbers sets lengths, or a seed.
-func setNumbers(c hopperCase, args []*graph.Tensor) {
-	for _, a := range args {
-		for i := range a.Type.Shape.Elems() {
-			if a.Type.DType == graph.I64 {
-				a.SetInt(i, []int64{int64(c.keys)*2/3 + 1, 0, int64(c.keys)}[i])
-			}
-		}
+// splitNumbers are the kinds of numbers that the tests have.
+var splitNumbers = []string{"", ", uneven", ", special"}
+
+// drawSplit draws the operands of a case, numbers of some kind.
+func drawSplit(r *rand.Rand, c hopperCase, of string, types []graph.Type) []*graph.Tensor {
+	args := drawAll(r, types)
+	setNumbers(c, args)
+	switch of {
+	case ", uneven":
+		uneven(args, c)
+	case ", special":
+		hostile(r, args)
 	}
+	return args
 }
 
 // uneven makes queries large and keys small, and the columns of values differ in size.
 func uneven(args []*graph.Tensor, c hopperCase) {
+	if c.joint {
+		return
+	}
 	scale := func(x *graph.Tensor, by func(i int) float64) {
 		for i := range x.Type.Shape.Elems() {
 			x.SetFloat(i, x.Float(i)*by(i))
 		}
-	}
-	if c.joint {
-		return
 	}
 	scale(args[0], func(int) float64 { return 300 })
 	scale(args[1], func(int) float64 { return 1.0 / 300 })

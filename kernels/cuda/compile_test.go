@@ -13,9 +13,16 @@ import (
 // normOp is a norm whose result is rounded.
 func normOp(t *testing.T) (op graph.Op, args, results []cuda.Operand) {
 	t.Helper()
-	op, types, err := cases.Bodied(graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
+	return bodied(t, graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
 		b.Output("", b.CastTo(graph.BF16, b.Add(graph.RMSNorm{Eps: 1e-5}, in(graph.F32, 1, 4096), in(graph.F32, 4096))))
 	})
+}
+
+// bodied is a fusion and its operands, which are contiguous.
+func bodied(t *testing.T, anchor graph.Anchor, write func(*graph.Builder, cases.Inputs)) (op graph.Op, args,
+	results []cuda.Operand) {
+	t.Helper()
+	op, types, err := cases.Bodied(anchor, write)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -164,8 +164,8 @@ func (x *mixture) plan() {
 		slot += f*size + f*acc
 	}
 	promised := t * e
-	if k := x.op.TopK; k > 0 && k < e && !x.op.Dense {
-		promised = t * k
+	if x.chosen() {
+		promised = t * x.op.TopK
 	}
 	x.rows, x.align = 32, 1
 	for _, rows := range []int{64, 128} {
@@ -214,9 +214,12 @@ func (x *mixture) plan() {
 	x.k.Scratch = at
 }
 
+// chosen reports whether TopK says to how many experts tokens are sent, and these are not all.
+func (x *mixture) chosen() bool { return x.op.TopK > 0 && x.op.TopK < x.op.Experts && !x.op.Dense }
+
 // most is how many experts a token is sent to at most, or 0 if all are possible.
 func (x *mixture) most() int {
-	if x.op.Exact && !x.op.Dense && x.op.TopK < x.op.Experts {
+	if x.op.Exact && x.chosen() {
 		return x.op.TopK
 	}
 	return 0
@@ -392,39 +395,35 @@ func (x *mixture) forward() error {
 	rows := x.scratch(ctype(rowType), "rows", x.at.out)
 	gathered := factor{arg: in.arg, dtype: x.elem, outer: in.row, k: in.col, offset: in.offset}
 	source := fmt.Sprintf("%s + %d", x.arg(in.arg), in.offset)
-	if x.op.Gated {
-		u := x.scratch(acc, "u", x.at.u)
-		gate := groupedProduct{"gate", gathered, source, x.at.x, weights[graph.MoEW1], d.Hidden, d.Width, true, nil}
-		gate.body = func(w int) (string, error) {
-			return x.biased(weights[graph.MoEB1]) + x.keep(x.acc, w, u, "value"), nil
-		}
-		if err := x.grouped(gate); err != nil {
-			return err
-		}
-	}
+	var products []groupedProduct
+	var u string
 	matrix, bias := graph.MoEW1, graph.MoEB1
 	if x.op.Gated {
+		u = x.scratch(acc, "u", x.at.u)
+		products = append(products,
+			groupedProduct{"gate", gathered, source, x.at.x, weights[matrix], d.Hidden, d.Width, true, func(w int) (string, error) {
+				return x.biased(weights[graph.MoEB1]) + x.keep(x.acc, w, u, "value"), nil
+			}})
 		matrix, bias = graph.MoEW3, graph.MoEB3
 	}
-	first := groupedProduct{"hidden", gathered, source, x.at.x, weights[matrix], d.Hidden, d.Width, x.op.Gated, nil}
-	first.body = func(w int) (string, error) {
-		text, in := x.biased(weights[bias]), []string{"value"}
-		if x.op.Gated {
-			text += x.kept("u", w, "fixed("+x.scratch(acc, "u", x.at.u)+" + at)")
-			in = []string{"u", "value"}
-		}
-		lines, h, err := x.elementwise(in, false)
-		if err != nil {
-			return "", err
-		}
-		return text + lines + x.keep(x.elem, w, hidden, h[0]), nil
-	}
-	own := factor{arg: -1, dtype: x.elem, outer: d.Hidden, k: 1}
-	second := groupedProduct{"expert", own, hidden, x.at.h, weights[graph.MoEW2], d.Result, d.Hidden, !rowType.Is16(), nil}
-	second.body = func(w int) (string, error) {
-		return x.biased(weights[graph.MoEB2]) + x.keep(rowType, w, rows, "value"), nil
-	}
-	for _, p := range []groupedProduct{first, second} {
+	own, w2 := factor{arg: -1, dtype: x.elem, outer: d.Hidden, k: 1}, weights[graph.MoEW2]
+	products = append(products,
+		groupedProduct{"hidden", gathered, source, x.at.x, weights[matrix], d.Hidden, d.Width, x.op.Gated, func(w int) (string, error) {
+			text, in := x.biased(weights[bias]), []string{"value"}
+			if x.op.Gated {
+				text += x.kept("u", w, "fixed("+u+" + at)")
+				in = []string{"u", "value"}
+			}
+			lines, h, err := x.elementwise(in, false)
+			if err != nil {
+				return "", err
+			}
+			return text + lines + x.keep(x.elem, w, hidden, h[0]), nil
+		}},
+		groupedProduct{"expert", own, hidden, x.at.h, w2, d.Result, d.Hidden, !rowType.Is16(), func(w int) (string, error) {
+			return x.biased(weights[graph.MoEB2]) + x.keep(rowType, w, rows, "value"), nil
+		}})
+	for _, p := range products {
 		if err := x.grouped(p); err != nil {
 			return err
 		}

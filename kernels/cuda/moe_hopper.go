@@ -8,8 +8,12 @@ import (
 	"fusec/graph"
 )
 
-// hopperRows is how many rows of slots a tile has that Hopper's own instructions take.
-const hopperRows = 128
+const (
+	// hopperRows is how many rows of slots a tile has that Hopper's own instructions take.
+	hopperRows = 128
+	// gatherTokens are the tokens whose rows a block gathers.
+	gatherTokens = 8
+)
 
 // asynchronous reports whether the products are computed by the instructions of Hopper or Blackwell, whose operands the copy
 // engine reads: for 16-bit rows and stacked weights that lie at whole multiples of 16 bytes.
@@ -87,9 +91,6 @@ func (x *mixture) gather() {
 		Shared: 4 * gatherTokens * x.op.Experts}, true)
 }
 
-// gatherTokens are the tokens whose rows a block gathers.
-const gatherTokens = 8
-
 // tileFor chooses the tile that should take the least time.
 func (x *mixture) tileFor(q *asyncProduct) (best hopperTile) {
 	least := math.MaxInt
@@ -110,8 +111,8 @@ func (x *mixture) tileFor(q *asyncProduct) (best hopperTile) {
 // rowTiles is about how many tiles of rows there are in a wave.
 func (x *mixture) rowTiles() int {
 	slots := x.capacity
-	if k := x.op.TopK; k > 0 && k < x.op.Experts && !x.op.Dense {
-		slots = min(slots, x.dims.Tokens*k)
+	if x.chosen() {
+		slots = min(slots, x.dims.Tokens*x.op.TopK)
 	}
 	return slots/x.rows + x.op.Experts/2
 }

@@ -25,15 +25,8 @@ func TestSteps(t *testing.T) {
 		{graph.AnchorRow, normGradient(graph.F32, 600, 264), []int{0, 2}, []string{"rows", "sums"}},
 		{graph.AnchorMatMul, product, []int{1}, []string{"matmul", "columns"}},
 	} {
-		op, types, err := cases.Bodied(c.anchor, c.body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		made, err := graph.InfoOf(op).Infer(op, types)
-		if err != nil {
-			t.Fatal(err)
-		}
-		k, err := cuda.Compile(op, rowMajor(types), rowMajor(made), cuda.Config{Chip: cuda.H200, Precision: cuda.BF16})
+		op, args, results := bodied(t, c.anchor, c.body)
+		k, err := cuda.Compile(op, args, results, cuda.Config{Chip: cuda.H200, Precision: cuda.BF16})
 		if err != nil {
 			t.Fatal(err)
 		}
