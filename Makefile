@@ -196,7 +196,7 @@ ARM64 = GOARCH=arm64 CGO_ENABLED=0 $(GO) test -short -timeout 60m
 arm64: ## the NEON kernels, by a sample of their tests, under qemu-user on other machines
 	GOARCH=arm64 $(GO) vet ./kernels/cpu/... ./lowering/cpu # code that differs by processor
 	$(ARM64) -exec qemu-aarch64-static ./kernels/cpu/vec ./kernels/cpu/attention ./kernels/cpu/moe
-	$(ARM64) -exec qemu-aarch64-static -run '^Test(StreamingKernels|Gather|Tiles|PackLayout|Edges|Thin|Plan|Conv|WideRange|RunAllocatesNothing|Block|BatchNorm|Dropout|MoEWide|Panels|Integers|Half)$$' \
+	$(ARM64) -exec qemu-aarch64-static -run '^Test(StreamingKernels|Gather|GatherQuads|Few|Tiles|PackLayout|Edges|Thin|Plan|Conv|WideRange|RunAllocatesNothing|Block|BatchNorm|Dropout|MoEWide|Panels|Integers|Bytes|ConvIntegersFused|Half)$$' \
 		./kernels/cpu ./kernels/cpu/gemm ./kernels/cpu/panel ./kernels/cpu/conv ./kernels/cpu/depthwise ./kernels/cpu/winograd ./lowering/cpu
 
 arm64-long: ## all tests of the NEON kernels and of what runs on them, and of the portable kernels there

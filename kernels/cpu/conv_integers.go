@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"runtime"
 
 	"fusec/graph"
 	"fusec/graph/body"
@@ -24,10 +25,11 @@ func ConvolvesIntegers(op graph.Conv2D, w graph.Type) error {
 	return nil
 }
 
-// WideIntegers reports whether convolutions of integers are computed in the registers of AVX-512.
-func WideIntegers() bool {
+// DotsIntegers reports whether convolutions of integers are computed by an instruction that multiplies four pairs and adds them
+// to a sum, as processors with AVX512-VNNI and those of Arm have it. AVX2 takes several.
+func DotsIntegers() bool {
 	m, err := gemm.Quads()
-	return err == nil && m.NR >= 32
+	return err == nil && (runtime.GOARCH == "arm64" || m.NR >= 32)
 }
 
 // quad is the number of channels that are one element for the kernels of package conv.

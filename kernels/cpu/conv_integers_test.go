@@ -16,7 +16,7 @@ func integerConv(pad int, groups int) graph.Conv2D {
 	return graph.Conv2D{Stride: one, Dilation: one, Pad: graph.IntsOf(pad, pad, pad, pad), Groups: groups, Layout: graph.NHWC}
 }
 
-// integersHere is a convolution of integers, which processors of x86 have a kernel for: others skip the test.
+// integersHere is a convolution of integers; processors without a kernel for it skip the test.
 func integersHere(t *testing.T) graph.Conv2D {
 	op := integerConv(1, 1)
 	if err := ConvolvesIntegers(op, graph.TypeOf(graph.I8, 3, 3, 4, 1)); err != nil {

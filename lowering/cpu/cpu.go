@@ -201,7 +201,7 @@ func (d *Device) ConvolvesIntegers(op graph.Conv2D, filters graph.Type) error {
 	if err := kernels.ConvolvesIntegers(op, filters); err != nil {
 		return err
 	}
-	return slowerIntegers(op, filters, kernels.WideIntegers())
+	return slowerIntegers(op, filters, kernels.DotsIntegers())
 }
 
 // Lowering implements lowering.Device: values that are joined are written side by side.

@@ -74,12 +74,12 @@ func (d *Device) WinogradTile(op graph.Conv2D, args []graph.Type, result graph.T
 }
 
 // slowerIntegers reports, as an error that carries the reason, that a convolution of integers in NHWC takes longer than one of
-// numbers in f32 by Winograd's algorithm. With the registers of AVX-512 it never does; with those of AVX2 it takes two thirds of
-// the time of a product in f32, and Winograd's algorithm may take less.
-func slowerIntegers(op graph.Conv2D, filters graph.Type, wide bool) error {
+// numbers in f32 by Winograd's algorithm. With dot products of integers in one instruction it never does; with AVX2 it takes two
+// thirds of the time of a product in f32, and Winograd's algorithm may take less.
+func slowerIntegers(op graph.Conv2D, filters graph.Type, dots bool) error {
 	one := graph.IntsOf(1, 1)
 	o, channels, kh, kw := op.Layout.FilterDims(filters.Shape)
-	if wide || op.Stride != one || op.Dilation != one || op.Groups != 1 || kh != 3 || kw != 3 || channels < winogradVector ||
+	if dots || op.Stride != one || op.Dilation != one || op.Groups != 1 || kh != 3 || kw != 3 || channels < winogradVector ||
 		4*16*channels*o > winogradMost {
 		return nil
 	}

@@ -85,7 +85,14 @@ func WriteTuning(target, chip, text string) (string, error) {
 
 // Processor is the processor's name as its maker gives it, or its architecture.
 var Processor = sync.OnceValue(func() string {
-	info := Fields("/proc/cpuinfo")
+	if name := brand(); name != "" {
+		return name
+	}
+	return processorOf(Fields("/proc/cpuinfo"))
+})
+
+// processorOf is the name in what Linux tells of a processor. On Arm it tells numbers: of the maker and of the kind.
+func processorOf(info map[string]string) string {
 	for _, key := range []string{"model name", "Model", "Hardware"} {
 		s := strings.Join(strings.Fields(info[key]), " ")
 		if s != "" && !strings.ContainsAny(s, "0123456789") && info["cpu family"] != "" { // as virtual machines give it
@@ -95,8 +102,11 @@ var Processor = sync.OnceValue(func() string {
 			return s
 		}
 	}
+	if part := info["CPU part"]; part != "" {
+		return fmt.Sprintf("%s implementer %s part %s", runtime.GOARCH, info["CPU implementer"], part)
+	}
 	return runtime.GOARCH
-})
+}
 
 // Fields reads a file of lines "key: value"; of a key that is there several times, the first. It is empty where there
 // is no such file.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -49,5 +50,20 @@ func TestFolder(t *testing.T) {
 	}
 	if Processor() == "" {
 		t.Error("the processor has no name")
+	}
+}
+
+// TestProcessorOf has what Linux tells of processors of several makers.
+func TestProcessorOf(t *testing.T) {
+	for want, info := range map[string]map[string]string{
+		"Intel Xeon family 6 model 143":                 {"model name": "Intel  Xeon", "cpu family": "6", "model": "143"},
+		"AMD EPYC 9654":                                 {"model name": "AMD EPYC 9654", "cpu family": "25", "model": "17"},
+		"Raspberry Pi 5":                                {"Model": "Raspberry Pi 5", "CPU implementer": "0x41", "CPU part": "0xd0b"},
+		runtime.GOARCH + " implementer 0x41 part 0xd40": {"CPU implementer": "0x41", "CPU part": "0xd40"},
+		runtime.GOARCH:                                  {},
+	} {
+		if got := processorOf(info); got != want {
+			t.Errorf("%v is %q, want %q", info, got, want)
+		}
 	}
 }

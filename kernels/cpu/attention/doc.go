@@ -27,7 +27,7 @@
 // before anything is packed or multiplied.
 //
 // A few queries against many keys (decoding) stream keys and values once, in fixed chunks that are combined in order
-// at the end, as in flash-decoding; heads that share keys and values do so together. With AVX2 and AVX-512, a key or a value that
+// at the end, as in flash-decoding; heads that share keys and values do so together. In assembly, a key or a value that
 // has been loaded is multiplied by four heads' queries or weights, where they attend to the same keys (gemm.Few).
 //
 // # Gradient

@@ -164,6 +164,318 @@ func gather10x4NEONF32(pieces *int, n int, rows *int, a *float32, b *float32, ah
 //go:noescape
 func gather12x4NEONF32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
+// gather2x12SDOTQuads computes the first height rows, at most 2, and cols columns, at most 12,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][12]; rows of c are ldc elements apart. None of these is 0.
+// Of each 192 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_DotProd.
+//
+//go:noescape
+func gather2x12SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather4x12SDOTQuads computes the first height rows, at most 4, and cols columns, at most 12,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][12]; rows of c are ldc elements apart. None of these is 0.
+// Of each 192 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_DotProd.
+//
+//go:noescape
+func gather4x12SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather6x12SDOTQuads computes the first height rows, at most 6, and cols columns, at most 12,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][12]; rows of c are ldc elements apart. None of these is 0.
+// Of each 192 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_DotProd.
+//
+//go:noescape
+func gather6x12SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather2x8SDOTQuads computes the first height rows, at most 2, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
+// Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_DotProd.
+//
+//go:noescape
+func gather2x8SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather4x8SDOTQuads computes the first height rows, at most 4, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
+// Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_DotProd.
+//
+//go:noescape
+func gather4x8SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather6x8SDOTQuads computes the first height rows, at most 6, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
+// Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_DotProd.
+//
+//go:noescape
+func gather6x8SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather8x8SDOTQuads computes the first height rows, at most 8, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 8 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
+// Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_DotProd.
+//
+//go:noescape
+func gather8x8SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather2x4SDOTQuads computes the first height rows, at most 2, and cols columns, at most 4,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
+// Of each 64 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_DotProd.
+//
+//go:noescape
+func gather2x4SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather4x4SDOTQuads computes the first height rows, at most 4, and cols columns, at most 4,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
+// Of each 64 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_DotProd.
+//
+//go:noescape
+func gather4x4SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather6x4SDOTQuads computes the first height rows, at most 6, and cols columns, at most 4,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
+// Of each 64 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_DotProd.
+//
+//go:noescape
+func gather6x4SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather8x4SDOTQuads computes the first height rows, at most 8, and cols columns, at most 4,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 8 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
+// Of each 64 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_DotProd.
+//
+//go:noescape
+func gather8x4SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather10x4SDOTQuads computes the first height rows, at most 10, and cols columns, at most 4,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 10 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
+// Of each 64 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_DotProd.
+//
+//go:noescape
+func gather10x4SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather12x4SDOTQuads computes the first height rows, at most 12, and cols columns, at most 4,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 12 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
+// Of each 64 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_DotProd.
+//
+//go:noescape
+func gather12x4SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather2x12SUDOTQuads computes the first height rows, at most 2, and cols columns, at most 12,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][12]; rows of c are ldc elements apart. None of these is 0.
+// Of each 192 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_I8MM.
+//
+//go:noescape
+func gather2x12SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather4x12SUDOTQuads computes the first height rows, at most 4, and cols columns, at most 12,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][12]; rows of c are ldc elements apart. None of these is 0.
+// Of each 192 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_I8MM.
+//
+//go:noescape
+func gather4x12SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather6x12SUDOTQuads computes the first height rows, at most 6, and cols columns, at most 12,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][12]; rows of c are ldc elements apart. None of these is 0.
+// Of each 192 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_I8MM.
+//
+//go:noescape
+func gather6x12SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather2x8SUDOTQuads computes the first height rows, at most 2, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
+// Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_I8MM.
+//
+//go:noescape
+func gather2x8SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather4x8SUDOTQuads computes the first height rows, at most 4, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
+// Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_I8MM.
+//
+//go:noescape
+func gather4x8SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather6x8SUDOTQuads computes the first height rows, at most 6, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
+// Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_I8MM.
+//
+//go:noescape
+func gather6x8SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather8x8SUDOTQuads computes the first height rows, at most 8, and cols columns, at most 8,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 8 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
+// Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_I8MM.
+//
+//go:noescape
+func gather8x8SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather2x4SUDOTQuads computes the first height rows, at most 2, and cols columns, at most 4,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
+// Of each 64 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_I8MM.
+//
+//go:noescape
+func gather2x4SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather4x4SUDOTQuads computes the first height rows, at most 4, and cols columns, at most 4,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
+// Of each 64 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_I8MM.
+//
+//go:noescape
+func gather4x4SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather6x4SUDOTQuads computes the first height rows, at most 6, and cols columns, at most 4,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
+// Of each 64 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_I8MM.
+//
+//go:noescape
+func gather6x4SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather8x4SUDOTQuads computes the first height rows, at most 8, and cols columns, at most 4,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 8 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
+// Of each 64 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_I8MM.
+//
+//go:noescape
+func gather8x4SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather10x4SUDOTQuads computes the first height rows, at most 10, and cols columns, at most 4,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 10 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
+// Of each 64 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_I8MM.
+//
+//go:noescape
+func gather10x4SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
+// gather12x4SUDOTQuads computes the first height rows, at most 12, and cols columns, at most 4,
+// of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
+// elements from a[rows[i]+pieces[2p]] on. There are 12 rows whatever the height is. b points to a panel
+// of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
+// Of each 64 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
+// An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
+// whose sums have 32 bits and are rounded at the end. It needs FEAT_I8MM.
+//
+//go:noescape
+func gather12x4SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+
 // transpose4F32 transposes 4 rows of 4·blocks elements, srcStride elements apart,
 // into 4·blocks rows of 4 elements, dstStride elements apart. blocks may not be 0.
 //
@@ -405,3 +717,75 @@ func copyRows48(rows int, panels int, src *byte, srcStride int, dst *byte, panel
 //
 //go:noescape
 func copyRows64(rows int, panels int, src *byte, srcStride int, dst *byte, panelStride int)
+
+// dots1NEONF32 sets s[r·lds+j] to the dot product of row r of q, of 1, and row j of x, of n.
+// depth, the number of their elements, is a multiple of 8 and not 0.
+//
+//go:noescape
+func dots1NEONF32(n int, depth int, q *float32, ldq int, x *float32, ldx int, s *float32, lds int)
+
+// sums1NEONF32 adds the sum of p[r·ldp+j] times row j of x, of n, to row r of y, of 1.
+// width, the number of their elements, is a multiple of 8, and n is not 0.
+//
+//go:noescape
+func sums1NEONF32(n int, width int, p *float32, ldp int, x *float32, ldx int, y *float32, ldy int)
+
+// dots4NEONF32 sets s[r·lds+j] to the dot product of row r of q, of 4, and row j of x, of n.
+// depth, the number of their elements, is a multiple of 8 and not 0.
+//
+//go:noescape
+func dots4NEONF32(n int, depth int, q *float32, ldq int, x *float32, ldx int, s *float32, lds int)
+
+// sums4NEONF32 adds the sum of p[r·ldp+j] times row j of x, of n, to row r of y, of 4.
+// width, the number of their elements, is a multiple of 8, and n is not 0.
+//
+//go:noescape
+func sums4NEONF32(n int, width int, p *float32, ldp int, x *float32, ldx int, y *float32, ldy int)
+
+// dots1NEONBF16 sets s[r·lds+j] to the dot product of row r of q, of 1, and row j of x, of n.
+// depth, the number of their elements, is a multiple of 8 and not 0.
+//
+//go:noescape
+func dots1NEONBF16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+
+// sums1NEONBF16 adds the sum of p[r·ldp+j] times row j of x, of n, to row r of y, of 1.
+// width, the number of their elements, is a multiple of 8, and n is not 0.
+//
+//go:noescape
+func sums1NEONBF16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+
+// dots4NEONBF16 sets s[r·lds+j] to the dot product of row r of q, of 4, and row j of x, of n.
+// depth, the number of their elements, is a multiple of 8 and not 0.
+//
+//go:noescape
+func dots4NEONBF16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+
+// sums4NEONBF16 adds the sum of p[r·ldp+j] times row j of x, of n, to row r of y, of 4.
+// width, the number of their elements, is a multiple of 8, and n is not 0.
+//
+//go:noescape
+func sums4NEONBF16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+
+// dots1NEONF16 sets s[r·lds+j] to the dot product of row r of q, of 1, and row j of x, of n.
+// depth, the number of their elements, is a multiple of 8 and not 0.
+//
+//go:noescape
+func dots1NEONF16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+
+// sums1NEONF16 adds the sum of p[r·ldp+j] times row j of x, of n, to row r of y, of 1.
+// width, the number of their elements, is a multiple of 8, and n is not 0.
+//
+//go:noescape
+func sums1NEONF16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+
+// dots4NEONF16 sets s[r·lds+j] to the dot product of row r of q, of 4, and row j of x, of n.
+// depth, the number of their elements, is a multiple of 8 and not 0.
+//
+//go:noescape
+func dots4NEONF16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+
+// sums4NEONF16 adds the sum of p[r·ldp+j] times row j of x, of n, to row r of y, of 4.
+// width, the number of their elements, is a multiple of 8, and n is not 0.
+//
+//go:noescape
+func sums4NEONF16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)

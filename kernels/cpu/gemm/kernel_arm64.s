@@ -2,6 +2,12 @@
 
 #include "textflag.h"
 
+DATA constants<>+0(SB)/8, $0x8080808080808080
+DATA constants<>+8(SB)/8, $0x8080808080808080
+DATA constants<>+16(SB)/8, $0x0101010101010101
+DATA constants<>+24(SB)/8, $0x0101010101010101
+GLOBL constants<>(SB), RODATA|NOPTR, $32
+
 // func tileNEONF32(tiles int, kc int, a *float32, b *float32, c *float32, ldc int, accumulate bool)
 TEXT ·tileNEONF32(SB), NOSPLIT, $0-49
 	MOVD tiles+0(FP), R0
@@ -6108,6 +6114,11848 @@ single:
 next:
 	SUB $1, R13, R13
 	CBNZ R13, piece
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $4, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd421 // fadd v1.4s, v1.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd4a5 // fadd v5.4s, v5.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd4e7 // fadd v7.4s, v7.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd56b // fadd v11.4s, v11.4s, v12.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2cd421 // fadd v1.4s, v1.4s, v12.4s
+	WORD $0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
+	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x4e2cd4a5 // fadd v5.4s, v5.4s, v12.4s
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2cd4e7 // fadd v7.4s, v7.4s, v12.4s
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	WORD $0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	WORD $0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	WORD $0x4e2cd56b // fadd v11.4s, v11.4s, v12.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd421 // fadd v1.4s, v1.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd4a5 // fadd v5.4s, v5.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd4e7 // fadd v7.4s, v7.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd56b // fadd v11.4s, v11.4s, v12.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c86d // ld1r {v13.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86e // ld1r {v14.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86f // ld1r {v15.4s}, [x3]
+	WORD $0x6e2cdc10 // fmul v16.4s, v0.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc00 // fmul v0.4s, v0.4s, v16.4s
+	WORD $0x6e2cdc30 // fmul v16.4s, v1.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc21 // fmul v1.4s, v1.4s, v16.4s
+	WORD $0x6e2cdc50 // fmul v16.4s, v2.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc42 // fmul v2.4s, v2.4s, v16.4s
+	WORD $0x6e2cdc70 // fmul v16.4s, v3.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc63 // fmul v3.4s, v3.4s, v16.4s
+	WORD $0x6e2cdc90 // fmul v16.4s, v4.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
+	WORD $0x6e2cdcb0 // fmul v16.4s, v5.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dca5 // fmul v5.4s, v5.4s, v16.4s
+	WORD $0x6e2cdcd0 // fmul v16.4s, v6.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
+	WORD $0x6e2cdcf0 // fmul v16.4s, v7.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e2cdd10 // fmul v16.4s, v8.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd08 // fmul v8.4s, v8.4s, v16.4s
+	WORD $0x6e2cdd30 // fmul v16.4s, v9.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd29 // fmul v9.4s, v9.4s, v16.4s
+	WORD $0x6e2cdd50 // fmul v16.4s, v10.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd4a // fmul v10.4s, v10.4s, v16.4s
+	WORD $0x6e2cdd6c // fmul v12.4s, v11.4s, v12.4s
+	WORD $0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
+	WORD $0x4e2ef58c // fmax v12.4s, v12.4s, v14.4s
+	WORD $0x4eaff58c // fmin v12.4s, v12.4s, v15.4s
+	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	WORD $0x4e20f580 // fmax v0.4s, v12.4s, v0.4s
+	WORD $0x4e21f581 // fmax v1.4s, v12.4s, v1.4s
+	WORD $0x4e22f582 // fmax v2.4s, v12.4s, v2.4s
+	WORD $0x4e23f583 // fmax v3.4s, v12.4s, v3.4s
+	WORD $0x4e24f584 // fmax v4.4s, v12.4s, v4.4s
+	WORD $0x4e25f585 // fmax v5.4s, v12.4s, v5.4s
+	WORD $0x4e26f586 // fmax v6.4s, v12.4s, v6.4s
+	WORD $0x4e27f587 // fmax v7.4s, v12.4s, v7.4s
+	WORD $0x4e28f588 // fmax v8.4s, v12.4s, v8.4s
+	WORD $0x4e29f589 // fmax v9.4s, v12.4s, v9.4s
+	WORD $0x4e2af58a // fmax v10.4s, v12.4s, v10.4s
+	WORD $0x4e2bf58b // fmax v11.4s, v12.4s, v11.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c84c // ld1r {v12.4s}, [x2]
+	WORD $0x4ea0f580 // fmin v0.4s, v12.4s, v0.4s
+	WORD $0x4ea1f581 // fmin v1.4s, v12.4s, v1.4s
+	WORD $0x4ea2f582 // fmin v2.4s, v12.4s, v2.4s
+	WORD $0x4ea3f583 // fmin v3.4s, v12.4s, v3.4s
+	WORD $0x4ea4f584 // fmin v4.4s, v12.4s, v4.4s
+	WORD $0x4ea5f585 // fmin v5.4s, v12.4s, v5.4s
+	WORD $0x4ea6f586 // fmin v6.4s, v12.4s, v6.4s
+	WORD $0x4ea7f587 // fmin v7.4s, v12.4s, v7.4s
+	WORD $0x4ea8f588 // fmin v8.4s, v12.4s, v8.4s
+	WORD $0x4ea9f589 // fmin v9.4s, v12.4s, v9.4s
+	WORD $0x4eaaf58a // fmin v10.4s, v12.4s, v10.4s
+	WORD $0x4eabf58b // fmin v11.4s, v12.4s, v11.4s
+
+store:
+	MOVD height+64(FP), R2
+	FMOVQ F0, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F1, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F2, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F3, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F4, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F5, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F6, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F7, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F8, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F9, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F10, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F11, 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local192-192(SP), R0
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	FMOVQ F4, 64(R0)
+	FMOVQ F5, 80(R0)
+	FMOVQ F6, 96(R0)
+	FMOVQ F7, 112(R0)
+	FMOVQ F8, 128(R0)
+	FMOVQ F9, 144(R0)
+	FMOVQ F10, 160(R0)
+	FMOVQ F11, 176(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $16, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather2x12SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather2x12SDOTQuads(SB), NOSPLIT, $96-96
+	MOVD $constants<>(SB), R0
+	MOVD rows+16(FP), R1
+	MOVD a+24(FP), R2
+	MOVD 0(R1), R3
+	ADD R3<<2, R2, R3
+	MOVD 8(R1), R1
+	ADD R1<<2, R2, R1
+	MOVD pieces+0(FP), R2
+	MOVD n+8(FP), R4
+	MOVD b+32(FP), R5
+	MOVD ahead+40(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	FMOVQ 0(R0), F6
+	FMOVQ 16(R0), F7
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+
+piece:
+	MOVD 0(R2), R0
+	MOVD 8(R2), R7
+	ADD $16, R2, R2
+	SUB $4, R7, R7
+	CMP $0, R7
+	BLT rest
+
+unrolled:
+	ADD R0<<2, R3, R8
+	FMOVQ 0(R8), F11
+	WORD $0x6e261d6b // eor v11.16b, v11.16b, v6.16b
+	ADD R0<<2, R1, R8
+	FMOVQ 0(R8), F12
+	WORD $0x6e261d8c // eor v12.16b, v12.16b, v6.16b
+	FLDPQ 0(R5), (F13, F14)
+	FMOVQ 32(R5), F15
+	WORD $0x4f8be1a0 // sdot v0.4s, v13.16b, v11.4b[0]
+	WORD $0x4f8be1c1 // sdot v1.4s, v14.16b, v11.4b[0]
+	WORD $0x4f8be1e2 // sdot v2.4s, v15.16b, v11.4b[0]
+	WORD $0x4f8ce1a3 // sdot v3.4s, v13.16b, v12.4b[0]
+	WORD $0x4f8ce1c4 // sdot v4.4s, v14.16b, v12.4b[0]
+	WORD $0x4f8ce1e5 // sdot v5.4s, v15.16b, v12.4b[0]
+	WORD $0x4f87e1a8 // sdot v8.4s, v13.16b, v7.4b[0]
+	WORD $0x4f87e1c9 // sdot v9.4s, v14.16b, v7.4b[0]
+	WORD $0x4f87e1ea // sdot v10.4s, v15.16b, v7.4b[0]
+	FLDPQ 48(R5), (F13, F14)
+	FMOVQ 80(R5), F15
+	WORD $0x4fabe1a0 // sdot v0.4s, v13.16b, v11.4b[1]
+	WORD $0x4fabe1c1 // sdot v1.4s, v14.16b, v11.4b[1]
+	WORD $0x4fabe1e2 // sdot v2.4s, v15.16b, v11.4b[1]
+	WORD $0x4face1a3 // sdot v3.4s, v13.16b, v12.4b[1]
+	WORD $0x4face1c4 // sdot v4.4s, v14.16b, v12.4b[1]
+	WORD $0x4face1e5 // sdot v5.4s, v15.16b, v12.4b[1]
+	WORD $0x4f87e1a8 // sdot v8.4s, v13.16b, v7.4b[0]
+	WORD $0x4f87e1c9 // sdot v9.4s, v14.16b, v7.4b[0]
+	WORD $0x4f87e1ea // sdot v10.4s, v15.16b, v7.4b[0]
+	FLDPQ 96(R5), (F13, F14)
+	FMOVQ 128(R5), F15
+	WORD $0x4f8be9a0 // sdot v0.4s, v13.16b, v11.4b[2]
+	WORD $0x4f8be9c1 // sdot v1.4s, v14.16b, v11.4b[2]
+	WORD $0x4f8be9e2 // sdot v2.4s, v15.16b, v11.4b[2]
+	WORD $0x4f8ce9a3 // sdot v3.4s, v13.16b, v12.4b[2]
+	WORD $0x4f8ce9c4 // sdot v4.4s, v14.16b, v12.4b[2]
+	WORD $0x4f8ce9e5 // sdot v5.4s, v15.16b, v12.4b[2]
+	WORD $0x4f87e1a8 // sdot v8.4s, v13.16b, v7.4b[0]
+	WORD $0x4f87e1c9 // sdot v9.4s, v14.16b, v7.4b[0]
+	WORD $0x4f87e1ea // sdot v10.4s, v15.16b, v7.4b[0]
+	FLDPQ 144(R5), (F13, F14)
+	FMOVQ 176(R5), F15
+	WORD $0x4fabe9a0 // sdot v0.4s, v13.16b, v11.4b[3]
+	WORD $0x4fabe9c1 // sdot v1.4s, v14.16b, v11.4b[3]
+	WORD $0x4fabe9e2 // sdot v2.4s, v15.16b, v11.4b[3]
+	WORD $0x4face9a3 // sdot v3.4s, v13.16b, v12.4b[3]
+	WORD $0x4face9c4 // sdot v4.4s, v14.16b, v12.4b[3]
+	WORD $0x4face9e5 // sdot v5.4s, v15.16b, v12.4b[3]
+	WORD $0x4f87e1a8 // sdot v8.4s, v13.16b, v7.4b[0]
+	WORD $0x4f87e1c9 // sdot v9.4s, v14.16b, v7.4b[0]
+	WORD $0x4f87e1ea // sdot v10.4s, v15.16b, v7.4b[0]
+	ADD R6, R5, R8
+	PRFM 0(R8), PLDL2KEEP
+	ADD R6, R5, R8
+	PRFM 64(R8), PLDL2KEEP
+	ADD $4, R0, R0
+	ADD $192, R5, R5
+	SUB $4, R7, R7
+	CMP $0, R7
+	BGE unrolled
+
+rest:
+	ADD $4, R7, R7
+	CBZ R7, next
+
+single:
+	ADD R0<<2, R3, R8
+	FMOVS 0(R8), F11
+	WORD $0x6e261d6b // eor v11.16b, v11.16b, v6.16b
+	ADD R0<<2, R1, R8
+	FMOVS 0(R8), F12
+	WORD $0x6e261d8c // eor v12.16b, v12.16b, v6.16b
+	FLDPQ 0(R5), (F13, F14)
+	FMOVQ 32(R5), F15
+	WORD $0x4f8be1a0 // sdot v0.4s, v13.16b, v11.4b[0]
+	WORD $0x4f8be1c1 // sdot v1.4s, v14.16b, v11.4b[0]
+	WORD $0x4f8be1e2 // sdot v2.4s, v15.16b, v11.4b[0]
+	WORD $0x4f8ce1a3 // sdot v3.4s, v13.16b, v12.4b[0]
+	WORD $0x4f8ce1c4 // sdot v4.4s, v14.16b, v12.4b[0]
+	WORD $0x4f8ce1e5 // sdot v5.4s, v15.16b, v12.4b[0]
+	WORD $0x4f87e1a8 // sdot v8.4s, v13.16b, v7.4b[0]
+	WORD $0x4f87e1c9 // sdot v9.4s, v14.16b, v7.4b[0]
+	WORD $0x4f87e1ea // sdot v10.4s, v15.16b, v7.4b[0]
+	ADD $1, R0, R0
+	ADD $48, R5, R5
+	SUB $1, R7, R7
+	CBNZ R7, single
+
+next:
+	SUB $1, R4, R4
+	CBNZ R4, piece
+	WORD $0x4f275508 // shl v8.4s, v8.4s, #7
+	WORD $0x4f275529 // shl v9.4s, v9.4s, #7
+	WORD $0x4f27554a // shl v10.4s, v10.4s, #7
+	WORD $0x4ea88400 // add v0.4s, v0.4s, v8.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4ea98421 // add v1.4s, v1.4s, v9.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4eaa8442 // add v2.4s, v2.4s, v10.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4ea88463 // add v3.4s, v3.4s, v8.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4ea98484 // add v4.4s, v4.4s, v9.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4eaa84a5 // add v5.4s, v5.4s, v10.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $12, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F6, F7)
+	FMOVQ 32(R2), F8
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4e27d421 // fadd v1.4s, v1.4s, v7.4s
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F6, F7)
+	FMOVQ 32(R2), F8
+	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	WORD $0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
+	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F6, F7)
+	FMOVQ 32(R3), F8
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4e27d421 // fadd v1.4s, v1.4s, v7.4s
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	WORD $0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
+	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F6, F7)
+	FMOVQ 32(R3), F8
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4e27d421 // fadd v1.4s, v1.4s, v7.4s
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F6, F7)
+	FMOVQ 32(R3), F8
+	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	WORD $0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
+	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c867 // ld1r {v7.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
+	WORD $0x6e26dc0a // fmul v10.4s, v0.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	WORD $0x6e26dc2a // fmul v10.4s, v1.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc21 // fmul v1.4s, v1.4s, v10.4s
+	WORD $0x6e26dc4a // fmul v10.4s, v2.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc42 // fmul v2.4s, v2.4s, v10.4s
+	WORD $0x6e26dc6a // fmul v10.4s, v3.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc63 // fmul v3.4s, v3.4s, v10.4s
+	WORD $0x6e26dc8a // fmul v10.4s, v4.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc84 // fmul v4.4s, v4.4s, v10.4s
+	WORD $0x6e26dca6 // fmul v6.4s, v5.4s, v6.4s
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+	WORD $0x4e28f4c6 // fmax v6.4s, v6.4s, v8.4s
+	WORD $0x4ea9f4c6 // fmin v6.4s, v6.4s, v9.4s
+	WORD $0x6e26dca5 // fmul v5.4s, v5.4s, v6.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	WORD $0x4e20f4c0 // fmax v0.4s, v6.4s, v0.4s
+	WORD $0x4e21f4c1 // fmax v1.4s, v6.4s, v1.4s
+	WORD $0x4e22f4c2 // fmax v2.4s, v6.4s, v2.4s
+	WORD $0x4e23f4c3 // fmax v3.4s, v6.4s, v3.4s
+	WORD $0x4e24f4c4 // fmax v4.4s, v6.4s, v4.4s
+	WORD $0x4e25f4c5 // fmax v5.4s, v6.4s, v5.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c846 // ld1r {v6.4s}, [x2]
+	WORD $0x4ea0f4c0 // fmin v0.4s, v6.4s, v0.4s
+	WORD $0x4ea1f4c1 // fmin v1.4s, v6.4s, v1.4s
+	WORD $0x4ea2f4c2 // fmin v2.4s, v6.4s, v2.4s
+	WORD $0x4ea3f4c3 // fmin v3.4s, v6.4s, v3.4s
+	WORD $0x4ea4f4c4 // fmin v4.4s, v6.4s, v4.4s
+	WORD $0x4ea5f4c5 // fmin v5.4s, v6.4s, v5.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	FMOVQ F2, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F3, F4), 0(R0)
+	FMOVQ F5, 32(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local96-96(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FMOVQ F2, 32(R0)
+	FSTPQ (F3, F4), 48(R0)
+	FMOVQ F5, 80(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $48, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather4x12SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather4x12SDOTQuads(SB), NOSPLIT, $192-96
+	MOVD $constants<>(SB), R0
+	MOVD rows+16(FP), R1
+	MOVD a+24(FP), R2
+	MOVD 0(R1), R3
+	ADD R3<<2, R2, R3
+	MOVD 8(R1), R4
+	ADD R4<<2, R2, R4
+	MOVD 16(R1), R5
+	ADD R5<<2, R2, R5
+	MOVD 24(R1), R1
+	ADD R1<<2, R2, R1
+	MOVD pieces+0(FP), R2
+	MOVD n+8(FP), R6
+	MOVD b+32(FP), R7
+	MOVD ahead+40(FP), R8
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	FMOVQ 0(R0), F12
+	FMOVQ 16(R0), F13
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+
+piece:
+	MOVD 0(R2), R0
+	MOVD 8(R2), R9
+	ADD $16, R2, R2
+	SUB $4, R9, R9
+	CMP $0, R9
+	BLT rest
+
+unrolled:
+	ADD R0<<2, R3, R10
+	FMOVQ 0(R10), F17
+	WORD $0x6e2c1e31 // eor v17.16b, v17.16b, v12.16b
+	ADD R0<<2, R4, R10
+	FMOVQ 0(R10), F18
+	WORD $0x6e2c1e52 // eor v18.16b, v18.16b, v12.16b
+	ADD R0<<2, R5, R10
+	FMOVQ 0(R10), F19
+	WORD $0x6e2c1e73 // eor v19.16b, v19.16b, v12.16b
+	ADD R0<<2, R1, R10
+	FMOVQ 0(R10), F20
+	WORD $0x6e2c1e94 // eor v20.16b, v20.16b, v12.16b
+	FLDPQ 0(R7), (F21, F22)
+	FMOVQ 32(R7), F23
+	WORD $0x4f91e2a0 // sdot v0.4s, v21.16b, v17.4b[0]
+	WORD $0x4f91e2c1 // sdot v1.4s, v22.16b, v17.4b[0]
+	WORD $0x4f91e2e2 // sdot v2.4s, v23.16b, v17.4b[0]
+	WORD $0x4f92e2a3 // sdot v3.4s, v21.16b, v18.4b[0]
+	WORD $0x4f92e2c4 // sdot v4.4s, v22.16b, v18.4b[0]
+	WORD $0x4f92e2e5 // sdot v5.4s, v23.16b, v18.4b[0]
+	WORD $0x4f93e2a6 // sdot v6.4s, v21.16b, v19.4b[0]
+	WORD $0x4f93e2c7 // sdot v7.4s, v22.16b, v19.4b[0]
+	WORD $0x4f93e2e8 // sdot v8.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2a9 // sdot v9.4s, v21.16b, v20.4b[0]
+	WORD $0x4f94e2ca // sdot v10.4s, v22.16b, v20.4b[0]
+	WORD $0x4f94e2eb // sdot v11.4s, v23.16b, v20.4b[0]
+	WORD $0x4f8de2ae // sdot v14.4s, v21.16b, v13.4b[0]
+	WORD $0x4f8de2cf // sdot v15.4s, v22.16b, v13.4b[0]
+	WORD $0x4f8de2f0 // sdot v16.4s, v23.16b, v13.4b[0]
+	FLDPQ 48(R7), (F21, F22)
+	FMOVQ 80(R7), F23
+	WORD $0x4fb1e2a0 // sdot v0.4s, v21.16b, v17.4b[1]
+	WORD $0x4fb1e2c1 // sdot v1.4s, v22.16b, v17.4b[1]
+	WORD $0x4fb1e2e2 // sdot v2.4s, v23.16b, v17.4b[1]
+	WORD $0x4fb2e2a3 // sdot v3.4s, v21.16b, v18.4b[1]
+	WORD $0x4fb2e2c4 // sdot v4.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb2e2e5 // sdot v5.4s, v23.16b, v18.4b[1]
+	WORD $0x4fb3e2a6 // sdot v6.4s, v21.16b, v19.4b[1]
+	WORD $0x4fb3e2c7 // sdot v7.4s, v22.16b, v19.4b[1]
+	WORD $0x4fb3e2e8 // sdot v8.4s, v23.16b, v19.4b[1]
+	WORD $0x4fb4e2a9 // sdot v9.4s, v21.16b, v20.4b[1]
+	WORD $0x4fb4e2ca // sdot v10.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb4e2eb // sdot v11.4s, v23.16b, v20.4b[1]
+	WORD $0x4f8de2ae // sdot v14.4s, v21.16b, v13.4b[0]
+	WORD $0x4f8de2cf // sdot v15.4s, v22.16b, v13.4b[0]
+	WORD $0x4f8de2f0 // sdot v16.4s, v23.16b, v13.4b[0]
+	FLDPQ 96(R7), (F21, F22)
+	FMOVQ 128(R7), F23
+	WORD $0x4f91eaa0 // sdot v0.4s, v21.16b, v17.4b[2]
+	WORD $0x4f91eac1 // sdot v1.4s, v22.16b, v17.4b[2]
+	WORD $0x4f91eae2 // sdot v2.4s, v23.16b, v17.4b[2]
+	WORD $0x4f92eaa3 // sdot v3.4s, v21.16b, v18.4b[2]
+	WORD $0x4f92eac4 // sdot v4.4s, v22.16b, v18.4b[2]
+	WORD $0x4f92eae5 // sdot v5.4s, v23.16b, v18.4b[2]
+	WORD $0x4f93eaa6 // sdot v6.4s, v21.16b, v19.4b[2]
+	WORD $0x4f93eac7 // sdot v7.4s, v22.16b, v19.4b[2]
+	WORD $0x4f93eae8 // sdot v8.4s, v23.16b, v19.4b[2]
+	WORD $0x4f94eaa9 // sdot v9.4s, v21.16b, v20.4b[2]
+	WORD $0x4f94eaca // sdot v10.4s, v22.16b, v20.4b[2]
+	WORD $0x4f94eaeb // sdot v11.4s, v23.16b, v20.4b[2]
+	WORD $0x4f8de2ae // sdot v14.4s, v21.16b, v13.4b[0]
+	WORD $0x4f8de2cf // sdot v15.4s, v22.16b, v13.4b[0]
+	WORD $0x4f8de2f0 // sdot v16.4s, v23.16b, v13.4b[0]
+	FLDPQ 144(R7), (F21, F22)
+	FMOVQ 176(R7), F23
+	WORD $0x4fb1eaa0 // sdot v0.4s, v21.16b, v17.4b[3]
+	WORD $0x4fb1eac1 // sdot v1.4s, v22.16b, v17.4b[3]
+	WORD $0x4fb1eae2 // sdot v2.4s, v23.16b, v17.4b[3]
+	WORD $0x4fb2eaa3 // sdot v3.4s, v21.16b, v18.4b[3]
+	WORD $0x4fb2eac4 // sdot v4.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb2eae5 // sdot v5.4s, v23.16b, v18.4b[3]
+	WORD $0x4fb3eaa6 // sdot v6.4s, v21.16b, v19.4b[3]
+	WORD $0x4fb3eac7 // sdot v7.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb3eae8 // sdot v8.4s, v23.16b, v19.4b[3]
+	WORD $0x4fb4eaa9 // sdot v9.4s, v21.16b, v20.4b[3]
+	WORD $0x4fb4eaca // sdot v10.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb4eaeb // sdot v11.4s, v23.16b, v20.4b[3]
+	WORD $0x4f8de2ae // sdot v14.4s, v21.16b, v13.4b[0]
+	WORD $0x4f8de2cf // sdot v15.4s, v22.16b, v13.4b[0]
+	WORD $0x4f8de2f0 // sdot v16.4s, v23.16b, v13.4b[0]
+	ADD R8, R7, R10
+	PRFM 0(R10), PLDL2KEEP
+	ADD R8, R7, R10
+	PRFM 64(R10), PLDL2KEEP
+	ADD $4, R0, R0
+	ADD $192, R7, R7
+	SUB $4, R9, R9
+	CMP $0, R9
+	BGE unrolled
+
+rest:
+	ADD $4, R9, R9
+	CBZ R9, next
+
+single:
+	ADD R0<<2, R3, R10
+	FMOVS 0(R10), F17
+	WORD $0x6e2c1e31 // eor v17.16b, v17.16b, v12.16b
+	ADD R0<<2, R4, R10
+	FMOVS 0(R10), F18
+	WORD $0x6e2c1e52 // eor v18.16b, v18.16b, v12.16b
+	ADD R0<<2, R5, R10
+	FMOVS 0(R10), F19
+	WORD $0x6e2c1e73 // eor v19.16b, v19.16b, v12.16b
+	ADD R0<<2, R1, R10
+	FMOVS 0(R10), F20
+	WORD $0x6e2c1e94 // eor v20.16b, v20.16b, v12.16b
+	FLDPQ 0(R7), (F21, F22)
+	FMOVQ 32(R7), F23
+	WORD $0x4f91e2a0 // sdot v0.4s, v21.16b, v17.4b[0]
+	WORD $0x4f91e2c1 // sdot v1.4s, v22.16b, v17.4b[0]
+	WORD $0x4f91e2e2 // sdot v2.4s, v23.16b, v17.4b[0]
+	WORD $0x4f92e2a3 // sdot v3.4s, v21.16b, v18.4b[0]
+	WORD $0x4f92e2c4 // sdot v4.4s, v22.16b, v18.4b[0]
+	WORD $0x4f92e2e5 // sdot v5.4s, v23.16b, v18.4b[0]
+	WORD $0x4f93e2a6 // sdot v6.4s, v21.16b, v19.4b[0]
+	WORD $0x4f93e2c7 // sdot v7.4s, v22.16b, v19.4b[0]
+	WORD $0x4f93e2e8 // sdot v8.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2a9 // sdot v9.4s, v21.16b, v20.4b[0]
+	WORD $0x4f94e2ca // sdot v10.4s, v22.16b, v20.4b[0]
+	WORD $0x4f94e2eb // sdot v11.4s, v23.16b, v20.4b[0]
+	WORD $0x4f8de2ae // sdot v14.4s, v21.16b, v13.4b[0]
+	WORD $0x4f8de2cf // sdot v15.4s, v22.16b, v13.4b[0]
+	WORD $0x4f8de2f0 // sdot v16.4s, v23.16b, v13.4b[0]
+	ADD $1, R0, R0
+	ADD $48, R7, R7
+	SUB $1, R9, R9
+	CBNZ R9, single
+
+next:
+	SUB $1, R6, R6
+	CBNZ R6, piece
+	WORD $0x4f2755ce // shl v14.4s, v14.4s, #7
+	WORD $0x4f2755ef // shl v15.4s, v15.4s, #7
+	WORD $0x4f275610 // shl v16.4s, v16.4s, #7
+	WORD $0x4eae8400 // add v0.4s, v0.4s, v14.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4eaf8421 // add v1.4s, v1.4s, v15.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4eb08442 // add v2.4s, v2.4s, v16.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4eae8463 // add v3.4s, v3.4s, v14.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4eb084a5 // add v5.4s, v5.4s, v16.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4eae84c6 // add v6.4s, v6.4s, v14.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4eaf84e7 // add v7.4s, v7.4s, v15.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4eb08508 // add v8.4s, v8.4s, v16.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4eae8529 // add v9.4s, v9.4s, v14.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4eaf854a // add v10.4s, v10.4s, v15.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4eb0856b // add v11.4s, v11.4s, v16.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $12, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F12, F13)
+	FMOVQ 32(R2), F14
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	FMOVQ 32(R2), F14
+	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
+	WORD $0x4e2dd484 // fadd v4.4s, v4.4s, v13.4s
+	WORD $0x4e2ed4a5 // fadd v5.4s, v5.4s, v14.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	FMOVQ 32(R2), F14
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	FMOVQ 32(R2), F14
+	WORD $0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	WORD $0x4e2dd54a // fadd v10.4s, v10.4s, v13.4s
+	WORD $0x4e2ed56b // fadd v11.4s, v11.4s, v14.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F12, F13)
+	FMOVQ 32(R3), F14
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
+	WORD $0x4e2dd484 // fadd v4.4s, v4.4s, v13.4s
+	WORD $0x4e2ed4a5 // fadd v5.4s, v5.4s, v14.4s
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	WORD $0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	WORD $0x4e2dd54a // fadd v10.4s, v10.4s, v13.4s
+	WORD $0x4e2ed56b // fadd v11.4s, v11.4s, v14.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F12, F13)
+	FMOVQ 32(R3), F14
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	FMOVQ 32(R3), F14
+	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
+	WORD $0x4e2dd484 // fadd v4.4s, v4.4s, v13.4s
+	WORD $0x4e2ed4a5 // fadd v5.4s, v5.4s, v14.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	FMOVQ 32(R3), F14
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	FMOVQ 32(R3), F14
+	WORD $0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	WORD $0x4e2dd54a // fadd v10.4s, v10.4s, v13.4s
+	WORD $0x4e2ed56b // fadd v11.4s, v11.4s, v14.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c86d // ld1r {v13.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86e // ld1r {v14.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86f // ld1r {v15.4s}, [x3]
+	WORD $0x6e2cdc10 // fmul v16.4s, v0.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc00 // fmul v0.4s, v0.4s, v16.4s
+	WORD $0x6e2cdc30 // fmul v16.4s, v1.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc21 // fmul v1.4s, v1.4s, v16.4s
+	WORD $0x6e2cdc50 // fmul v16.4s, v2.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc42 // fmul v2.4s, v2.4s, v16.4s
+	WORD $0x6e2cdc70 // fmul v16.4s, v3.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc63 // fmul v3.4s, v3.4s, v16.4s
+	WORD $0x6e2cdc90 // fmul v16.4s, v4.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
+	WORD $0x6e2cdcb0 // fmul v16.4s, v5.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dca5 // fmul v5.4s, v5.4s, v16.4s
+	WORD $0x6e2cdcd0 // fmul v16.4s, v6.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
+	WORD $0x6e2cdcf0 // fmul v16.4s, v7.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e2cdd10 // fmul v16.4s, v8.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd08 // fmul v8.4s, v8.4s, v16.4s
+	WORD $0x6e2cdd30 // fmul v16.4s, v9.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd29 // fmul v9.4s, v9.4s, v16.4s
+	WORD $0x6e2cdd50 // fmul v16.4s, v10.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd4a // fmul v10.4s, v10.4s, v16.4s
+	WORD $0x6e2cdd6c // fmul v12.4s, v11.4s, v12.4s
+	WORD $0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
+	WORD $0x4e2ef58c // fmax v12.4s, v12.4s, v14.4s
+	WORD $0x4eaff58c // fmin v12.4s, v12.4s, v15.4s
+	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	WORD $0x4e20f580 // fmax v0.4s, v12.4s, v0.4s
+	WORD $0x4e21f581 // fmax v1.4s, v12.4s, v1.4s
+	WORD $0x4e22f582 // fmax v2.4s, v12.4s, v2.4s
+	WORD $0x4e23f583 // fmax v3.4s, v12.4s, v3.4s
+	WORD $0x4e24f584 // fmax v4.4s, v12.4s, v4.4s
+	WORD $0x4e25f585 // fmax v5.4s, v12.4s, v5.4s
+	WORD $0x4e26f586 // fmax v6.4s, v12.4s, v6.4s
+	WORD $0x4e27f587 // fmax v7.4s, v12.4s, v7.4s
+	WORD $0x4e28f588 // fmax v8.4s, v12.4s, v8.4s
+	WORD $0x4e29f589 // fmax v9.4s, v12.4s, v9.4s
+	WORD $0x4e2af58a // fmax v10.4s, v12.4s, v10.4s
+	WORD $0x4e2bf58b // fmax v11.4s, v12.4s, v11.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c84c // ld1r {v12.4s}, [x2]
+	WORD $0x4ea0f580 // fmin v0.4s, v12.4s, v0.4s
+	WORD $0x4ea1f581 // fmin v1.4s, v12.4s, v1.4s
+	WORD $0x4ea2f582 // fmin v2.4s, v12.4s, v2.4s
+	WORD $0x4ea3f583 // fmin v3.4s, v12.4s, v3.4s
+	WORD $0x4ea4f584 // fmin v4.4s, v12.4s, v4.4s
+	WORD $0x4ea5f585 // fmin v5.4s, v12.4s, v5.4s
+	WORD $0x4ea6f586 // fmin v6.4s, v12.4s, v6.4s
+	WORD $0x4ea7f587 // fmin v7.4s, v12.4s, v7.4s
+	WORD $0x4ea8f588 // fmin v8.4s, v12.4s, v8.4s
+	WORD $0x4ea9f589 // fmin v9.4s, v12.4s, v9.4s
+	WORD $0x4eaaf58a // fmin v10.4s, v12.4s, v10.4s
+	WORD $0x4eabf58b // fmin v11.4s, v12.4s, v11.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	FMOVQ F2, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F3, F4), 0(R0)
+	FMOVQ F5, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F6, F7), 0(R0)
+	FMOVQ F8, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F9, F10), 0(R0)
+	FMOVQ F11, 32(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local192-192(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FMOVQ F2, 32(R0)
+	FSTPQ (F3, F4), 48(R0)
+	FMOVQ F5, 80(R0)
+	FSTPQ (F6, F7), 96(R0)
+	FMOVQ F8, 128(R0)
+	FSTPQ (F9, F10), 144(R0)
+	FMOVQ F11, 176(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $48, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather6x12SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather6x12SDOTQuads(SB), 0, $288-96
+	MOVD $constants<>(SB), R0
+	MOVD rows+16(FP), R1
+	MOVD a+24(FP), R2
+	MOVD 0(R1), R3
+	ADD R3<<2, R2, R3
+	MOVD 8(R1), R4
+	ADD R4<<2, R2, R4
+	MOVD 16(R1), R5
+	ADD R5<<2, R2, R5
+	MOVD 24(R1), R6
+	ADD R6<<2, R2, R6
+	MOVD 32(R1), R7
+	ADD R7<<2, R2, R7
+	MOVD 40(R1), R1
+	ADD R1<<2, R2, R1
+	MOVD pieces+0(FP), R2
+	MOVD n+8(FP), R8
+	MOVD b+32(FP), R9
+	MOVD ahead+40(FP), R10
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	WORD $0x6f00e411 // movi v17.2d, #0x0
+	FMOVQ 0(R0), F18
+	FMOVQ 16(R0), F19
+	WORD $0x6f00e414 // movi v20.2d, #0x0
+	WORD $0x6f00e415 // movi v21.2d, #0x0
+	WORD $0x6f00e416 // movi v22.2d, #0x0
+
+piece:
+	MOVD 0(R2), R0
+	MOVD 8(R2), R11
+	ADD $16, R2, R2
+	SUB $4, R11, R11
+	CMP $0, R11
+	BLT rest
+
+unrolled:
+	ADD R0<<2, R3, R12
+	FMOVQ 0(R12), F23
+	WORD $0x6e321ef7 // eor v23.16b, v23.16b, v18.16b
+	ADD R0<<2, R4, R12
+	FMOVQ 0(R12), F24
+	WORD $0x6e321f18 // eor v24.16b, v24.16b, v18.16b
+	ADD R0<<2, R5, R12
+	FMOVQ 0(R12), F25
+	WORD $0x6e321f39 // eor v25.16b, v25.16b, v18.16b
+	ADD R0<<2, R6, R12
+	FMOVQ 0(R12), F26
+	WORD $0x6e321f5a // eor v26.16b, v26.16b, v18.16b
+	ADD R0<<2, R7, R12
+	FMOVQ 0(R12), F27
+	WORD $0x6e321f7b // eor v27.16b, v27.16b, v18.16b
+	ADD R0<<2, R1, R12
+	FMOVQ 0(R12), F28
+	WORD $0x6e321f9c // eor v28.16b, v28.16b, v18.16b
+	FLDPQ 0(R9), (F29, F30)
+	FMOVQ 32(R9), F31
+	WORD $0x4f97e3a0 // sdot v0.4s, v29.16b, v23.4b[0]
+	WORD $0x4f97e3c1 // sdot v1.4s, v30.16b, v23.4b[0]
+	WORD $0x4f97e3e2 // sdot v2.4s, v31.16b, v23.4b[0]
+	WORD $0x4f98e3a3 // sdot v3.4s, v29.16b, v24.4b[0]
+	WORD $0x4f98e3c4 // sdot v4.4s, v30.16b, v24.4b[0]
+	WORD $0x4f98e3e5 // sdot v5.4s, v31.16b, v24.4b[0]
+	WORD $0x4f99e3a6 // sdot v6.4s, v29.16b, v25.4b[0]
+	WORD $0x4f99e3c7 // sdot v7.4s, v30.16b, v25.4b[0]
+	WORD $0x4f99e3e8 // sdot v8.4s, v31.16b, v25.4b[0]
+	WORD $0x4f9ae3a9 // sdot v9.4s, v29.16b, v26.4b[0]
+	WORD $0x4f9ae3ca // sdot v10.4s, v30.16b, v26.4b[0]
+	WORD $0x4f9ae3eb // sdot v11.4s, v31.16b, v26.4b[0]
+	WORD $0x4f9be3ac // sdot v12.4s, v29.16b, v27.4b[0]
+	WORD $0x4f9be3cd // sdot v13.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9be3ee // sdot v14.4s, v31.16b, v27.4b[0]
+	WORD $0x4f9ce3af // sdot v15.4s, v29.16b, v28.4b[0]
+	WORD $0x4f9ce3d0 // sdot v16.4s, v30.16b, v28.4b[0]
+	WORD $0x4f9ce3f1 // sdot v17.4s, v31.16b, v28.4b[0]
+	WORD $0x4f93e3b4 // sdot v20.4s, v29.16b, v19.4b[0]
+	WORD $0x4f93e3d5 // sdot v21.4s, v30.16b, v19.4b[0]
+	WORD $0x4f93e3f6 // sdot v22.4s, v31.16b, v19.4b[0]
+	FLDPQ 48(R9), (F29, F30)
+	FMOVQ 80(R9), F31
+	WORD $0x4fb7e3a0 // sdot v0.4s, v29.16b, v23.4b[1]
+	WORD $0x4fb7e3c1 // sdot v1.4s, v30.16b, v23.4b[1]
+	WORD $0x4fb7e3e2 // sdot v2.4s, v31.16b, v23.4b[1]
+	WORD $0x4fb8e3a3 // sdot v3.4s, v29.16b, v24.4b[1]
+	WORD $0x4fb8e3c4 // sdot v4.4s, v30.16b, v24.4b[1]
+	WORD $0x4fb8e3e5 // sdot v5.4s, v31.16b, v24.4b[1]
+	WORD $0x4fb9e3a6 // sdot v6.4s, v29.16b, v25.4b[1]
+	WORD $0x4fb9e3c7 // sdot v7.4s, v30.16b, v25.4b[1]
+	WORD $0x4fb9e3e8 // sdot v8.4s, v31.16b, v25.4b[1]
+	WORD $0x4fbae3a9 // sdot v9.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbae3ca // sdot v10.4s, v30.16b, v26.4b[1]
+	WORD $0x4fbae3eb // sdot v11.4s, v31.16b, v26.4b[1]
+	WORD $0x4fbbe3ac // sdot v12.4s, v29.16b, v27.4b[1]
+	WORD $0x4fbbe3cd // sdot v13.4s, v30.16b, v27.4b[1]
+	WORD $0x4fbbe3ee // sdot v14.4s, v31.16b, v27.4b[1]
+	WORD $0x4fbce3af // sdot v15.4s, v29.16b, v28.4b[1]
+	WORD $0x4fbce3d0 // sdot v16.4s, v30.16b, v28.4b[1]
+	WORD $0x4fbce3f1 // sdot v17.4s, v31.16b, v28.4b[1]
+	WORD $0x4f93e3b4 // sdot v20.4s, v29.16b, v19.4b[0]
+	WORD $0x4f93e3d5 // sdot v21.4s, v30.16b, v19.4b[0]
+	WORD $0x4f93e3f6 // sdot v22.4s, v31.16b, v19.4b[0]
+	FLDPQ 96(R9), (F29, F30)
+	FMOVQ 128(R9), F31
+	WORD $0x4f97eba0 // sdot v0.4s, v29.16b, v23.4b[2]
+	WORD $0x4f97ebc1 // sdot v1.4s, v30.16b, v23.4b[2]
+	WORD $0x4f97ebe2 // sdot v2.4s, v31.16b, v23.4b[2]
+	WORD $0x4f98eba3 // sdot v3.4s, v29.16b, v24.4b[2]
+	WORD $0x4f98ebc4 // sdot v4.4s, v30.16b, v24.4b[2]
+	WORD $0x4f98ebe5 // sdot v5.4s, v31.16b, v24.4b[2]
+	WORD $0x4f99eba6 // sdot v6.4s, v29.16b, v25.4b[2]
+	WORD $0x4f99ebc7 // sdot v7.4s, v30.16b, v25.4b[2]
+	WORD $0x4f99ebe8 // sdot v8.4s, v31.16b, v25.4b[2]
+	WORD $0x4f9aeba9 // sdot v9.4s, v29.16b, v26.4b[2]
+	WORD $0x4f9aebca // sdot v10.4s, v30.16b, v26.4b[2]
+	WORD $0x4f9aebeb // sdot v11.4s, v31.16b, v26.4b[2]
+	WORD $0x4f9bebac // sdot v12.4s, v29.16b, v27.4b[2]
+	WORD $0x4f9bebcd // sdot v13.4s, v30.16b, v27.4b[2]
+	WORD $0x4f9bebee // sdot v14.4s, v31.16b, v27.4b[2]
+	WORD $0x4f9cebaf // sdot v15.4s, v29.16b, v28.4b[2]
+	WORD $0x4f9cebd0 // sdot v16.4s, v30.16b, v28.4b[2]
+	WORD $0x4f9cebf1 // sdot v17.4s, v31.16b, v28.4b[2]
+	WORD $0x4f93e3b4 // sdot v20.4s, v29.16b, v19.4b[0]
+	WORD $0x4f93e3d5 // sdot v21.4s, v30.16b, v19.4b[0]
+	WORD $0x4f93e3f6 // sdot v22.4s, v31.16b, v19.4b[0]
+	FLDPQ 144(R9), (F29, F30)
+	FMOVQ 176(R9), F31
+	WORD $0x4fb7eba0 // sdot v0.4s, v29.16b, v23.4b[3]
+	WORD $0x4fb7ebc1 // sdot v1.4s, v30.16b, v23.4b[3]
+	WORD $0x4fb7ebe2 // sdot v2.4s, v31.16b, v23.4b[3]
+	WORD $0x4fb8eba3 // sdot v3.4s, v29.16b, v24.4b[3]
+	WORD $0x4fb8ebc4 // sdot v4.4s, v30.16b, v24.4b[3]
+	WORD $0x4fb8ebe5 // sdot v5.4s, v31.16b, v24.4b[3]
+	WORD $0x4fb9eba6 // sdot v6.4s, v29.16b, v25.4b[3]
+	WORD $0x4fb9ebc7 // sdot v7.4s, v30.16b, v25.4b[3]
+	WORD $0x4fb9ebe8 // sdot v8.4s, v31.16b, v25.4b[3]
+	WORD $0x4fbaeba9 // sdot v9.4s, v29.16b, v26.4b[3]
+	WORD $0x4fbaebca // sdot v10.4s, v30.16b, v26.4b[3]
+	WORD $0x4fbaebeb // sdot v11.4s, v31.16b, v26.4b[3]
+	WORD $0x4fbbebac // sdot v12.4s, v29.16b, v27.4b[3]
+	WORD $0x4fbbebcd // sdot v13.4s, v30.16b, v27.4b[3]
+	WORD $0x4fbbebee // sdot v14.4s, v31.16b, v27.4b[3]
+	WORD $0x4fbcebaf // sdot v15.4s, v29.16b, v28.4b[3]
+	WORD $0x4fbcebd0 // sdot v16.4s, v30.16b, v28.4b[3]
+	WORD $0x4fbcebf1 // sdot v17.4s, v31.16b, v28.4b[3]
+	WORD $0x4f93e3b4 // sdot v20.4s, v29.16b, v19.4b[0]
+	WORD $0x4f93e3d5 // sdot v21.4s, v30.16b, v19.4b[0]
+	WORD $0x4f93e3f6 // sdot v22.4s, v31.16b, v19.4b[0]
+	ADD R10, R9, R12
+	PRFM 0(R12), PLDL2KEEP
+	ADD R10, R9, R12
+	PRFM 64(R12), PLDL2KEEP
+	ADD $4, R0, R0
+	ADD $192, R9, R9
+	SUB $4, R11, R11
+	CMP $0, R11
+	BGE unrolled
+
+rest:
+	ADD $4, R11, R11
+	CBZ R11, next
+
+single:
+	ADD R0<<2, R3, R12
+	FMOVS 0(R12), F23
+	WORD $0x6e321ef7 // eor v23.16b, v23.16b, v18.16b
+	ADD R0<<2, R4, R12
+	FMOVS 0(R12), F24
+	WORD $0x6e321f18 // eor v24.16b, v24.16b, v18.16b
+	ADD R0<<2, R5, R12
+	FMOVS 0(R12), F25
+	WORD $0x6e321f39 // eor v25.16b, v25.16b, v18.16b
+	ADD R0<<2, R6, R12
+	FMOVS 0(R12), F26
+	WORD $0x6e321f5a // eor v26.16b, v26.16b, v18.16b
+	ADD R0<<2, R7, R12
+	FMOVS 0(R12), F27
+	WORD $0x6e321f7b // eor v27.16b, v27.16b, v18.16b
+	ADD R0<<2, R1, R12
+	FMOVS 0(R12), F28
+	WORD $0x6e321f9c // eor v28.16b, v28.16b, v18.16b
+	FLDPQ 0(R9), (F29, F30)
+	FMOVQ 32(R9), F31
+	WORD $0x4f97e3a0 // sdot v0.4s, v29.16b, v23.4b[0]
+	WORD $0x4f97e3c1 // sdot v1.4s, v30.16b, v23.4b[0]
+	WORD $0x4f97e3e2 // sdot v2.4s, v31.16b, v23.4b[0]
+	WORD $0x4f98e3a3 // sdot v3.4s, v29.16b, v24.4b[0]
+	WORD $0x4f98e3c4 // sdot v4.4s, v30.16b, v24.4b[0]
+	WORD $0x4f98e3e5 // sdot v5.4s, v31.16b, v24.4b[0]
+	WORD $0x4f99e3a6 // sdot v6.4s, v29.16b, v25.4b[0]
+	WORD $0x4f99e3c7 // sdot v7.4s, v30.16b, v25.4b[0]
+	WORD $0x4f99e3e8 // sdot v8.4s, v31.16b, v25.4b[0]
+	WORD $0x4f9ae3a9 // sdot v9.4s, v29.16b, v26.4b[0]
+	WORD $0x4f9ae3ca // sdot v10.4s, v30.16b, v26.4b[0]
+	WORD $0x4f9ae3eb // sdot v11.4s, v31.16b, v26.4b[0]
+	WORD $0x4f9be3ac // sdot v12.4s, v29.16b, v27.4b[0]
+	WORD $0x4f9be3cd // sdot v13.4s, v30.16b, v27.4b[0]
+	WORD $0x4f9be3ee // sdot v14.4s, v31.16b, v27.4b[0]
+	WORD $0x4f9ce3af // sdot v15.4s, v29.16b, v28.4b[0]
+	WORD $0x4f9ce3d0 // sdot v16.4s, v30.16b, v28.4b[0]
+	WORD $0x4f9ce3f1 // sdot v17.4s, v31.16b, v28.4b[0]
+	WORD $0x4f93e3b4 // sdot v20.4s, v29.16b, v19.4b[0]
+	WORD $0x4f93e3d5 // sdot v21.4s, v30.16b, v19.4b[0]
+	WORD $0x4f93e3f6 // sdot v22.4s, v31.16b, v19.4b[0]
+	ADD $1, R0, R0
+	ADD $48, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, single
+
+next:
+	SUB $1, R8, R8
+	CBNZ R8, piece
+	WORD $0x4f275694 // shl v20.4s, v20.4s, #7
+	WORD $0x4f2756b5 // shl v21.4s, v21.4s, #7
+	WORD $0x4f2756d6 // shl v22.4s, v22.4s, #7
+	WORD $0x4eb48400 // add v0.4s, v0.4s, v20.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4eb58421 // add v1.4s, v1.4s, v21.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4eb68442 // add v2.4s, v2.4s, v22.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4eb48463 // add v3.4s, v3.4s, v20.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4eb58484 // add v4.4s, v4.4s, v21.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4eb684a5 // add v5.4s, v5.4s, v22.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4eb484c6 // add v6.4s, v6.4s, v20.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4eb584e7 // add v7.4s, v7.4s, v21.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4eb68508 // add v8.4s, v8.4s, v22.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4eb48529 // add v9.4s, v9.4s, v20.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4eb5854a // add v10.4s, v10.4s, v21.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4eb6856b // add v11.4s, v11.4s, v22.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4eb4858c // add v12.4s, v12.4s, v20.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4eb585ad // add v13.4s, v13.4s, v21.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4eb685ce // add v14.4s, v14.4s, v22.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4eb485ef // add v15.4s, v15.4s, v20.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4eb58610 // add v16.4s, v16.4s, v21.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4eb68631 // add v17.4s, v17.4s, v22.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $12, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F18, F19)
+	FMOVQ 32(R2), F20
+	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
+	WORD $0x4e33d421 // fadd v1.4s, v1.4s, v19.4s
+	WORD $0x4e34d442 // fadd v2.4s, v2.4s, v20.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F18, F19)
+	FMOVQ 32(R2), F20
+	WORD $0x4e32d463 // fadd v3.4s, v3.4s, v18.4s
+	WORD $0x4e33d484 // fadd v4.4s, v4.4s, v19.4s
+	WORD $0x4e34d4a5 // fadd v5.4s, v5.4s, v20.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F18, F19)
+	FMOVQ 32(R2), F20
+	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
+	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
+	WORD $0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F18, F19)
+	FMOVQ 32(R2), F20
+	WORD $0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
+	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
+	WORD $0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F18, F19)
+	FMOVQ 32(R2), F20
+	WORD $0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	WORD $0x4e33d5ad // fadd v13.4s, v13.4s, v19.4s
+	WORD $0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F18, F19)
+	FMOVQ 32(R2), F20
+	WORD $0x4e32d5ef // fadd v15.4s, v15.4s, v18.4s
+	WORD $0x4e33d610 // fadd v16.4s, v16.4s, v19.4s
+	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
+	WORD $0x4e33d421 // fadd v1.4s, v1.4s, v19.4s
+	WORD $0x4e34d442 // fadd v2.4s, v2.4s, v20.4s
+	WORD $0x4e32d463 // fadd v3.4s, v3.4s, v18.4s
+	WORD $0x4e33d484 // fadd v4.4s, v4.4s, v19.4s
+	WORD $0x4e34d4a5 // fadd v5.4s, v5.4s, v20.4s
+	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
+	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
+	WORD $0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
+	WORD $0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
+	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
+	WORD $0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
+	WORD $0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	WORD $0x4e33d5ad // fadd v13.4s, v13.4s, v19.4s
+	WORD $0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
+	WORD $0x4e32d5ef // fadd v15.4s, v15.4s, v18.4s
+	WORD $0x4e33d610 // fadd v16.4s, v16.4s, v19.4s
+	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
+	WORD $0x4e33d421 // fadd v1.4s, v1.4s, v19.4s
+	WORD $0x4e34d442 // fadd v2.4s, v2.4s, v20.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d463 // fadd v3.4s, v3.4s, v18.4s
+	WORD $0x4e33d484 // fadd v4.4s, v4.4s, v19.4s
+	WORD $0x4e34d4a5 // fadd v5.4s, v5.4s, v20.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
+	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
+	WORD $0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
+	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
+	WORD $0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	WORD $0x4e33d5ad // fadd v13.4s, v13.4s, v19.4s
+	WORD $0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d5ef // fadd v15.4s, v15.4s, v18.4s
+	WORD $0x4e33d610 // fadd v16.4s, v16.4s, v19.4s
+	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c873 // ld1r {v19.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c874 // ld1r {v20.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c875 // ld1r {v21.4s}, [x3]
+	WORD $0x6e32dc16 // fmul v22.4s, v0.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	WORD $0x6e32dc36 // fmul v22.4s, v1.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc21 // fmul v1.4s, v1.4s, v22.4s
+	WORD $0x6e32dc56 // fmul v22.4s, v2.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc42 // fmul v2.4s, v2.4s, v22.4s
+	WORD $0x6e32dc76 // fmul v22.4s, v3.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc63 // fmul v3.4s, v3.4s, v22.4s
+	WORD $0x6e32dc96 // fmul v22.4s, v4.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc84 // fmul v4.4s, v4.4s, v22.4s
+	WORD $0x6e32dcb6 // fmul v22.4s, v5.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dca5 // fmul v5.4s, v5.4s, v22.4s
+	WORD $0x6e32dcd6 // fmul v22.4s, v6.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dcc6 // fmul v6.4s, v6.4s, v22.4s
+	WORD $0x6e32dcf6 // fmul v22.4s, v7.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dce7 // fmul v7.4s, v7.4s, v22.4s
+	WORD $0x6e32dd16 // fmul v22.4s, v8.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd08 // fmul v8.4s, v8.4s, v22.4s
+	WORD $0x6e32dd36 // fmul v22.4s, v9.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd29 // fmul v9.4s, v9.4s, v22.4s
+	WORD $0x6e32dd56 // fmul v22.4s, v10.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd4a // fmul v10.4s, v10.4s, v22.4s
+	WORD $0x6e32dd76 // fmul v22.4s, v11.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd6b // fmul v11.4s, v11.4s, v22.4s
+	WORD $0x6e32dd96 // fmul v22.4s, v12.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd8c // fmul v12.4s, v12.4s, v22.4s
+	WORD $0x6e32ddb6 // fmul v22.4s, v13.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36ddad // fmul v13.4s, v13.4s, v22.4s
+	WORD $0x6e32ddd6 // fmul v22.4s, v14.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36ddce // fmul v14.4s, v14.4s, v22.4s
+	WORD $0x6e32ddf6 // fmul v22.4s, v15.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36ddef // fmul v15.4s, v15.4s, v22.4s
+	WORD $0x6e32de16 // fmul v22.4s, v16.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36de10 // fmul v16.4s, v16.4s, v22.4s
+	WORD $0x6e32de32 // fmul v18.4s, v17.4s, v18.4s
+	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
+	WORD $0x4e34f652 // fmax v18.4s, v18.4s, v20.4s
+	WORD $0x4eb5f652 // fmin v18.4s, v18.4s, v21.4s
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	WORD $0x4e20f640 // fmax v0.4s, v18.4s, v0.4s
+	WORD $0x4e21f641 // fmax v1.4s, v18.4s, v1.4s
+	WORD $0x4e22f642 // fmax v2.4s, v18.4s, v2.4s
+	WORD $0x4e23f643 // fmax v3.4s, v18.4s, v3.4s
+	WORD $0x4e24f644 // fmax v4.4s, v18.4s, v4.4s
+	WORD $0x4e25f645 // fmax v5.4s, v18.4s, v5.4s
+	WORD $0x4e26f646 // fmax v6.4s, v18.4s, v6.4s
+	WORD $0x4e27f647 // fmax v7.4s, v18.4s, v7.4s
+	WORD $0x4e28f648 // fmax v8.4s, v18.4s, v8.4s
+	WORD $0x4e29f649 // fmax v9.4s, v18.4s, v9.4s
+	WORD $0x4e2af64a // fmax v10.4s, v18.4s, v10.4s
+	WORD $0x4e2bf64b // fmax v11.4s, v18.4s, v11.4s
+	WORD $0x4e2cf64c // fmax v12.4s, v18.4s, v12.4s
+	WORD $0x4e2df64d // fmax v13.4s, v18.4s, v13.4s
+	WORD $0x4e2ef64e // fmax v14.4s, v18.4s, v14.4s
+	WORD $0x4e2ff64f // fmax v15.4s, v18.4s, v15.4s
+	WORD $0x4e30f650 // fmax v16.4s, v18.4s, v16.4s
+	WORD $0x4e31f651 // fmax v17.4s, v18.4s, v17.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c852 // ld1r {v18.4s}, [x2]
+	WORD $0x4ea0f640 // fmin v0.4s, v18.4s, v0.4s
+	WORD $0x4ea1f641 // fmin v1.4s, v18.4s, v1.4s
+	WORD $0x4ea2f642 // fmin v2.4s, v18.4s, v2.4s
+	WORD $0x4ea3f643 // fmin v3.4s, v18.4s, v3.4s
+	WORD $0x4ea4f644 // fmin v4.4s, v18.4s, v4.4s
+	WORD $0x4ea5f645 // fmin v5.4s, v18.4s, v5.4s
+	WORD $0x4ea6f646 // fmin v6.4s, v18.4s, v6.4s
+	WORD $0x4ea7f647 // fmin v7.4s, v18.4s, v7.4s
+	WORD $0x4ea8f648 // fmin v8.4s, v18.4s, v8.4s
+	WORD $0x4ea9f649 // fmin v9.4s, v18.4s, v9.4s
+	WORD $0x4eaaf64a // fmin v10.4s, v18.4s, v10.4s
+	WORD $0x4eabf64b // fmin v11.4s, v18.4s, v11.4s
+	WORD $0x4eacf64c // fmin v12.4s, v18.4s, v12.4s
+	WORD $0x4eadf64d // fmin v13.4s, v18.4s, v13.4s
+	WORD $0x4eaef64e // fmin v14.4s, v18.4s, v14.4s
+	WORD $0x4eaff64f // fmin v15.4s, v18.4s, v15.4s
+	WORD $0x4eb0f650 // fmin v16.4s, v18.4s, v16.4s
+	WORD $0x4eb1f651 // fmin v17.4s, v18.4s, v17.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	FMOVQ F2, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F3, F4), 0(R0)
+	FMOVQ F5, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F6, F7), 0(R0)
+	FMOVQ F8, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F9, F10), 0(R0)
+	FMOVQ F11, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F12, F13), 0(R0)
+	FMOVQ F14, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F15, F16), 0(R0)
+	FMOVQ F17, 32(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local288-288(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FMOVQ F2, 32(R0)
+	FSTPQ (F3, F4), 48(R0)
+	FMOVQ F5, 80(R0)
+	FSTPQ (F6, F7), 96(R0)
+	FMOVQ F8, 128(R0)
+	FSTPQ (F9, F10), 144(R0)
+	FMOVQ F11, 176(R0)
+	FSTPQ (F12, F13), 192(R0)
+	FMOVQ F14, 224(R0)
+	FSTPQ (F15, F16), 240(R0)
+	FMOVQ F17, 272(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $48, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather2x8SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather2x8SDOTQuads(SB), NOSPLIT, $64-96
+	MOVD $constants<>(SB), R0
+	MOVD rows+16(FP), R1
+	MOVD a+24(FP), R2
+	MOVD 0(R1), R3
+	ADD R3<<2, R2, R3
+	MOVD 8(R1), R1
+	ADD R1<<2, R2, R1
+	MOVD pieces+0(FP), R2
+	MOVD n+8(FP), R4
+	MOVD b+32(FP), R5
+	MOVD ahead+40(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	FMOVQ 0(R0), F4
+	FMOVQ 16(R0), F5
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+
+piece:
+	MOVD 0(R2), R0
+	MOVD 8(R2), R7
+	ADD $16, R2, R2
+	SUB $4, R7, R7
+	CMP $0, R7
+	BLT rest
+
+unrolled:
+	ADD R0<<2, R3, R8
+	FMOVQ 0(R8), F8
+	WORD $0x6e241d08 // eor v8.16b, v8.16b, v4.16b
+	ADD R0<<2, R1, R8
+	FMOVQ 0(R8), F9
+	WORD $0x6e241d29 // eor v9.16b, v9.16b, v4.16b
+	FLDPQ 0(R5), (F10, F11)
+	WORD $0x4f88e140 // sdot v0.4s, v10.16b, v8.4b[0]
+	WORD $0x4f88e161 // sdot v1.4s, v11.16b, v8.4b[0]
+	WORD $0x4f89e142 // sdot v2.4s, v10.16b, v9.4b[0]
+	WORD $0x4f89e163 // sdot v3.4s, v11.16b, v9.4b[0]
+	WORD $0x4f85e146 // sdot v6.4s, v10.16b, v5.4b[0]
+	WORD $0x4f85e167 // sdot v7.4s, v11.16b, v5.4b[0]
+	FLDPQ 32(R5), (F10, F11)
+	WORD $0x4fa8e140 // sdot v0.4s, v10.16b, v8.4b[1]
+	WORD $0x4fa8e161 // sdot v1.4s, v11.16b, v8.4b[1]
+	WORD $0x4fa9e142 // sdot v2.4s, v10.16b, v9.4b[1]
+	WORD $0x4fa9e163 // sdot v3.4s, v11.16b, v9.4b[1]
+	WORD $0x4f85e146 // sdot v6.4s, v10.16b, v5.4b[0]
+	WORD $0x4f85e167 // sdot v7.4s, v11.16b, v5.4b[0]
+	FLDPQ 64(R5), (F10, F11)
+	WORD $0x4f88e940 // sdot v0.4s, v10.16b, v8.4b[2]
+	WORD $0x4f88e961 // sdot v1.4s, v11.16b, v8.4b[2]
+	WORD $0x4f89e942 // sdot v2.4s, v10.16b, v9.4b[2]
+	WORD $0x4f89e963 // sdot v3.4s, v11.16b, v9.4b[2]
+	WORD $0x4f85e146 // sdot v6.4s, v10.16b, v5.4b[0]
+	WORD $0x4f85e167 // sdot v7.4s, v11.16b, v5.4b[0]
+	FLDPQ 96(R5), (F10, F11)
+	WORD $0x4fa8e940 // sdot v0.4s, v10.16b, v8.4b[3]
+	WORD $0x4fa8e961 // sdot v1.4s, v11.16b, v8.4b[3]
+	WORD $0x4fa9e942 // sdot v2.4s, v10.16b, v9.4b[3]
+	WORD $0x4fa9e963 // sdot v3.4s, v11.16b, v9.4b[3]
+	WORD $0x4f85e146 // sdot v6.4s, v10.16b, v5.4b[0]
+	WORD $0x4f85e167 // sdot v7.4s, v11.16b, v5.4b[0]
+	ADD R6, R5, R8
+	PRFM 0(R8), PLDL2KEEP
+	ADD R6, R5, R8
+	PRFM 64(R8), PLDL2KEEP
+	ADD $4, R0, R0
+	ADD $128, R5, R5
+	SUB $4, R7, R7
+	CMP $0, R7
+	BGE unrolled
+
+rest:
+	ADD $4, R7, R7
+	CBZ R7, next
+
+single:
+	ADD R0<<2, R3, R8
+	FMOVS 0(R8), F8
+	WORD $0x6e241d08 // eor v8.16b, v8.16b, v4.16b
+	ADD R0<<2, R1, R8
+	FMOVS 0(R8), F9
+	WORD $0x6e241d29 // eor v9.16b, v9.16b, v4.16b
+	FLDPQ 0(R5), (F10, F11)
+	WORD $0x4f88e140 // sdot v0.4s, v10.16b, v8.4b[0]
+	WORD $0x4f88e161 // sdot v1.4s, v11.16b, v8.4b[0]
+	WORD $0x4f89e142 // sdot v2.4s, v10.16b, v9.4b[0]
+	WORD $0x4f89e163 // sdot v3.4s, v11.16b, v9.4b[0]
+	WORD $0x4f85e146 // sdot v6.4s, v10.16b, v5.4b[0]
+	WORD $0x4f85e167 // sdot v7.4s, v11.16b, v5.4b[0]
+	ADD $1, R0, R0
+	ADD $32, R5, R5
+	SUB $1, R7, R7
+	CBNZ R7, single
+
+next:
+	SUB $1, R4, R4
+	CBNZ R4, piece
+	WORD $0x4f2754c6 // shl v6.4s, v6.4s, #7
+	WORD $0x4f2754e7 // shl v7.4s, v7.4s, #7
+	WORD $0x4ea68400 // add v0.4s, v0.4s, v6.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4ea78421 // add v1.4s, v1.4s, v7.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4ea68442 // add v2.4s, v2.4s, v6.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4ea78463 // add v3.4s, v3.4s, v7.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $8, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F4, F5)
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F4, F5)
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F4, F5)
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F4, F5)
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F4, F5)
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c865 // ld1r {v5.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c867 // ld1r {v7.4s}, [x3]
+	WORD $0x6e24dc08 // fmul v8.4s, v0.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
+	WORD $0x6e24dc28 // fmul v8.4s, v1.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc21 // fmul v1.4s, v1.4s, v8.4s
+	WORD $0x6e24dc48 // fmul v8.4s, v2.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc42 // fmul v2.4s, v2.4s, v8.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
+	WORD $0x4e26f484 // fmax v4.4s, v4.4s, v6.4s
+	WORD $0x4ea7f484 // fmin v4.4s, v4.4s, v7.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	WORD $0x4e20f480 // fmax v0.4s, v4.4s, v0.4s
+	WORD $0x4e21f481 // fmax v1.4s, v4.4s, v1.4s
+	WORD $0x4e22f482 // fmax v2.4s, v4.4s, v2.4s
+	WORD $0x4e23f483 // fmax v3.4s, v4.4s, v3.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c844 // ld1r {v4.4s}, [x2]
+	WORD $0x4ea0f480 // fmin v0.4s, v4.4s, v0.4s
+	WORD $0x4ea1f481 // fmin v1.4s, v4.4s, v1.4s
+	WORD $0x4ea2f482 // fmin v2.4s, v4.4s, v2.4s
+	WORD $0x4ea3f483 // fmin v3.4s, v4.4s, v3.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F2, F3), 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local64-64(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FSTPQ (F2, F3), 32(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $32, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather4x8SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather4x8SDOTQuads(SB), NOSPLIT, $128-96
+	MOVD $constants<>(SB), R0
+	MOVD rows+16(FP), R1
+	MOVD a+24(FP), R2
+	MOVD 0(R1), R3
+	ADD R3<<2, R2, R3
+	MOVD 8(R1), R4
+	ADD R4<<2, R2, R4
+	MOVD 16(R1), R5
+	ADD R5<<2, R2, R5
+	MOVD 24(R1), R1
+	ADD R1<<2, R2, R1
+	MOVD pieces+0(FP), R2
+	MOVD n+8(FP), R6
+	MOVD b+32(FP), R7
+	MOVD ahead+40(FP), R8
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	FMOVQ 0(R0), F8
+	FMOVQ 16(R0), F9
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+
+piece:
+	MOVD 0(R2), R0
+	MOVD 8(R2), R9
+	ADD $16, R2, R2
+	SUB $4, R9, R9
+	CMP $0, R9
+	BLT rest
+
+unrolled:
+	ADD R0<<2, R3, R10
+	FMOVQ 0(R10), F12
+	WORD $0x6e281d8c // eor v12.16b, v12.16b, v8.16b
+	ADD R0<<2, R4, R10
+	FMOVQ 0(R10), F13
+	WORD $0x6e281dad // eor v13.16b, v13.16b, v8.16b
+	ADD R0<<2, R5, R10
+	FMOVQ 0(R10), F14
+	WORD $0x6e281dce // eor v14.16b, v14.16b, v8.16b
+	ADD R0<<2, R1, R10
+	FMOVQ 0(R10), F15
+	WORD $0x6e281def // eor v15.16b, v15.16b, v8.16b
+	FLDPQ 0(R7), (F16, F17)
+	WORD $0x4f8ce200 // sdot v0.4s, v16.16b, v12.4b[0]
+	WORD $0x4f8ce221 // sdot v1.4s, v17.16b, v12.4b[0]
+	WORD $0x4f8de202 // sdot v2.4s, v16.16b, v13.4b[0]
+	WORD $0x4f8de223 // sdot v3.4s, v17.16b, v13.4b[0]
+	WORD $0x4f8ee204 // sdot v4.4s, v16.16b, v14.4b[0]
+	WORD $0x4f8ee225 // sdot v5.4s, v17.16b, v14.4b[0]
+	WORD $0x4f8fe206 // sdot v6.4s, v16.16b, v15.4b[0]
+	WORD $0x4f8fe227 // sdot v7.4s, v17.16b, v15.4b[0]
+	WORD $0x4f89e20a // sdot v10.4s, v16.16b, v9.4b[0]
+	WORD $0x4f89e22b // sdot v11.4s, v17.16b, v9.4b[0]
+	FLDPQ 32(R7), (F16, F17)
+	WORD $0x4face200 // sdot v0.4s, v16.16b, v12.4b[1]
+	WORD $0x4face221 // sdot v1.4s, v17.16b, v12.4b[1]
+	WORD $0x4fade202 // sdot v2.4s, v16.16b, v13.4b[1]
+	WORD $0x4fade223 // sdot v3.4s, v17.16b, v13.4b[1]
+	WORD $0x4faee204 // sdot v4.4s, v16.16b, v14.4b[1]
+	WORD $0x4faee225 // sdot v5.4s, v17.16b, v14.4b[1]
+	WORD $0x4fafe206 // sdot v6.4s, v16.16b, v15.4b[1]
+	WORD $0x4fafe227 // sdot v7.4s, v17.16b, v15.4b[1]
+	WORD $0x4f89e20a // sdot v10.4s, v16.16b, v9.4b[0]
+	WORD $0x4f89e22b // sdot v11.4s, v17.16b, v9.4b[0]
+	FLDPQ 64(R7), (F16, F17)
+	WORD $0x4f8cea00 // sdot v0.4s, v16.16b, v12.4b[2]
+	WORD $0x4f8cea21 // sdot v1.4s, v17.16b, v12.4b[2]
+	WORD $0x4f8dea02 // sdot v2.4s, v16.16b, v13.4b[2]
+	WORD $0x4f8dea23 // sdot v3.4s, v17.16b, v13.4b[2]
+	WORD $0x4f8eea04 // sdot v4.4s, v16.16b, v14.4b[2]
+	WORD $0x4f8eea25 // sdot v5.4s, v17.16b, v14.4b[2]
+	WORD $0x4f8fea06 // sdot v6.4s, v16.16b, v15.4b[2]
+	WORD $0x4f8fea27 // sdot v7.4s, v17.16b, v15.4b[2]
+	WORD $0x4f89e20a // sdot v10.4s, v16.16b, v9.4b[0]
+	WORD $0x4f89e22b // sdot v11.4s, v17.16b, v9.4b[0]
+	FLDPQ 96(R7), (F16, F17)
+	WORD $0x4facea00 // sdot v0.4s, v16.16b, v12.4b[3]
+	WORD $0x4facea21 // sdot v1.4s, v17.16b, v12.4b[3]
+	WORD $0x4fadea02 // sdot v2.4s, v16.16b, v13.4b[3]
+	WORD $0x4fadea23 // sdot v3.4s, v17.16b, v13.4b[3]
+	WORD $0x4faeea04 // sdot v4.4s, v16.16b, v14.4b[3]
+	WORD $0x4faeea25 // sdot v5.4s, v17.16b, v14.4b[3]
+	WORD $0x4fafea06 // sdot v6.4s, v16.16b, v15.4b[3]
+	WORD $0x4fafea27 // sdot v7.4s, v17.16b, v15.4b[3]
+	WORD $0x4f89e20a // sdot v10.4s, v16.16b, v9.4b[0]
+	WORD $0x4f89e22b // sdot v11.4s, v17.16b, v9.4b[0]
+	ADD R8, R7, R10
+	PRFM 0(R10), PLDL2KEEP
+	ADD R8, R7, R10
+	PRFM 64(R10), PLDL2KEEP
+	ADD $4, R0, R0
+	ADD $128, R7, R7
+	SUB $4, R9, R9
+	CMP $0, R9
+	BGE unrolled
+
+rest:
+	ADD $4, R9, R9
+	CBZ R9, next
+
+single:
+	ADD R0<<2, R3, R10
+	FMOVS 0(R10), F12
+	WORD $0x6e281d8c // eor v12.16b, v12.16b, v8.16b
+	ADD R0<<2, R4, R10
+	FMOVS 0(R10), F13
+	WORD $0x6e281dad // eor v13.16b, v13.16b, v8.16b
+	ADD R0<<2, R5, R10
+	FMOVS 0(R10), F14
+	WORD $0x6e281dce // eor v14.16b, v14.16b, v8.16b
+	ADD R0<<2, R1, R10
+	FMOVS 0(R10), F15
+	WORD $0x6e281def // eor v15.16b, v15.16b, v8.16b
+	FLDPQ 0(R7), (F16, F17)
+	WORD $0x4f8ce200 // sdot v0.4s, v16.16b, v12.4b[0]
+	WORD $0x4f8ce221 // sdot v1.4s, v17.16b, v12.4b[0]
+	WORD $0x4f8de202 // sdot v2.4s, v16.16b, v13.4b[0]
+	WORD $0x4f8de223 // sdot v3.4s, v17.16b, v13.4b[0]
+	WORD $0x4f8ee204 // sdot v4.4s, v16.16b, v14.4b[0]
+	WORD $0x4f8ee225 // sdot v5.4s, v17.16b, v14.4b[0]
+	WORD $0x4f8fe206 // sdot v6.4s, v16.16b, v15.4b[0]
+	WORD $0x4f8fe227 // sdot v7.4s, v17.16b, v15.4b[0]
+	WORD $0x4f89e20a // sdot v10.4s, v16.16b, v9.4b[0]
+	WORD $0x4f89e22b // sdot v11.4s, v17.16b, v9.4b[0]
+	ADD $1, R0, R0
+	ADD $32, R7, R7
+	SUB $1, R9, R9
+	CBNZ R9, single
+
+next:
+	SUB $1, R6, R6
+	CBNZ R6, piece
+	WORD $0x4f27554a // shl v10.4s, v10.4s, #7
+	WORD $0x4f27556b // shl v11.4s, v11.4s, #7
+	WORD $0x4eaa8400 // add v0.4s, v0.4s, v10.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4eab8421 // add v1.4s, v1.4s, v11.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4eaa8442 // add v2.4s, v2.4s, v10.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4eab8463 // add v3.4s, v3.4s, v11.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4eaa8484 // add v4.4s, v4.4s, v10.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4eab84a5 // add v5.4s, v5.4s, v11.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4eaa84c6 // add v6.4s, v6.4s, v10.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4eab84e7 // add v7.4s, v7.4s, v11.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $8, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F8, F9)
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F8, F9)
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F8, F9)
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F8, F9)
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F8, F9)
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F8, F9)
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F8, F9)
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F8, F9)
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F8, F9)
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86a // ld1r {v10.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86b // ld1r {v11.4s}, [x3]
+	WORD $0x6e28dc0c // fmul v12.4s, v0.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc00 // fmul v0.4s, v0.4s, v12.4s
+	WORD $0x6e28dc2c // fmul v12.4s, v1.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc21 // fmul v1.4s, v1.4s, v12.4s
+	WORD $0x6e28dc4c // fmul v12.4s, v2.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc42 // fmul v2.4s, v2.4s, v12.4s
+	WORD $0x6e28dc6c // fmul v12.4s, v3.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc63 // fmul v3.4s, v3.4s, v12.4s
+	WORD $0x6e28dc8c // fmul v12.4s, v4.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc84 // fmul v4.4s, v4.4s, v12.4s
+	WORD $0x6e28dcac // fmul v12.4s, v5.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdca5 // fmul v5.4s, v5.4s, v12.4s
+	WORD $0x6e28dccc // fmul v12.4s, v6.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdcc6 // fmul v6.4s, v6.4s, v12.4s
+	WORD $0x6e28dce8 // fmul v8.4s, v7.4s, v8.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x4e2af508 // fmax v8.4s, v8.4s, v10.4s
+	WORD $0x4eabf508 // fmin v8.4s, v8.4s, v11.4s
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	WORD $0x4e20f500 // fmax v0.4s, v8.4s, v0.4s
+	WORD $0x4e21f501 // fmax v1.4s, v8.4s, v1.4s
+	WORD $0x4e22f502 // fmax v2.4s, v8.4s, v2.4s
+	WORD $0x4e23f503 // fmax v3.4s, v8.4s, v3.4s
+	WORD $0x4e24f504 // fmax v4.4s, v8.4s, v4.4s
+	WORD $0x4e25f505 // fmax v5.4s, v8.4s, v5.4s
+	WORD $0x4e26f506 // fmax v6.4s, v8.4s, v6.4s
+	WORD $0x4e27f507 // fmax v7.4s, v8.4s, v7.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c848 // ld1r {v8.4s}, [x2]
+	WORD $0x4ea0f500 // fmin v0.4s, v8.4s, v0.4s
+	WORD $0x4ea1f501 // fmin v1.4s, v8.4s, v1.4s
+	WORD $0x4ea2f502 // fmin v2.4s, v8.4s, v2.4s
+	WORD $0x4ea3f503 // fmin v3.4s, v8.4s, v3.4s
+	WORD $0x4ea4f504 // fmin v4.4s, v8.4s, v4.4s
+	WORD $0x4ea5f505 // fmin v5.4s, v8.4s, v5.4s
+	WORD $0x4ea6f506 // fmin v6.4s, v8.4s, v6.4s
+	WORD $0x4ea7f507 // fmin v7.4s, v8.4s, v7.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F2, F3), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F4, F5), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F6, F7), 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local128-128(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FSTPQ (F2, F3), 32(R0)
+	FSTPQ (F4, F5), 64(R0)
+	FSTPQ (F6, F7), 96(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $32, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather6x8SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather6x8SDOTQuads(SB), NOSPLIT, $192-96
+	MOVD $constants<>(SB), R0
+	MOVD rows+16(FP), R1
+	MOVD a+24(FP), R2
+	MOVD 0(R1), R3
+	ADD R3<<2, R2, R3
+	MOVD 8(R1), R4
+	ADD R4<<2, R2, R4
+	MOVD 16(R1), R5
+	ADD R5<<2, R2, R5
+	MOVD 24(R1), R6
+	ADD R6<<2, R2, R6
+	MOVD 32(R1), R7
+	ADD R7<<2, R2, R7
+	MOVD 40(R1), R1
+	ADD R1<<2, R2, R1
+	MOVD pieces+0(FP), R2
+	MOVD n+8(FP), R8
+	MOVD b+32(FP), R9
+	MOVD ahead+40(FP), R10
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	FMOVQ 0(R0), F12
+	FMOVQ 16(R0), F13
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+
+piece:
+	MOVD 0(R2), R0
+	MOVD 8(R2), R11
+	ADD $16, R2, R2
+	SUB $4, R11, R11
+	CMP $0, R11
+	BLT rest
+
+unrolled:
+	ADD R0<<2, R3, R12
+	FMOVQ 0(R12), F16
+	WORD $0x6e2c1e10 // eor v16.16b, v16.16b, v12.16b
+	ADD R0<<2, R4, R12
+	FMOVQ 0(R12), F17
+	WORD $0x6e2c1e31 // eor v17.16b, v17.16b, v12.16b
+	ADD R0<<2, R5, R12
+	FMOVQ 0(R12), F18
+	WORD $0x6e2c1e52 // eor v18.16b, v18.16b, v12.16b
+	ADD R0<<2, R6, R12
+	FMOVQ 0(R12), F19
+	WORD $0x6e2c1e73 // eor v19.16b, v19.16b, v12.16b
+	ADD R0<<2, R7, R12
+	FMOVQ 0(R12), F20
+	WORD $0x6e2c1e94 // eor v20.16b, v20.16b, v12.16b
+	ADD R0<<2, R1, R12
+	FMOVQ 0(R12), F21
+	WORD $0x6e2c1eb5 // eor v21.16b, v21.16b, v12.16b
+	FLDPQ 0(R9), (F22, F23)
+	WORD $0x4f90e2c0 // sdot v0.4s, v22.16b, v16.4b[0]
+	WORD $0x4f90e2e1 // sdot v1.4s, v23.16b, v16.4b[0]
+	WORD $0x4f91e2c2 // sdot v2.4s, v22.16b, v17.4b[0]
+	WORD $0x4f91e2e3 // sdot v3.4s, v23.16b, v17.4b[0]
+	WORD $0x4f92e2c4 // sdot v4.4s, v22.16b, v18.4b[0]
+	WORD $0x4f92e2e5 // sdot v5.4s, v23.16b, v18.4b[0]
+	WORD $0x4f93e2c6 // sdot v6.4s, v22.16b, v19.4b[0]
+	WORD $0x4f93e2e7 // sdot v7.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2c8 // sdot v8.4s, v22.16b, v20.4b[0]
+	WORD $0x4f94e2e9 // sdot v9.4s, v23.16b, v20.4b[0]
+	WORD $0x4f95e2ca // sdot v10.4s, v22.16b, v21.4b[0]
+	WORD $0x4f95e2eb // sdot v11.4s, v23.16b, v21.4b[0]
+	WORD $0x4f8de2ce // sdot v14.4s, v22.16b, v13.4b[0]
+	WORD $0x4f8de2ef // sdot v15.4s, v23.16b, v13.4b[0]
+	FLDPQ 32(R9), (F22, F23)
+	WORD $0x4fb0e2c0 // sdot v0.4s, v22.16b, v16.4b[1]
+	WORD $0x4fb0e2e1 // sdot v1.4s, v23.16b, v16.4b[1]
+	WORD $0x4fb1e2c2 // sdot v2.4s, v22.16b, v17.4b[1]
+	WORD $0x4fb1e2e3 // sdot v3.4s, v23.16b, v17.4b[1]
+	WORD $0x4fb2e2c4 // sdot v4.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb2e2e5 // sdot v5.4s, v23.16b, v18.4b[1]
+	WORD $0x4fb3e2c6 // sdot v6.4s, v22.16b, v19.4b[1]
+	WORD $0x4fb3e2e7 // sdot v7.4s, v23.16b, v19.4b[1]
+	WORD $0x4fb4e2c8 // sdot v8.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb4e2e9 // sdot v9.4s, v23.16b, v20.4b[1]
+	WORD $0x4fb5e2ca // sdot v10.4s, v22.16b, v21.4b[1]
+	WORD $0x4fb5e2eb // sdot v11.4s, v23.16b, v21.4b[1]
+	WORD $0x4f8de2ce // sdot v14.4s, v22.16b, v13.4b[0]
+	WORD $0x4f8de2ef // sdot v15.4s, v23.16b, v13.4b[0]
+	FLDPQ 64(R9), (F22, F23)
+	WORD $0x4f90eac0 // sdot v0.4s, v22.16b, v16.4b[2]
+	WORD $0x4f90eae1 // sdot v1.4s, v23.16b, v16.4b[2]
+	WORD $0x4f91eac2 // sdot v2.4s, v22.16b, v17.4b[2]
+	WORD $0x4f91eae3 // sdot v3.4s, v23.16b, v17.4b[2]
+	WORD $0x4f92eac4 // sdot v4.4s, v22.16b, v18.4b[2]
+	WORD $0x4f92eae5 // sdot v5.4s, v23.16b, v18.4b[2]
+	WORD $0x4f93eac6 // sdot v6.4s, v22.16b, v19.4b[2]
+	WORD $0x4f93eae7 // sdot v7.4s, v23.16b, v19.4b[2]
+	WORD $0x4f94eac8 // sdot v8.4s, v22.16b, v20.4b[2]
+	WORD $0x4f94eae9 // sdot v9.4s, v23.16b, v20.4b[2]
+	WORD $0x4f95eaca // sdot v10.4s, v22.16b, v21.4b[2]
+	WORD $0x4f95eaeb // sdot v11.4s, v23.16b, v21.4b[2]
+	WORD $0x4f8de2ce // sdot v14.4s, v22.16b, v13.4b[0]
+	WORD $0x4f8de2ef // sdot v15.4s, v23.16b, v13.4b[0]
+	FLDPQ 96(R9), (F22, F23)
+	WORD $0x4fb0eac0 // sdot v0.4s, v22.16b, v16.4b[3]
+	WORD $0x4fb0eae1 // sdot v1.4s, v23.16b, v16.4b[3]
+	WORD $0x4fb1eac2 // sdot v2.4s, v22.16b, v17.4b[3]
+	WORD $0x4fb1eae3 // sdot v3.4s, v23.16b, v17.4b[3]
+	WORD $0x4fb2eac4 // sdot v4.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb2eae5 // sdot v5.4s, v23.16b, v18.4b[3]
+	WORD $0x4fb3eac6 // sdot v6.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb3eae7 // sdot v7.4s, v23.16b, v19.4b[3]
+	WORD $0x4fb4eac8 // sdot v8.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb4eae9 // sdot v9.4s, v23.16b, v20.4b[3]
+	WORD $0x4fb5eaca // sdot v10.4s, v22.16b, v21.4b[3]
+	WORD $0x4fb5eaeb // sdot v11.4s, v23.16b, v21.4b[3]
+	WORD $0x4f8de2ce // sdot v14.4s, v22.16b, v13.4b[0]
+	WORD $0x4f8de2ef // sdot v15.4s, v23.16b, v13.4b[0]
+	ADD R10, R9, R12
+	PRFM 0(R12), PLDL2KEEP
+	ADD R10, R9, R12
+	PRFM 64(R12), PLDL2KEEP
+	ADD $4, R0, R0
+	ADD $128, R9, R9
+	SUB $4, R11, R11
+	CMP $0, R11
+	BGE unrolled
+
+rest:
+	ADD $4, R11, R11
+	CBZ R11, next
+
+single:
+	ADD R0<<2, R3, R12
+	FMOVS 0(R12), F16
+	WORD $0x6e2c1e10 // eor v16.16b, v16.16b, v12.16b
+	ADD R0<<2, R4, R12
+	FMOVS 0(R12), F17
+	WORD $0x6e2c1e31 // eor v17.16b, v17.16b, v12.16b
+	ADD R0<<2, R5, R12
+	FMOVS 0(R12), F18
+	WORD $0x6e2c1e52 // eor v18.16b, v18.16b, v12.16b
+	ADD R0<<2, R6, R12
+	FMOVS 0(R12), F19
+	WORD $0x6e2c1e73 // eor v19.16b, v19.16b, v12.16b
+	ADD R0<<2, R7, R12
+	FMOVS 0(R12), F20
+	WORD $0x6e2c1e94 // eor v20.16b, v20.16b, v12.16b
+	ADD R0<<2, R1, R12
+	FMOVS 0(R12), F21
+	WORD $0x6e2c1eb5 // eor v21.16b, v21.16b, v12.16b
+	FLDPQ 0(R9), (F22, F23)
+	WORD $0x4f90e2c0 // sdot v0.4s, v22.16b, v16.4b[0]
+	WORD $0x4f90e2e1 // sdot v1.4s, v23.16b, v16.4b[0]
+	WORD $0x4f91e2c2 // sdot v2.4s, v22.16b, v17.4b[0]
+	WORD $0x4f91e2e3 // sdot v3.4s, v23.16b, v17.4b[0]
+	WORD $0x4f92e2c4 // sdot v4.4s, v22.16b, v18.4b[0]
+	WORD $0x4f92e2e5 // sdot v5.4s, v23.16b, v18.4b[0]
+	WORD $0x4f93e2c6 // sdot v6.4s, v22.16b, v19.4b[0]
+	WORD $0x4f93e2e7 // sdot v7.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2c8 // sdot v8.4s, v22.16b, v20.4b[0]
+	WORD $0x4f94e2e9 // sdot v9.4s, v23.16b, v20.4b[0]
+	WORD $0x4f95e2ca // sdot v10.4s, v22.16b, v21.4b[0]
+	WORD $0x4f95e2eb // sdot v11.4s, v23.16b, v21.4b[0]
+	WORD $0x4f8de2ce // sdot v14.4s, v22.16b, v13.4b[0]
+	WORD $0x4f8de2ef // sdot v15.4s, v23.16b, v13.4b[0]
+	ADD $1, R0, R0
+	ADD $32, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, single
+
+next:
+	SUB $1, R8, R8
+	CBNZ R8, piece
+	WORD $0x4f2755ce // shl v14.4s, v14.4s, #7
+	WORD $0x4f2755ef // shl v15.4s, v15.4s, #7
+	WORD $0x4eae8400 // add v0.4s, v0.4s, v14.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4eaf8421 // add v1.4s, v1.4s, v15.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4eae8442 // add v2.4s, v2.4s, v14.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4eaf8463 // add v3.4s, v3.4s, v15.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4eae8484 // add v4.4s, v4.4s, v14.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4eaf84a5 // add v5.4s, v5.4s, v15.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4eae84c6 // add v6.4s, v6.4s, v14.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4eaf84e7 // add v7.4s, v7.4s, v15.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4eae8508 // add v8.4s, v8.4s, v14.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4eaf8529 // add v9.4s, v9.4s, v15.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4eae854a // add v10.4s, v10.4s, v14.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4eaf856b // add v11.4s, v11.4s, v15.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $8, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F12, F13)
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	WORD $0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
+	WORD $0x4e2dd463 // fadd v3.4s, v3.4s, v13.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	WORD $0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	WORD $0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	WORD $0x4e2dd56b // fadd v11.4s, v11.4s, v13.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
+	WORD $0x4e2dd463 // fadd v3.4s, v3.4s, v13.4s
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	WORD $0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
+	WORD $0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	WORD $0x4e2dd56b // fadd v11.4s, v11.4s, v13.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
+	WORD $0x4e2dd463 // fadd v3.4s, v3.4s, v13.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	WORD $0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	WORD $0x4e2dd56b // fadd v11.4s, v11.4s, v13.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c86d // ld1r {v13.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86e // ld1r {v14.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86f // ld1r {v15.4s}, [x3]
+	WORD $0x6e2cdc10 // fmul v16.4s, v0.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc00 // fmul v0.4s, v0.4s, v16.4s
+	WORD $0x6e2cdc30 // fmul v16.4s, v1.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc21 // fmul v1.4s, v1.4s, v16.4s
+	WORD $0x6e2cdc50 // fmul v16.4s, v2.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc42 // fmul v2.4s, v2.4s, v16.4s
+	WORD $0x6e2cdc70 // fmul v16.4s, v3.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc63 // fmul v3.4s, v3.4s, v16.4s
+	WORD $0x6e2cdc90 // fmul v16.4s, v4.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
+	WORD $0x6e2cdcb0 // fmul v16.4s, v5.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dca5 // fmul v5.4s, v5.4s, v16.4s
+	WORD $0x6e2cdcd0 // fmul v16.4s, v6.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
+	WORD $0x6e2cdcf0 // fmul v16.4s, v7.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e2cdd10 // fmul v16.4s, v8.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd08 // fmul v8.4s, v8.4s, v16.4s
+	WORD $0x6e2cdd30 // fmul v16.4s, v9.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd29 // fmul v9.4s, v9.4s, v16.4s
+	WORD $0x6e2cdd50 // fmul v16.4s, v10.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd4a // fmul v10.4s, v10.4s, v16.4s
+	WORD $0x6e2cdd6c // fmul v12.4s, v11.4s, v12.4s
+	WORD $0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
+	WORD $0x4e2ef58c // fmax v12.4s, v12.4s, v14.4s
+	WORD $0x4eaff58c // fmin v12.4s, v12.4s, v15.4s
+	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	WORD $0x4e20f580 // fmax v0.4s, v12.4s, v0.4s
+	WORD $0x4e21f581 // fmax v1.4s, v12.4s, v1.4s
+	WORD $0x4e22f582 // fmax v2.4s, v12.4s, v2.4s
+	WORD $0x4e23f583 // fmax v3.4s, v12.4s, v3.4s
+	WORD $0x4e24f584 // fmax v4.4s, v12.4s, v4.4s
+	WORD $0x4e25f585 // fmax v5.4s, v12.4s, v5.4s
+	WORD $0x4e26f586 // fmax v6.4s, v12.4s, v6.4s
+	WORD $0x4e27f587 // fmax v7.4s, v12.4s, v7.4s
+	WORD $0x4e28f588 // fmax v8.4s, v12.4s, v8.4s
+	WORD $0x4e29f589 // fmax v9.4s, v12.4s, v9.4s
+	WORD $0x4e2af58a // fmax v10.4s, v12.4s, v10.4s
+	WORD $0x4e2bf58b // fmax v11.4s, v12.4s, v11.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c84c // ld1r {v12.4s}, [x2]
+	WORD $0x4ea0f580 // fmin v0.4s, v12.4s, v0.4s
+	WORD $0x4ea1f581 // fmin v1.4s, v12.4s, v1.4s
+	WORD $0x4ea2f582 // fmin v2.4s, v12.4s, v2.4s
+	WORD $0x4ea3f583 // fmin v3.4s, v12.4s, v3.4s
+	WORD $0x4ea4f584 // fmin v4.4s, v12.4s, v4.4s
+	WORD $0x4ea5f585 // fmin v5.4s, v12.4s, v5.4s
+	WORD $0x4ea6f586 // fmin v6.4s, v12.4s, v6.4s
+	WORD $0x4ea7f587 // fmin v7.4s, v12.4s, v7.4s
+	WORD $0x4ea8f588 // fmin v8.4s, v12.4s, v8.4s
+	WORD $0x4ea9f589 // fmin v9.4s, v12.4s, v9.4s
+	WORD $0x4eaaf58a // fmin v10.4s, v12.4s, v10.4s
+	WORD $0x4eabf58b // fmin v11.4s, v12.4s, v11.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F2, F3), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F4, F5), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F6, F7), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F8, F9), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F10, F11), 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local192-192(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FSTPQ (F2, F3), 32(R0)
+	FSTPQ (F4, F5), 64(R0)
+	FSTPQ (F6, F7), 96(R0)
+	FSTPQ (F8, F9), 128(R0)
+	FSTPQ (F10, F11), 160(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $32, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather8x8SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather8x8SDOTQuads(SB), NOSPLIT, $256-96
+	MOVD $constants<>(SB), R0
+	MOVD rows+16(FP), R1
+	MOVD a+24(FP), R2
+	MOVD 0(R1), R3
+	ADD R3<<2, R2, R3
+	MOVD 8(R1), R4
+	ADD R4<<2, R2, R4
+	MOVD 16(R1), R5
+	ADD R5<<2, R2, R5
+	MOVD 24(R1), R6
+	ADD R6<<2, R2, R6
+	MOVD 32(R1), R7
+	ADD R7<<2, R2, R7
+	MOVD 40(R1), R8
+	ADD R8<<2, R2, R8
+	MOVD 48(R1), R9
+	ADD R9<<2, R2, R9
+	MOVD 56(R1), R1
+	ADD R1<<2, R2, R1
+	MOVD pieces+0(FP), R2
+	MOVD n+8(FP), R10
+	MOVD b+32(FP), R11
+	MOVD ahead+40(FP), R12
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	FMOVQ 0(R0), F16
+	FMOVQ 16(R0), F17
+	WORD $0x6f00e412 // movi v18.2d, #0x0
+	WORD $0x6f00e413 // movi v19.2d, #0x0
+
+piece:
+	MOVD 0(R2), R0
+	MOVD 8(R2), R13
+	ADD $16, R2, R2
+	SUB $4, R13, R13
+	CMP $0, R13
+	BLT rest
+
+unrolled:
+	ADD R0<<2, R3, R14
+	FMOVQ 0(R14), F20
+	WORD $0x6e301e94 // eor v20.16b, v20.16b, v16.16b
+	ADD R0<<2, R4, R14
+	FMOVQ 0(R14), F21
+	WORD $0x6e301eb5 // eor v21.16b, v21.16b, v16.16b
+	ADD R0<<2, R5, R14
+	FMOVQ 0(R14), F22
+	WORD $0x6e301ed6 // eor v22.16b, v22.16b, v16.16b
+	ADD R0<<2, R6, R14
+	FMOVQ 0(R14), F23
+	WORD $0x6e301ef7 // eor v23.16b, v23.16b, v16.16b
+	ADD R0<<2, R7, R14
+	FMOVQ 0(R14), F24
+	WORD $0x6e301f18 // eor v24.16b, v24.16b, v16.16b
+	ADD R0<<2, R8, R14
+	FMOVQ 0(R14), F25
+	WORD $0x6e301f39 // eor v25.16b, v25.16b, v16.16b
+	ADD R0<<2, R9, R14
+	FMOVQ 0(R14), F26
+	WORD $0x6e301f5a // eor v26.16b, v26.16b, v16.16b
+	ADD R0<<2, R1, R14
+	FMOVQ 0(R14), F27
+	WORD $0x6e301f7b // eor v27.16b, v27.16b, v16.16b
+	FLDPQ 0(R11), (F28, F29)
+	WORD $0x4f94e380 // sdot v0.4s, v28.16b, v20.4b[0]
+	WORD $0x4f94e3a1 // sdot v1.4s, v29.16b, v20.4b[0]
+	WORD $0x4f95e382 // sdot v2.4s, v28.16b, v21.4b[0]
+	WORD $0x4f95e3a3 // sdot v3.4s, v29.16b, v21.4b[0]
+	WORD $0x4f96e384 // sdot v4.4s, v28.16b, v22.4b[0]
+	WORD $0x4f96e3a5 // sdot v5.4s, v29.16b, v22.4b[0]
+	WORD $0x4f97e386 // sdot v6.4s, v28.16b, v23.4b[0]
+	WORD $0x4f97e3a7 // sdot v7.4s, v29.16b, v23.4b[0]
+	WORD $0x4f98e388 // sdot v8.4s, v28.16b, v24.4b[0]
+	WORD $0x4f98e3a9 // sdot v9.4s, v29.16b, v24.4b[0]
+	WORD $0x4f99e38a // sdot v10.4s, v28.16b, v25.4b[0]
+	WORD $0x4f99e3ab // sdot v11.4s, v29.16b, v25.4b[0]
+	WORD $0x4f9ae38c // sdot v12.4s, v28.16b, v26.4b[0]
+	WORD $0x4f9ae3ad // sdot v13.4s, v29.16b, v26.4b[0]
+	WORD $0x4f9be38e // sdot v14.4s, v28.16b, v27.4b[0]
+	WORD $0x4f9be3af // sdot v15.4s, v29.16b, v27.4b[0]
+	WORD $0x4f91e392 // sdot v18.4s, v28.16b, v17.4b[0]
+	WORD $0x4f91e3b3 // sdot v19.4s, v29.16b, v17.4b[0]
+	FLDPQ 32(R11), (F28, F29)
+	WORD $0x4fb4e380 // sdot v0.4s, v28.16b, v20.4b[1]
+	WORD $0x4fb4e3a1 // sdot v1.4s, v29.16b, v20.4b[1]
+	WORD $0x4fb5e382 // sdot v2.4s, v28.16b, v21.4b[1]
+	WORD $0x4fb5e3a3 // sdot v3.4s, v29.16b, v21.4b[1]
+	WORD $0x4fb6e384 // sdot v4.4s, v28.16b, v22.4b[1]
+	WORD $0x4fb6e3a5 // sdot v5.4s, v29.16b, v22.4b[1]
+	WORD $0x4fb7e386 // sdot v6.4s, v28.16b, v23.4b[1]
+	WORD $0x4fb7e3a7 // sdot v7.4s, v29.16b, v23.4b[1]
+	WORD $0x4fb8e388 // sdot v8.4s, v28.16b, v24.4b[1]
+	WORD $0x4fb8e3a9 // sdot v9.4s, v29.16b, v24.4b[1]
+	WORD $0x4fb9e38a // sdot v10.4s, v28.16b, v25.4b[1]
+	WORD $0x4fb9e3ab // sdot v11.4s, v29.16b, v25.4b[1]
+	WORD $0x4fbae38c // sdot v12.4s, v28.16b, v26.4b[1]
+	WORD $0x4fbae3ad // sdot v13.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbbe38e // sdot v14.4s, v28.16b, v27.4b[1]
+	WORD $0x4fbbe3af // sdot v15.4s, v29.16b, v27.4b[1]
+	WORD $0x4f91e392 // sdot v18.4s, v28.16b, v17.4b[0]
+	WORD $0x4f91e3b3 // sdot v19.4s, v29.16b, v17.4b[0]
+	FLDPQ 64(R11), (F28, F29)
+	WORD $0x4f94eb80 // sdot v0.4s, v28.16b, v20.4b[2]
+	WORD $0x4f94eba1 // sdot v1.4s, v29.16b, v20.4b[2]
+	WORD $0x4f95eb82 // sdot v2.4s, v28.16b, v21.4b[2]
+	WORD $0x4f95eba3 // sdot v3.4s, v29.16b, v21.4b[2]
+	WORD $0x4f96eb84 // sdot v4.4s, v28.16b, v22.4b[2]
+	WORD $0x4f96eba5 // sdot v5.4s, v29.16b, v22.4b[2]
+	WORD $0x4f97eb86 // sdot v6.4s, v28.16b, v23.4b[2]
+	WORD $0x4f97eba7 // sdot v7.4s, v29.16b, v23.4b[2]
+	WORD $0x4f98eb88 // sdot v8.4s, v28.16b, v24.4b[2]
+	WORD $0x4f98eba9 // sdot v9.4s, v29.16b, v24.4b[2]
+	WORD $0x4f99eb8a // sdot v10.4s, v28.16b, v25.4b[2]
+	WORD $0x4f99ebab // sdot v11.4s, v29.16b, v25.4b[2]
+	WORD $0x4f9aeb8c // sdot v12.4s, v28.16b, v26.4b[2]
+	WORD $0x4f9aebad // sdot v13.4s, v29.16b, v26.4b[2]
+	WORD $0x4f9beb8e // sdot v14.4s, v28.16b, v27.4b[2]
+	WORD $0x4f9bebaf // sdot v15.4s, v29.16b, v27.4b[2]
+	WORD $0x4f91e392 // sdot v18.4s, v28.16b, v17.4b[0]
+	WORD $0x4f91e3b3 // sdot v19.4s, v29.16b, v17.4b[0]
+	FLDPQ 96(R11), (F28, F29)
+	WORD $0x4fb4eb80 // sdot v0.4s, v28.16b, v20.4b[3]
+	WORD $0x4fb4eba1 // sdot v1.4s, v29.16b, v20.4b[3]
+	WORD $0x4fb5eb82 // sdot v2.4s, v28.16b, v21.4b[3]
+	WORD $0x4fb5eba3 // sdot v3.4s, v29.16b, v21.4b[3]
+	WORD $0x4fb6eb84 // sdot v4.4s, v28.16b, v22.4b[3]
+	WORD $0x4fb6eba5 // sdot v5.4s, v29.16b, v22.4b[3]
+	WORD $0x4fb7eb86 // sdot v6.4s, v28.16b, v23.4b[3]
+	WORD $0x4fb7eba7 // sdot v7.4s, v29.16b, v23.4b[3]
+	WORD $0x4fb8eb88 // sdot v8.4s, v28.16b, v24.4b[3]
+	WORD $0x4fb8eba9 // sdot v9.4s, v29.16b, v24.4b[3]
+	WORD $0x4fb9eb8a // sdot v10.4s, v28.16b, v25.4b[3]
+	WORD $0x4fb9ebab // sdot v11.4s, v29.16b, v25.4b[3]
+	WORD $0x4fbaeb8c // sdot v12.4s, v28.16b, v26.4b[3]
+	WORD $0x4fbaebad // sdot v13.4s, v29.16b, v26.4b[3]
+	WORD $0x4fbbeb8e // sdot v14.4s, v28.16b, v27.4b[3]
+	WORD $0x4fbbebaf // sdot v15.4s, v29.16b, v27.4b[3]
+	WORD $0x4f91e392 // sdot v18.4s, v28.16b, v17.4b[0]
+	WORD $0x4f91e3b3 // sdot v19.4s, v29.16b, v17.4b[0]
+	ADD R12, R11, R14
+	PRFM 0(R14), PLDL2KEEP
+	ADD R12, R11, R14
+	PRFM 64(R14), PLDL2KEEP
+	ADD $4, R0, R0
+	ADD $128, R11, R11
+	SUB $4, R13, R13
+	CMP $0, R13
+	BGE unrolled
+
+rest:
+	ADD $4, R13, R13
+	CBZ R13, next
+
+single:
+	ADD R0<<2, R3, R14
+	FMOVS 0(R14), F20
+	WORD $0x6e301e94 // eor v20.16b, v20.16b, v16.16b
+	ADD R0<<2, R4, R14
+	FMOVS 0(R14), F21
+	WORD $0x6e301eb5 // eor v21.16b, v21.16b, v16.16b
+	ADD R0<<2, R5, R14
+	FMOVS 0(R14), F22
+	WORD $0x6e301ed6 // eor v22.16b, v22.16b, v16.16b
+	ADD R0<<2, R6, R14
+	FMOVS 0(R14), F23
+	WORD $0x6e301ef7 // eor v23.16b, v23.16b, v16.16b
+	ADD R0<<2, R7, R14
+	FMOVS 0(R14), F24
+	WORD $0x6e301f18 // eor v24.16b, v24.16b, v16.16b
+	ADD R0<<2, R8, R14
+	FMOVS 0(R14), F25
+	WORD $0x6e301f39 // eor v25.16b, v25.16b, v16.16b
+	ADD R0<<2, R9, R14
+	FMOVS 0(R14), F26
+	WORD $0x6e301f5a // eor v26.16b, v26.16b, v16.16b
+	ADD R0<<2, R1, R14
+	FMOVS 0(R14), F27
+	WORD $0x6e301f7b // eor v27.16b, v27.16b, v16.16b
+	FLDPQ 0(R11), (F28, F29)
+	WORD $0x4f94e380 // sdot v0.4s, v28.16b, v20.4b[0]
+	WORD $0x4f94e3a1 // sdot v1.4s, v29.16b, v20.4b[0]
+	WORD $0x4f95e382 // sdot v2.4s, v28.16b, v21.4b[0]
+	WORD $0x4f95e3a3 // sdot v3.4s, v29.16b, v21.4b[0]
+	WORD $0x4f96e384 // sdot v4.4s, v28.16b, v22.4b[0]
+	WORD $0x4f96e3a5 // sdot v5.4s, v29.16b, v22.4b[0]
+	WORD $0x4f97e386 // sdot v6.4s, v28.16b, v23.4b[0]
+	WORD $0x4f97e3a7 // sdot v7.4s, v29.16b, v23.4b[0]
+	WORD $0x4f98e388 // sdot v8.4s, v28.16b, v24.4b[0]
+	WORD $0x4f98e3a9 // sdot v9.4s, v29.16b, v24.4b[0]
+	WORD $0x4f99e38a // sdot v10.4s, v28.16b, v25.4b[0]
+	WORD $0x4f99e3ab // sdot v11.4s, v29.16b, v25.4b[0]
+	WORD $0x4f9ae38c // sdot v12.4s, v28.16b, v26.4b[0]
+	WORD $0x4f9ae3ad // sdot v13.4s, v29.16b, v26.4b[0]
+	WORD $0x4f9be38e // sdot v14.4s, v28.16b, v27.4b[0]
+	WORD $0x4f9be3af // sdot v15.4s, v29.16b, v27.4b[0]
+	WORD $0x4f91e392 // sdot v18.4s, v28.16b, v17.4b[0]
+	WORD $0x4f91e3b3 // sdot v19.4s, v29.16b, v17.4b[0]
+	ADD $1, R0, R0
+	ADD $32, R11, R11
+	SUB $1, R13, R13
+	CBNZ R13, single
+
+next:
+	SUB $1, R10, R10
+	CBNZ R10, piece
+	WORD $0x4f275652 // shl v18.4s, v18.4s, #7
+	WORD $0x4f275673 // shl v19.4s, v19.4s, #7
+	WORD $0x4eb28400 // add v0.4s, v0.4s, v18.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4eb38421 // add v1.4s, v1.4s, v19.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4eb28442 // add v2.4s, v2.4s, v18.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4eb38463 // add v3.4s, v3.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4eb28484 // add v4.4s, v4.4s, v18.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4eb284c6 // add v6.4s, v6.4s, v18.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4eb384e7 // add v7.4s, v7.4s, v19.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4eb28508 // add v8.4s, v8.4s, v18.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4eb38529 // add v9.4s, v9.4s, v19.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4eb2854a // add v10.4s, v10.4s, v18.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4eb3856b // add v11.4s, v11.4s, v19.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4eb2858c // add v12.4s, v12.4s, v18.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4eb385ad // add v13.4s, v13.4s, v19.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4eb285ce // add v14.4s, v14.4s, v18.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4eb385ef // add v15.4s, v15.4s, v19.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $8, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d442 // fadd v2.4s, v2.4s, v16.4s
+	WORD $0x4e31d463 // fadd v3.4s, v3.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d4c6 // fadd v6.4s, v6.4s, v16.4s
+	WORD $0x4e31d4e7 // fadd v7.4s, v7.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d508 // fadd v8.4s, v8.4s, v16.4s
+	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d54a // fadd v10.4s, v10.4s, v16.4s
+	WORD $0x4e31d56b // fadd v11.4s, v11.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d5ce // fadd v14.4s, v14.4s, v16.4s
+	WORD $0x4e31d5ef // fadd v15.4s, v15.4s, v17.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e30d442 // fadd v2.4s, v2.4s, v16.4s
+	WORD $0x4e31d463 // fadd v3.4s, v3.4s, v17.4s
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
+	WORD $0x4e30d4c6 // fadd v6.4s, v6.4s, v16.4s
+	WORD $0x4e31d4e7 // fadd v7.4s, v7.4s, v17.4s
+	WORD $0x4e30d508 // fadd v8.4s, v8.4s, v16.4s
+	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
+	WORD $0x4e30d54a // fadd v10.4s, v10.4s, v16.4s
+	WORD $0x4e31d56b // fadd v11.4s, v11.4s, v17.4s
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
+	WORD $0x4e30d5ce // fadd v14.4s, v14.4s, v16.4s
+	WORD $0x4e31d5ef // fadd v15.4s, v15.4s, v17.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d442 // fadd v2.4s, v2.4s, v16.4s
+	WORD $0x4e31d463 // fadd v3.4s, v3.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d4c6 // fadd v6.4s, v6.4s, v16.4s
+	WORD $0x4e31d4e7 // fadd v7.4s, v7.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d508 // fadd v8.4s, v8.4s, v16.4s
+	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d54a // fadd v10.4s, v10.4s, v16.4s
+	WORD $0x4e31d56b // fadd v11.4s, v11.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d5ce // fadd v14.4s, v14.4s, v16.4s
+	WORD $0x4e31d5ef // fadd v15.4s, v15.4s, v17.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c870 // ld1r {v16.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c871 // ld1r {v17.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c873 // ld1r {v19.4s}, [x3]
+	WORD $0x6e30dc14 // fmul v20.4s, v0.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc00 // fmul v0.4s, v0.4s, v20.4s
+	WORD $0x6e30dc34 // fmul v20.4s, v1.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	WORD $0x6e30dc54 // fmul v20.4s, v2.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc42 // fmul v2.4s, v2.4s, v20.4s
+	WORD $0x6e30dc74 // fmul v20.4s, v3.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc63 // fmul v3.4s, v3.4s, v20.4s
+	WORD $0x6e30dc94 // fmul v20.4s, v4.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc84 // fmul v4.4s, v4.4s, v20.4s
+	WORD $0x6e30dcb4 // fmul v20.4s, v5.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dca5 // fmul v5.4s, v5.4s, v20.4s
+	WORD $0x6e30dcd4 // fmul v20.4s, v6.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dcc6 // fmul v6.4s, v6.4s, v20.4s
+	WORD $0x6e30dcf4 // fmul v20.4s, v7.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dce7 // fmul v7.4s, v7.4s, v20.4s
+	WORD $0x6e30dd14 // fmul v20.4s, v8.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd08 // fmul v8.4s, v8.4s, v20.4s
+	WORD $0x6e30dd34 // fmul v20.4s, v9.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd29 // fmul v9.4s, v9.4s, v20.4s
+	WORD $0x6e30dd54 // fmul v20.4s, v10.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd4a // fmul v10.4s, v10.4s, v20.4s
+	WORD $0x6e30dd74 // fmul v20.4s, v11.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd6b // fmul v11.4s, v11.4s, v20.4s
+	WORD $0x6e30dd94 // fmul v20.4s, v12.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd8c // fmul v12.4s, v12.4s, v20.4s
+	WORD $0x6e30ddb4 // fmul v20.4s, v13.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34ddad // fmul v13.4s, v13.4s, v20.4s
+	WORD $0x6e30ddd4 // fmul v20.4s, v14.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34ddce // fmul v14.4s, v14.4s, v20.4s
+	WORD $0x6e30ddf0 // fmul v16.4s, v15.4s, v16.4s
+	WORD $0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
+	WORD $0x4e32f610 // fmax v16.4s, v16.4s, v18.4s
+	WORD $0x4eb3f610 // fmin v16.4s, v16.4s, v19.4s
+	WORD $0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c870 // ld1r {v16.4s}, [x3]
+	WORD $0x4e20f600 // fmax v0.4s, v16.4s, v0.4s
+	WORD $0x4e21f601 // fmax v1.4s, v16.4s, v1.4s
+	WORD $0x4e22f602 // fmax v2.4s, v16.4s, v2.4s
+	WORD $0x4e23f603 // fmax v3.4s, v16.4s, v3.4s
+	WORD $0x4e24f604 // fmax v4.4s, v16.4s, v4.4s
+	WORD $0x4e25f605 // fmax v5.4s, v16.4s, v5.4s
+	WORD $0x4e26f606 // fmax v6.4s, v16.4s, v6.4s
+	WORD $0x4e27f607 // fmax v7.4s, v16.4s, v7.4s
+	WORD $0x4e28f608 // fmax v8.4s, v16.4s, v8.4s
+	WORD $0x4e29f609 // fmax v9.4s, v16.4s, v9.4s
+	WORD $0x4e2af60a // fmax v10.4s, v16.4s, v10.4s
+	WORD $0x4e2bf60b // fmax v11.4s, v16.4s, v11.4s
+	WORD $0x4e2cf60c // fmax v12.4s, v16.4s, v12.4s
+	WORD $0x4e2df60d // fmax v13.4s, v16.4s, v13.4s
+	WORD $0x4e2ef60e // fmax v14.4s, v16.4s, v14.4s
+	WORD $0x4e2ff60f // fmax v15.4s, v16.4s, v15.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c850 // ld1r {v16.4s}, [x2]
+	WORD $0x4ea0f600 // fmin v0.4s, v16.4s, v0.4s
+	WORD $0x4ea1f601 // fmin v1.4s, v16.4s, v1.4s
+	WORD $0x4ea2f602 // fmin v2.4s, v16.4s, v2.4s
+	WORD $0x4ea3f603 // fmin v3.4s, v16.4s, v3.4s
+	WORD $0x4ea4f604 // fmin v4.4s, v16.4s, v4.4s
+	WORD $0x4ea5f605 // fmin v5.4s, v16.4s, v5.4s
+	WORD $0x4ea6f606 // fmin v6.4s, v16.4s, v6.4s
+	WORD $0x4ea7f607 // fmin v7.4s, v16.4s, v7.4s
+	WORD $0x4ea8f608 // fmin v8.4s, v16.4s, v8.4s
+	WORD $0x4ea9f609 // fmin v9.4s, v16.4s, v9.4s
+	WORD $0x4eaaf60a // fmin v10.4s, v16.4s, v10.4s
+	WORD $0x4eabf60b // fmin v11.4s, v16.4s, v11.4s
+	WORD $0x4eacf60c // fmin v12.4s, v16.4s, v12.4s
+	WORD $0x4eadf60d // fmin v13.4s, v16.4s, v13.4s
+	WORD $0x4eaef60e // fmin v14.4s, v16.4s, v14.4s
+	WORD $0x4eaff60f // fmin v15.4s, v16.4s, v15.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F2, F3), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F4, F5), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F6, F7), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F8, F9), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F10, F11), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F12, F13), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F14, F15), 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local256-256(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FSTPQ (F2, F3), 32(R0)
+	FSTPQ (F4, F5), 64(R0)
+	FSTPQ (F6, F7), 96(R0)
+	FSTPQ (F8, F9), 128(R0)
+	FSTPQ (F10, F11), 160(R0)
+	FSTPQ (F12, F13), 192(R0)
+	FSTPQ (F14, F15), 224(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $32, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather2x4SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather2x4SDOTQuads(SB), NOSPLIT, $32-96
+	MOVD $constants<>(SB), R0
+	MOVD rows+16(FP), R1
+	MOVD a+24(FP), R2
+	MOVD 0(R1), R3
+	ADD R3<<2, R2, R3
+	MOVD 8(R1), R1
+	ADD R1<<2, R2, R1
+	MOVD pieces+0(FP), R2
+	MOVD n+8(FP), R4
+	MOVD b+32(FP), R5
+	MOVD ahead+40(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	FMOVQ 0(R0), F2
+	FMOVQ 16(R0), F3
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+
+piece:
+	MOVD 0(R2), R0
+	MOVD 8(R2), R7
+	ADD $16, R2, R2
+	SUB $4, R7, R7
+	CMP $0, R7
+	BLT rest
+
+unrolled:
+	ADD R0<<2, R3, R8
+	FMOVQ 0(R8), F5
+	WORD $0x6e221ca5 // eor v5.16b, v5.16b, v2.16b
+	ADD R0<<2, R1, R8
+	FMOVQ 0(R8), F6
+	WORD $0x6e221cc6 // eor v6.16b, v6.16b, v2.16b
+	FMOVQ 0(R5), F7
+	WORD $0x4f85e0e0 // sdot v0.4s, v7.16b, v5.4b[0]
+	WORD $0x4f86e0e1 // sdot v1.4s, v7.16b, v6.4b[0]
+	WORD $0x4f83e0e4 // sdot v4.4s, v7.16b, v3.4b[0]
+	FMOVQ 16(R5), F7
+	WORD $0x4fa5e0e0 // sdot v0.4s, v7.16b, v5.4b[1]
+	WORD $0x4fa6e0e1 // sdot v1.4s, v7.16b, v6.4b[1]
+	WORD $0x4f83e0e4 // sdot v4.4s, v7.16b, v3.4b[0]
+	FMOVQ 32(R5), F7
+	WORD $0x4f85e8e0 // sdot v0.4s, v7.16b, v5.4b[2]
+	WORD $0x4f86e8e1 // sdot v1.4s, v7.16b, v6.4b[2]
+	WORD $0x4f83e0e4 // sdot v4.4s, v7.16b, v3.4b[0]
+	FMOVQ 48(R5), F7
+	WORD $0x4fa5e8e0 // sdot v0.4s, v7.16b, v5.4b[3]
+	WORD $0x4fa6e8e1 // sdot v1.4s, v7.16b, v6.4b[3]
+	WORD $0x4f83e0e4 // sdot v4.4s, v7.16b, v3.4b[0]
+	ADD R6, R5, R8
+	PRFM 0(R8), PLDL2KEEP
+	ADD R6, R5, R8
+	PRFM 64(R8), PLDL2KEEP
+	ADD $4, R0, R0
+	ADD $64, R5, R5
+	SUB $4, R7, R7
+	CMP $0, R7
+	BGE unrolled
+
+rest:
+	ADD $4, R7, R7
+	CBZ R7, next
+
+single:
+	ADD R0<<2, R3, R8
+	FMOVS 0(R8), F5
+	WORD $0x6e221ca5 // eor v5.16b, v5.16b, v2.16b
+	ADD R0<<2, R1, R8
+	FMOVS 0(R8), F6
+	WORD $0x6e221cc6 // eor v6.16b, v6.16b, v2.16b
+	FMOVQ 0(R5), F7
+	WORD $0x4f85e0e0 // sdot v0.4s, v7.16b, v5.4b[0]
+	WORD $0x4f86e0e1 // sdot v1.4s, v7.16b, v6.4b[0]
+	WORD $0x4f83e0e4 // sdot v4.4s, v7.16b, v3.4b[0]
+	ADD $1, R0, R0
+	ADD $16, R5, R5
+	SUB $1, R7, R7
+	CBNZ R7, single
+
+next:
+	SUB $1, R4, R4
+	CBNZ R4, piece
+	WORD $0x4f275484 // shl v4.4s, v4.4s, #7
+	WORD $0x4ea48400 // add v0.4s, v0.4s, v4.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4ea48421 // add v1.4s, v1.4s, v4.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $4, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FMOVQ 0(R2), F2
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F2
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FMOVQ 0(R3), F2
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FMOVQ 0(R3), F2
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F2
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c862 // ld1r {v2.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c863 // ld1r {v3.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c865 // ld1r {v5.4s}, [x3]
+	WORD $0x6e22dc06 // fmul v6.4s, v0.4s, v2.4s
+	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
+	WORD $0x4e24f4c6 // fmax v6.4s, v6.4s, v4.4s
+	WORD $0x4ea5f4c6 // fmin v6.4s, v6.4s, v5.4s
+	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
+	WORD $0x6e22dc22 // fmul v2.4s, v1.4s, v2.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	WORD $0x4e24f442 // fmax v2.4s, v2.4s, v4.4s
+	WORD $0x4ea5f442 // fmin v2.4s, v2.4s, v5.4s
+	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c862 // ld1r {v2.4s}, [x3]
+	WORD $0x4e20f440 // fmax v0.4s, v2.4s, v0.4s
+	WORD $0x4e21f441 // fmax v1.4s, v2.4s, v1.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c842 // ld1r {v2.4s}, [x2]
+	WORD $0x4ea0f440 // fmin v0.4s, v2.4s, v0.4s
+	WORD $0x4ea1f441 // fmin v1.4s, v2.4s, v1.4s
+
+store:
+	MOVD height+64(FP), R2
+	FMOVQ F0, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F1, 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local32-32(SP), R0
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $16, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather4x4SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather4x4SDOTQuads(SB), NOSPLIT, $64-96
+	MOVD $constants<>(SB), R0
+	MOVD rows+16(FP), R1
+	MOVD a+24(FP), R2
+	MOVD 0(R1), R3
+	ADD R3<<2, R2, R3
+	MOVD 8(R1), R4
+	ADD R4<<2, R2, R4
+	MOVD 16(R1), R5
+	ADD R5<<2, R2, R5
+	MOVD 24(R1), R1
+	ADD R1<<2, R2, R1
+	MOVD pieces+0(FP), R2
+	MOVD n+8(FP), R6
+	MOVD b+32(FP), R7
+	MOVD ahead+40(FP), R8
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	FMOVQ 0(R0), F4
+	FMOVQ 16(R0), F5
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+
+piece:
+	MOVD 0(R2), R0
+	MOVD 8(R2), R9
+	ADD $16, R2, R2
+	SUB $4, R9, R9
+	CMP $0, R9
+	BLT rest
+
+unrolled:
+	ADD R0<<2, R3, R10
+	FMOVQ 0(R10), F7
+	WORD $0x6e241ce7 // eor v7.16b, v7.16b, v4.16b
+	ADD R0<<2, R4, R10
+	FMOVQ 0(R10), F8
+	WORD $0x6e241d08 // eor v8.16b, v8.16b, v4.16b
+	ADD R0<<2, R5, R10
+	FMOVQ 0(R10), F9
+	WORD $0x6e241d29 // eor v9.16b, v9.16b, v4.16b
+	ADD R0<<2, R1, R10
+	FMOVQ 0(R10), F10
+	WORD $0x6e241d4a // eor v10.16b, v10.16b, v4.16b
+	FMOVQ 0(R7), F11
+	WORD $0x4f87e160 // sdot v0.4s, v11.16b, v7.4b[0]
+	WORD $0x4f88e161 // sdot v1.4s, v11.16b, v8.4b[0]
+	WORD $0x4f89e162 // sdot v2.4s, v11.16b, v9.4b[0]
+	WORD $0x4f8ae163 // sdot v3.4s, v11.16b, v10.4b[0]
+	WORD $0x4f85e166 // sdot v6.4s, v11.16b, v5.4b[0]
+	FMOVQ 16(R7), F11
+	WORD $0x4fa7e160 // sdot v0.4s, v11.16b, v7.4b[1]
+	WORD $0x4fa8e161 // sdot v1.4s, v11.16b, v8.4b[1]
+	WORD $0x4fa9e162 // sdot v2.4s, v11.16b, v9.4b[1]
+	WORD $0x4faae163 // sdot v3.4s, v11.16b, v10.4b[1]
+	WORD $0x4f85e166 // sdot v6.4s, v11.16b, v5.4b[0]
+	FMOVQ 32(R7), F11
+	WORD $0x4f87e960 // sdot v0.4s, v11.16b, v7.4b[2]
+	WORD $0x4f88e961 // sdot v1.4s, v11.16b, v8.4b[2]
+	WORD $0x4f89e962 // sdot v2.4s, v11.16b, v9.4b[2]
+	WORD $0x4f8ae963 // sdot v3.4s, v11.16b, v10.4b[2]
+	WORD $0x4f85e166 // sdot v6.4s, v11.16b, v5.4b[0]
+	FMOVQ 48(R7), F11
+	WORD $0x4fa7e960 // sdot v0.4s, v11.16b, v7.4b[3]
+	WORD $0x4fa8e961 // sdot v1.4s, v11.16b, v8.4b[3]
+	WORD $0x4fa9e962 // sdot v2.4s, v11.16b, v9.4b[3]
+	WORD $0x4faae963 // sdot v3.4s, v11.16b, v10.4b[3]
+	WORD $0x4f85e166 // sdot v6.4s, v11.16b, v5.4b[0]
+	ADD R8, R7, R10
+	PRFM 0(R10), PLDL2KEEP
+	ADD R8, R7, R10
+	PRFM 64(R10), PLDL2KEEP
+	ADD $4, R0, R0
+	ADD $64, R7, R7
+	SUB $4, R9, R9
+	CMP $0, R9
+	BGE unrolled
+
+rest:
+	ADD $4, R9, R9
+	CBZ R9, next
+
+single:
+	ADD R0<<2, R3, R10
+	FMOVS 0(R10), F7
+	WORD $0x6e241ce7 // eor v7.16b, v7.16b, v4.16b
+	ADD R0<<2, R4, R10
+	FMOVS 0(R10), F8
+	WORD $0x6e241d08 // eor v8.16b, v8.16b, v4.16b
+	ADD R0<<2, R5, R10
+	FMOVS 0(R10), F9
+	WORD $0x6e241d29 // eor v9.16b, v9.16b, v4.16b
+	ADD R0<<2, R1, R10
+	FMOVS 0(R10), F10
+	WORD $0x6e241d4a // eor v10.16b, v10.16b, v4.16b
+	FMOVQ 0(R7), F11
+	WORD $0x4f87e160 // sdot v0.4s, v11.16b, v7.4b[0]
+	WORD $0x4f88e161 // sdot v1.4s, v11.16b, v8.4b[0]
+	WORD $0x4f89e162 // sdot v2.4s, v11.16b, v9.4b[0]
+	WORD $0x4f8ae163 // sdot v3.4s, v11.16b, v10.4b[0]
+	WORD $0x4f85e166 // sdot v6.4s, v11.16b, v5.4b[0]
+	ADD $1, R0, R0
+	ADD $16, R7, R7
+	SUB $1, R9, R9
+	CBNZ R9, single
+
+next:
+	SUB $1, R6, R6
+	CBNZ R6, piece
+	WORD $0x4f2754c6 // shl v6.4s, v6.4s, #7
+	WORD $0x4ea68400 // add v0.4s, v0.4s, v6.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4ea68421 // add v1.4s, v1.4s, v6.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4ea68442 // add v2.4s, v2.4s, v6.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4ea68463 // add v3.4s, v3.4s, v6.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $4, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FMOVQ 0(R2), F4
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F4
+	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F4
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F4
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FMOVQ 0(R3), F4
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FMOVQ 0(R3), F4
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F4
+	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F4
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F4
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c865 // ld1r {v5.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c867 // ld1r {v7.4s}, [x3]
+	WORD $0x6e24dc08 // fmul v8.4s, v0.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
+	WORD $0x6e24dc28 // fmul v8.4s, v1.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc21 // fmul v1.4s, v1.4s, v8.4s
+	WORD $0x6e24dc48 // fmul v8.4s, v2.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc42 // fmul v2.4s, v2.4s, v8.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
+	WORD $0x4e26f484 // fmax v4.4s, v4.4s, v6.4s
+	WORD $0x4ea7f484 // fmin v4.4s, v4.4s, v7.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	WORD $0x4e20f480 // fmax v0.4s, v4.4s, v0.4s
+	WORD $0x4e21f481 // fmax v1.4s, v4.4s, v1.4s
+	WORD $0x4e22f482 // fmax v2.4s, v4.4s, v2.4s
+	WORD $0x4e23f483 // fmax v3.4s, v4.4s, v3.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c844 // ld1r {v4.4s}, [x2]
+	WORD $0x4ea0f480 // fmin v0.4s, v4.4s, v0.4s
+	WORD $0x4ea1f481 // fmin v1.4s, v4.4s, v1.4s
+	WORD $0x4ea2f482 // fmin v2.4s, v4.4s, v2.4s
+	WORD $0x4ea3f483 // fmin v3.4s, v4.4s, v3.4s
+
+store:
+	MOVD height+64(FP), R2
+	FMOVQ F0, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F1, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F2, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F3, 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local64-64(SP), R0
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $16, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather6x4SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather6x4SDOTQuads(SB), NOSPLIT, $96-96
+	MOVD $constants<>(SB), R0
+	MOVD rows+16(FP), R1
+	MOVD a+24(FP), R2
+	MOVD 0(R1), R3
+	ADD R3<<2, R2, R3
+	MOVD 8(R1), R4
+	ADD R4<<2, R2, R4
+	MOVD 16(R1), R5
+	ADD R5<<2, R2, R5
+	MOVD 24(R1), R6
+	ADD R6<<2, R2, R6
+	MOVD 32(R1), R7
+	ADD R7<<2, R2, R7
+	MOVD 40(R1), R1
+	ADD R1<<2, R2, R1
+	MOVD pieces+0(FP), R2
+	MOVD n+8(FP), R8
+	MOVD b+32(FP), R9
+	MOVD ahead+40(FP), R10
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	FMOVQ 0(R0), F6
+	FMOVQ 16(R0), F7
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+
+piece:
+	MOVD 0(R2), R0
+	MOVD 8(R2), R11
+	ADD $16, R2, R2
+	SUB $4, R11, R11
+	CMP $0, R11
+	BLT rest
+
+unrolled:
+	ADD R0<<2, R3, R12
+	FMOVQ 0(R12), F9
+	WORD $0x6e261d29 // eor v9.16b, v9.16b, v6.16b
+	ADD R0<<2, R4, R12
+	FMOVQ 0(R12), F10
+	WORD $0x6e261d4a // eor v10.16b, v10.16b, v6.16b
+	ADD R0<<2, R5, R12
+	FMOVQ 0(R12), F11
+	WORD $0x6e261d6b // eor v11.16b, v11.16b, v6.16b
+	ADD R0<<2, R6, R12
+	FMOVQ 0(R12), F12
+	WORD $0x6e261d8c // eor v12.16b, v12.16b, v6.16b
+	ADD R0<<2, R7, R12
+	FMOVQ 0(R12), F13
+	WORD $0x6e261dad // eor v13.16b, v13.16b, v6.16b
+	ADD R0<<2, R1, R12
+	FMOVQ 0(R12), F14
+	WORD $0x6e261dce // eor v14.16b, v14.16b, v6.16b
+	FMOVQ 0(R9), F15
+	WORD $0x4f89e1e0 // sdot v0.4s, v15.16b, v9.4b[0]
+	WORD $0x4f8ae1e1 // sdot v1.4s, v15.16b, v10.4b[0]
+	WORD $0x4f8be1e2 // sdot v2.4s, v15.16b, v11.4b[0]
+	WORD $0x4f8ce1e3 // sdot v3.4s, v15.16b, v12.4b[0]
+	WORD $0x4f8de1e4 // sdot v4.4s, v15.16b, v13.4b[0]
+	WORD $0x4f8ee1e5 // sdot v5.4s, v15.16b, v14.4b[0]
+	WORD $0x4f87e1e8 // sdot v8.4s, v15.16b, v7.4b[0]
+	FMOVQ 16(R9), F15
+	WORD $0x4fa9e1e0 // sdot v0.4s, v15.16b, v9.4b[1]
+	WORD $0x4faae1e1 // sdot v1.4s, v15.16b, v10.4b[1]
+	WORD $0x4fabe1e2 // sdot v2.4s, v15.16b, v11.4b[1]
+	WORD $0x4face1e3 // sdot v3.4s, v15.16b, v12.4b[1]
+	WORD $0x4fade1e4 // sdot v4.4s, v15.16b, v13.4b[1]
+	WORD $0x4faee1e5 // sdot v5.4s, v15.16b, v14.4b[1]
+	WORD $0x4f87e1e8 // sdot v8.4s, v15.16b, v7.4b[0]
+	FMOVQ 32(R9), F15
+	WORD $0x4f89e9e0 // sdot v0.4s, v15.16b, v9.4b[2]
+	WORD $0x4f8ae9e1 // sdot v1.4s, v15.16b, v10.4b[2]
+	WORD $0x4f8be9e2 // sdot v2.4s, v15.16b, v11.4b[2]
+	WORD $0x4f8ce9e3 // sdot v3.4s, v15.16b, v12.4b[2]
+	WORD $0x4f8de9e4 // sdot v4.4s, v15.16b, v13.4b[2]
+	WORD $0x4f8ee9e5 // sdot v5.4s, v15.16b, v14.4b[2]
+	WORD $0x4f87e1e8 // sdot v8.4s, v15.16b, v7.4b[0]
+	FMOVQ 48(R9), F15
+	WORD $0x4fa9e9e0 // sdot v0.4s, v15.16b, v9.4b[3]
+	WORD $0x4faae9e1 // sdot v1.4s, v15.16b, v10.4b[3]
+	WORD $0x4fabe9e2 // sdot v2.4s, v15.16b, v11.4b[3]
+	WORD $0x4face9e3 // sdot v3.4s, v15.16b, v12.4b[3]
+	WORD $0x4fade9e4 // sdot v4.4s, v15.16b, v13.4b[3]
+	WORD $0x4faee9e5 // sdot v5.4s, v15.16b, v14.4b[3]
+	WORD $0x4f87e1e8 // sdot v8.4s, v15.16b, v7.4b[0]
+	ADD R10, R9, R12
+	PRFM 0(R12), PLDL2KEEP
+	ADD R10, R9, R12
+	PRFM 64(R12), PLDL2KEEP
+	ADD $4, R0, R0
+	ADD $64, R9, R9
+	SUB $4, R11, R11
+	CMP $0, R11
+	BGE unrolled
+
+rest:
+	ADD $4, R11, R11
+	CBZ R11, next
+
+single:
+	ADD R0<<2, R3, R12
+	FMOVS 0(R12), F9
+	WORD $0x6e261d29 // eor v9.16b, v9.16b, v6.16b
+	ADD R0<<2, R4, R12
+	FMOVS 0(R12), F10
+	WORD $0x6e261d4a // eor v10.16b, v10.16b, v6.16b
+	ADD R0<<2, R5, R12
+	FMOVS 0(R12), F11
+	WORD $0x6e261d6b // eor v11.16b, v11.16b, v6.16b
+	ADD R0<<2, R6, R12
+	FMOVS 0(R12), F12
+	WORD $0x6e261d8c // eor v12.16b, v12.16b, v6.16b
+	ADD R0<<2, R7, R12
+	FMOVS 0(R12), F13
+	WORD $0x6e261dad // eor v13.16b, v13.16b, v6.16b
+	ADD R0<<2, R1, R12
+	FMOVS 0(R12), F14
+	WORD $0x6e261dce // eor v14.16b, v14.16b, v6.16b
+	FMOVQ 0(R9), F15
+	WORD $0x4f89e1e0 // sdot v0.4s, v15.16b, v9.4b[0]
+	WORD $0x4f8ae1e1 // sdot v1.4s, v15.16b, v10.4b[0]
+	WORD $0x4f8be1e2 // sdot v2.4s, v15.16b, v11.4b[0]
+	WORD $0x4f8ce1e3 // sdot v3.4s, v15.16b, v12.4b[0]
+	WORD $0x4f8de1e4 // sdot v4.4s, v15.16b, v13.4b[0]
+	WORD $0x4f8ee1e5 // sdot v5.4s, v15.16b, v14.4b[0]
+	WORD $0x4f87e1e8 // sdot v8.4s, v15.16b, v7.4b[0]
+	ADD $1, R0, R0
+	ADD $16, R9, R9
+	SUB $1, R11, R11
+	CBNZ R11, single
+
+next:
+	SUB $1, R8, R8
+	CBNZ R8, piece
+	WORD $0x4f275508 // shl v8.4s, v8.4s, #7
+	WORD $0x4ea88400 // add v0.4s, v0.4s, v8.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4ea88421 // add v1.4s, v1.4s, v8.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4ea88442 // add v2.4s, v2.4s, v8.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4ea88463 // add v3.4s, v3.4s, v8.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4ea88484 // add v4.4s, v4.4s, v8.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4ea884a5 // add v5.4s, v5.4s, v8.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $4, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FMOVQ 0(R2), F6
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F6
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F6
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F6
+	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F6
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F6
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c867 // ld1r {v7.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
+	WORD $0x6e26dc0a // fmul v10.4s, v0.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	WORD $0x6e26dc2a // fmul v10.4s, v1.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc21 // fmul v1.4s, v1.4s, v10.4s
+	WORD $0x6e26dc4a // fmul v10.4s, v2.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc42 // fmul v2.4s, v2.4s, v10.4s
+	WORD $0x6e26dc6a // fmul v10.4s, v3.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc63 // fmul v3.4s, v3.4s, v10.4s
+	WORD $0x6e26dc8a // fmul v10.4s, v4.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc84 // fmul v4.4s, v4.4s, v10.4s
+	WORD $0x6e26dca6 // fmul v6.4s, v5.4s, v6.4s
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+	WORD $0x4e28f4c6 // fmax v6.4s, v6.4s, v8.4s
+	WORD $0x4ea9f4c6 // fmin v6.4s, v6.4s, v9.4s
+	WORD $0x6e26dca5 // fmul v5.4s, v5.4s, v6.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	WORD $0x4e20f4c0 // fmax v0.4s, v6.4s, v0.4s
+	WORD $0x4e21f4c1 // fmax v1.4s, v6.4s, v1.4s
+	WORD $0x4e22f4c2 // fmax v2.4s, v6.4s, v2.4s
+	WORD $0x4e23f4c3 // fmax v3.4s, v6.4s, v3.4s
+	WORD $0x4e24f4c4 // fmax v4.4s, v6.4s, v4.4s
+	WORD $0x4e25f4c5 // fmax v5.4s, v6.4s, v5.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c846 // ld1r {v6.4s}, [x2]
+	WORD $0x4ea0f4c0 // fmin v0.4s, v6.4s, v0.4s
+	WORD $0x4ea1f4c1 // fmin v1.4s, v6.4s, v1.4s
+	WORD $0x4ea2f4c2 // fmin v2.4s, v6.4s, v2.4s
+	WORD $0x4ea3f4c3 // fmin v3.4s, v6.4s, v3.4s
+	WORD $0x4ea4f4c4 // fmin v4.4s, v6.4s, v4.4s
+	WORD $0x4ea5f4c5 // fmin v5.4s, v6.4s, v5.4s
+
+store:
+	MOVD height+64(FP), R2
+	FMOVQ F0, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F1, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F2, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F3, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F4, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F5, 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local96-96(SP), R0
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	FMOVQ F4, 64(R0)
+	FMOVQ F5, 80(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $16, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather8x4SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather8x4SDOTQuads(SB), NOSPLIT, $128-96
+	MOVD $constants<>(SB), R0
+	MOVD rows+16(FP), R1
+	MOVD a+24(FP), R2
+	MOVD 0(R1), R3
+	ADD R3<<2, R2, R3
+	MOVD 8(R1), R4
+	ADD R4<<2, R2, R4
+	MOVD 16(R1), R5
+	ADD R5<<2, R2, R5
+	MOVD 24(R1), R6
+	ADD R6<<2, R2, R6
+	MOVD 32(R1), R7
+	ADD R7<<2, R2, R7
+	MOVD 40(R1), R8
+	ADD R8<<2, R2, R8
+	MOVD 48(R1), R9
+	ADD R9<<2, R2, R9
+	MOVD 56(R1), R1
+	ADD R1<<2, R2, R1
+	MOVD pieces+0(FP), R2
+	MOVD n+8(FP), R10
+	MOVD b+32(FP), R11
+	MOVD ahead+40(FP), R12
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	FMOVQ 0(R0), F8
+	FMOVQ 16(R0), F9
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+
+piece:
+	MOVD 0(R2), R0
+	MOVD 8(R2), R13
+	ADD $16, R2, R2
+	SUB $4, R13, R13
+	CMP $0, R13
+	BLT rest
+
+unrolled:
+	ADD R0<<2, R3, R14
+	FMOVQ 0(R14), F11
+	WORD $0x6e281d6b // eor v11.16b, v11.16b, v8.16b
+	ADD R0<<2, R4, R14
+	FMOVQ 0(R14), F12
+	WORD $0x6e281d8c // eor v12.16b, v12.16b, v8.16b
+	ADD R0<<2, R5, R14
+	FMOVQ 0(R14), F13
+	WORD $0x6e281dad // eor v13.16b, v13.16b, v8.16b
+	ADD R0<<2, R6, R14
+	FMOVQ 0(R14), F14
+	WORD $0x6e281dce // eor v14.16b, v14.16b, v8.16b
+	ADD R0<<2, R7, R14
+	FMOVQ 0(R14), F15
+	WORD $0x6e281def // eor v15.16b, v15.16b, v8.16b
+	ADD R0<<2, R8, R14
+	FMOVQ 0(R14), F16
+	WORD $0x6e281e10 // eor v16.16b, v16.16b, v8.16b
+	ADD R0<<2, R9, R14
+	FMOVQ 0(R14), F17
+	WORD $0x6e281e31 // eor v17.16b, v17.16b, v8.16b
+	ADD R0<<2, R1, R14
+	FMOVQ 0(R14), F18
+	WORD $0x6e281e52 // eor v18.16b, v18.16b, v8.16b
+	FMOVQ 0(R11), F19
+	WORD $0x4f8be260 // sdot v0.4s, v19.16b, v11.4b[0]
+	WORD $0x4f8ce261 // sdot v1.4s, v19.16b, v12.4b[0]
+	WORD $0x4f8de262 // sdot v2.4s, v19.16b, v13.4b[0]
+	WORD $0x4f8ee263 // sdot v3.4s, v19.16b, v14.4b[0]
+	WORD $0x4f8fe264 // sdot v4.4s, v19.16b, v15.4b[0]
+	WORD $0x4f90e265 // sdot v5.4s, v19.16b, v16.4b[0]
+	WORD $0x4f91e266 // sdot v6.4s, v19.16b, v17.4b[0]
+	WORD $0x4f92e267 // sdot v7.4s, v19.16b, v18.4b[0]
+	WORD $0x4f89e26a // sdot v10.4s, v19.16b, v9.4b[0]
+	FMOVQ 16(R11), F19
+	WORD $0x4fabe260 // sdot v0.4s, v19.16b, v11.4b[1]
+	WORD $0x4face261 // sdot v1.4s, v19.16b, v12.4b[1]
+	WORD $0x4fade262 // sdot v2.4s, v19.16b, v13.4b[1]
+	WORD $0x4faee263 // sdot v3.4s, v19.16b, v14.4b[1]
+	WORD $0x4fafe264 // sdot v4.4s, v19.16b, v15.4b[1]
+	WORD $0x4fb0e265 // sdot v5.4s, v19.16b, v16.4b[1]
+	WORD $0x4fb1e266 // sdot v6.4s, v19.16b, v17.4b[1]
+	WORD $0x4fb2e267 // sdot v7.4s, v19.16b, v18.4b[1]
+	WORD $0x4f89e26a // sdot v10.4s, v19.16b, v9.4b[0]
+	FMOVQ 32(R11), F19
+	WORD $0x4f8bea60 // sdot v0.4s, v19.16b, v11.4b[2]
+	WORD $0x4f8cea61 // sdot v1.4s, v19.16b, v12.4b[2]
+	WORD $0x4f8dea62 // sdot v2.4s, v19.16b, v13.4b[2]
+	WORD $0x4f8eea63 // sdot v3.4s, v19.16b, v14.4b[2]
+	WORD $0x4f8fea64 // sdot v4.4s, v19.16b, v15.4b[2]
+	WORD $0x4f90ea65 // sdot v5.4s, v19.16b, v16.4b[2]
+	WORD $0x4f91ea66 // sdot v6.4s, v19.16b, v17.4b[2]
+	WORD $0x4f92ea67 // sdot v7.4s, v19.16b, v18.4b[2]
+	WORD $0x4f89e26a // sdot v10.4s, v19.16b, v9.4b[0]
+	FMOVQ 48(R11), F19
+	WORD $0x4fabea60 // sdot v0.4s, v19.16b, v11.4b[3]
+	WORD $0x4facea61 // sdot v1.4s, v19.16b, v12.4b[3]
+	WORD $0x4fadea62 // sdot v2.4s, v19.16b, v13.4b[3]
+	WORD $0x4faeea63 // sdot v3.4s, v19.16b, v14.4b[3]
+	WORD $0x4fafea64 // sdot v4.4s, v19.16b, v15.4b[3]
+	WORD $0x4fb0ea65 // sdot v5.4s, v19.16b, v16.4b[3]
+	WORD $0x4fb1ea66 // sdot v6.4s, v19.16b, v17.4b[3]
+	WORD $0x4fb2ea67 // sdot v7.4s, v19.16b, v18.4b[3]
+	WORD $0x4f89e26a // sdot v10.4s, v19.16b, v9.4b[0]
+	ADD R12, R11, R14
+	PRFM 0(R14), PLDL2KEEP
+	ADD R12, R11, R14
+	PRFM 64(R14), PLDL2KEEP
+	ADD $4, R0, R0
+	ADD $64, R11, R11
+	SUB $4, R13, R13
+	CMP $0, R13
+	BGE unrolled
+
+rest:
+	ADD $4, R13, R13
+	CBZ R13, next
+
+single:
+	ADD R0<<2, R3, R14
+	FMOVS 0(R14), F11
+	WORD $0x6e281d6b // eor v11.16b, v11.16b, v8.16b
+	ADD R0<<2, R4, R14
+	FMOVS 0(R14), F12
+	WORD $0x6e281d8c // eor v12.16b, v12.16b, v8.16b
+	ADD R0<<2, R5, R14
+	FMOVS 0(R14), F13
+	WORD $0x6e281dad // eor v13.16b, v13.16b, v8.16b
+	ADD R0<<2, R6, R14
+	FMOVS 0(R14), F14
+	WORD $0x6e281dce // eor v14.16b, v14.16b, v8.16b
+	ADD R0<<2, R7, R14
+	FMOVS 0(R14), F15
+	WORD $0x6e281def // eor v15.16b, v15.16b, v8.16b
+	ADD R0<<2, R8, R14
+	FMOVS 0(R14), F16
+	WORD $0x6e281e10 // eor v16.16b, v16.16b, v8.16b
+	ADD R0<<2, R9, R14
+	FMOVS 0(R14), F17
+	WORD $0x6e281e31 // eor v17.16b, v17.16b, v8.16b
+	ADD R0<<2, R1, R14
+	FMOVS 0(R14), F18
+	WORD $0x6e281e52 // eor v18.16b, v18.16b, v8.16b
+	FMOVQ 0(R11), F19
+	WORD $0x4f8be260 // sdot v0.4s, v19.16b, v11.4b[0]
+	WORD $0x4f8ce261 // sdot v1.4s, v19.16b, v12.4b[0]
+	WORD $0x4f8de262 // sdot v2.4s, v19.16b, v13.4b[0]
+	WORD $0x4f8ee263 // sdot v3.4s, v19.16b, v14.4b[0]
+	WORD $0x4f8fe264 // sdot v4.4s, v19.16b, v15.4b[0]
+	WORD $0x4f90e265 // sdot v5.4s, v19.16b, v16.4b[0]
+	WORD $0x4f91e266 // sdot v6.4s, v19.16b, v17.4b[0]
+	WORD $0x4f92e267 // sdot v7.4s, v19.16b, v18.4b[0]
+	WORD $0x4f89e26a // sdot v10.4s, v19.16b, v9.4b[0]
+	ADD $1, R0, R0
+	ADD $16, R11, R11
+	SUB $1, R13, R13
+	CBNZ R13, single
+
+next:
+	SUB $1, R10, R10
+	CBNZ R10, piece
+	WORD $0x4f27554a // shl v10.4s, v10.4s, #7
+	WORD $0x4eaa8400 // add v0.4s, v0.4s, v10.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4eaa8421 // add v1.4s, v1.4s, v10.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4eaa8442 // add v2.4s, v2.4s, v10.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4eaa8463 // add v3.4s, v3.4s, v10.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4eaa8484 // add v4.4s, v4.4s, v10.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4eaa84a5 // add v5.4s, v5.4s, v10.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4eaa84c6 // add v6.4s, v6.4s, v10.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4eaa84e7 // add v7.4s, v7.4s, v10.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $4, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d421 // fadd v1.4s, v1.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d463 // fadd v3.4s, v3.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x4e28d421 // fadd v1.4s, v1.4s, v8.4s
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	WORD $0x4e28d463 // fadd v3.4s, v3.4s, v8.4s
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d421 // fadd v1.4s, v1.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d463 // fadd v3.4s, v3.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86a // ld1r {v10.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86b // ld1r {v11.4s}, [x3]
+	WORD $0x6e28dc0c // fmul v12.4s, v0.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc00 // fmul v0.4s, v0.4s, v12.4s
+	WORD $0x6e28dc2c // fmul v12.4s, v1.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc21 // fmul v1.4s, v1.4s, v12.4s
+	WORD $0x6e28dc4c // fmul v12.4s, v2.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc42 // fmul v2.4s, v2.4s, v12.4s
+	WORD $0x6e28dc6c // fmul v12.4s, v3.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc63 // fmul v3.4s, v3.4s, v12.4s
+	WORD $0x6e28dc8c // fmul v12.4s, v4.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc84 // fmul v4.4s, v4.4s, v12.4s
+	WORD $0x6e28dcac // fmul v12.4s, v5.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdca5 // fmul v5.4s, v5.4s, v12.4s
+	WORD $0x6e28dccc // fmul v12.4s, v6.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdcc6 // fmul v6.4s, v6.4s, v12.4s
+	WORD $0x6e28dce8 // fmul v8.4s, v7.4s, v8.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x4e2af508 // fmax v8.4s, v8.4s, v10.4s
+	WORD $0x4eabf508 // fmin v8.4s, v8.4s, v11.4s
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	WORD $0x4e20f500 // fmax v0.4s, v8.4s, v0.4s
+	WORD $0x4e21f501 // fmax v1.4s, v8.4s, v1.4s
+	WORD $0x4e22f502 // fmax v2.4s, v8.4s, v2.4s
+	WORD $0x4e23f503 // fmax v3.4s, v8.4s, v3.4s
+	WORD $0x4e24f504 // fmax v4.4s, v8.4s, v4.4s
+	WORD $0x4e25f505 // fmax v5.4s, v8.4s, v5.4s
+	WORD $0x4e26f506 // fmax v6.4s, v8.4s, v6.4s
+	WORD $0x4e27f507 // fmax v7.4s, v8.4s, v7.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c848 // ld1r {v8.4s}, [x2]
+	WORD $0x4ea0f500 // fmin v0.4s, v8.4s, v0.4s
+	WORD $0x4ea1f501 // fmin v1.4s, v8.4s, v1.4s
+	WORD $0x4ea2f502 // fmin v2.4s, v8.4s, v2.4s
+	WORD $0x4ea3f503 // fmin v3.4s, v8.4s, v3.4s
+	WORD $0x4ea4f504 // fmin v4.4s, v8.4s, v4.4s
+	WORD $0x4ea5f505 // fmin v5.4s, v8.4s, v5.4s
+	WORD $0x4ea6f506 // fmin v6.4s, v8.4s, v6.4s
+	WORD $0x4ea7f507 // fmin v7.4s, v8.4s, v7.4s
+
+store:
+	MOVD height+64(FP), R2
+	FMOVQ F0, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F1, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F2, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F3, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F4, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F5, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F6, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F7, 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local128-128(SP), R0
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	FMOVQ F4, 64(R0)
+	FMOVQ F5, 80(R0)
+	FMOVQ F6, 96(R0)
+	FMOVQ F7, 112(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $16, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather10x4SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather10x4SDOTQuads(SB), NOSPLIT, $160-96
+	MOVD $constants<>(SB), R0
+	MOVD rows+16(FP), R1
+	MOVD a+24(FP), R2
+	MOVD 0(R1), R3
+	ADD R3<<2, R2, R3
+	MOVD 8(R1), R4
+	ADD R4<<2, R2, R4
+	MOVD 16(R1), R5
+	ADD R5<<2, R2, R5
+	MOVD 24(R1), R6
+	ADD R6<<2, R2, R6
+	MOVD 32(R1), R7
+	ADD R7<<2, R2, R7
+	MOVD 40(R1), R8
+	ADD R8<<2, R2, R8
+	MOVD 48(R1), R9
+	ADD R9<<2, R2, R9
+	MOVD 56(R1), R10
+	ADD R10<<2, R2, R10
+	MOVD 64(R1), R11
+	ADD R11<<2, R2, R11
+	MOVD 72(R1), R1
+	ADD R1<<2, R2, R1
+	MOVD pieces+0(FP), R2
+	MOVD n+8(FP), R12
+	MOVD b+32(FP), R13
+	MOVD ahead+40(FP), R14
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	FMOVQ 0(R0), F10
+	FMOVQ 16(R0), F11
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+
+piece:
+	MOVD 0(R2), R0
+	MOVD 8(R2), R15
+	ADD $16, R2, R2
+	SUB $4, R15, R15
+	CMP $0, R15
+	BLT rest
+
+unrolled:
+	ADD R0<<2, R3, R19
+	FMOVQ 0(R19), F13
+	WORD $0x6e2a1dad // eor v13.16b, v13.16b, v10.16b
+	ADD R0<<2, R4, R19
+	FMOVQ 0(R19), F14
+	WORD $0x6e2a1dce // eor v14.16b, v14.16b, v10.16b
+	ADD R0<<2, R5, R19
+	FMOVQ 0(R19), F15
+	WORD $0x6e2a1def // eor v15.16b, v15.16b, v10.16b
+	ADD R0<<2, R6, R19
+	FMOVQ 0(R19), F16
+	WORD $0x6e2a1e10 // eor v16.16b, v16.16b, v10.16b
+	ADD R0<<2, R7, R19
+	FMOVQ 0(R19), F17
+	WORD $0x6e2a1e31 // eor v17.16b, v17.16b, v10.16b
+	ADD R0<<2, R8, R19
+	FMOVQ 0(R19), F18
+	WORD $0x6e2a1e52 // eor v18.16b, v18.16b, v10.16b
+	ADD R0<<2, R9, R19
+	FMOVQ 0(R19), F19
+	WORD $0x6e2a1e73 // eor v19.16b, v19.16b, v10.16b
+	ADD R0<<2, R10, R19
+	FMOVQ 0(R19), F20
+	WORD $0x6e2a1e94 // eor v20.16b, v20.16b, v10.16b
+	ADD R0<<2, R11, R19
+	FMOVQ 0(R19), F21
+	WORD $0x6e2a1eb5 // eor v21.16b, v21.16b, v10.16b
+	ADD R0<<2, R1, R19
+	FMOVQ 0(R19), F22
+	WORD $0x6e2a1ed6 // eor v22.16b, v22.16b, v10.16b
+	FMOVQ 0(R13), F23
+	WORD $0x4f8de2e0 // sdot v0.4s, v23.16b, v13.4b[0]
+	WORD $0x4f8ee2e1 // sdot v1.4s, v23.16b, v14.4b[0]
+	WORD $0x4f8fe2e2 // sdot v2.4s, v23.16b, v15.4b[0]
+	WORD $0x4f90e2e3 // sdot v3.4s, v23.16b, v16.4b[0]
+	WORD $0x4f91e2e4 // sdot v4.4s, v23.16b, v17.4b[0]
+	WORD $0x4f92e2e5 // sdot v5.4s, v23.16b, v18.4b[0]
+	WORD $0x4f93e2e6 // sdot v6.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2e7 // sdot v7.4s, v23.16b, v20.4b[0]
+	WORD $0x4f95e2e8 // sdot v8.4s, v23.16b, v21.4b[0]
+	WORD $0x4f96e2e9 // sdot v9.4s, v23.16b, v22.4b[0]
+	WORD $0x4f8be2ec // sdot v12.4s, v23.16b, v11.4b[0]
+	FMOVQ 16(R13), F23
+	WORD $0x4fade2e0 // sdot v0.4s, v23.16b, v13.4b[1]
+	WORD $0x4faee2e1 // sdot v1.4s, v23.16b, v14.4b[1]
+	WORD $0x4fafe2e2 // sdot v2.4s, v23.16b, v15.4b[1]
+	WORD $0x4fb0e2e3 // sdot v3.4s, v23.16b, v16.4b[1]
+	WORD $0x4fb1e2e4 // sdot v4.4s, v23.16b, v17.4b[1]
+	WORD $0x4fb2e2e5 // sdot v5.4s, v23.16b, v18.4b[1]
+	WORD $0x4fb3e2e6 // sdot v6.4s, v23.16b, v19.4b[1]
+	WORD $0x4fb4e2e7 // sdot v7.4s, v23.16b, v20.4b[1]
+	WORD $0x4fb5e2e8 // sdot v8.4s, v23.16b, v21.4b[1]
+	WORD $0x4fb6e2e9 // sdot v9.4s, v23.16b, v22.4b[1]
+	WORD $0x4f8be2ec // sdot v12.4s, v23.16b, v11.4b[0]
+	FMOVQ 32(R13), F23
+	WORD $0x4f8deae0 // sdot v0.4s, v23.16b, v13.4b[2]
+	WORD $0x4f8eeae1 // sdot v1.4s, v23.16b, v14.4b[2]
+	WORD $0x4f8feae2 // sdot v2.4s, v23.16b, v15.4b[2]
+	WORD $0x4f90eae3 // sdot v3.4s, v23.16b, v16.4b[2]
+	WORD $0x4f91eae4 // sdot v4.4s, v23.16b, v17.4b[2]
+	WORD $0x4f92eae5 // sdot v5.4s, v23.16b, v18.4b[2]
+	WORD $0x4f93eae6 // sdot v6.4s, v23.16b, v19.4b[2]
+	WORD $0x4f94eae7 // sdot v7.4s, v23.16b, v20.4b[2]
+	WORD $0x4f95eae8 // sdot v8.4s, v23.16b, v21.4b[2]
+	WORD $0x4f96eae9 // sdot v9.4s, v23.16b, v22.4b[2]
+	WORD $0x4f8be2ec // sdot v12.4s, v23.16b, v11.4b[0]
+	FMOVQ 48(R13), F23
+	WORD $0x4fadeae0 // sdot v0.4s, v23.16b, v13.4b[3]
+	WORD $0x4faeeae1 // sdot v1.4s, v23.16b, v14.4b[3]
+	WORD $0x4fafeae2 // sdot v2.4s, v23.16b, v15.4b[3]
+	WORD $0x4fb0eae3 // sdot v3.4s, v23.16b, v16.4b[3]
+	WORD $0x4fb1eae4 // sdot v4.4s, v23.16b, v17.4b[3]
+	WORD $0x4fb2eae5 // sdot v5.4s, v23.16b, v18.4b[3]
+	WORD $0x4fb3eae6 // sdot v6.4s, v23.16b, v19.4b[3]
+	WORD $0x4fb4eae7 // sdot v7.4s, v23.16b, v20.4b[3]
+	WORD $0x4fb5eae8 // sdot v8.4s, v23.16b, v21.4b[3]
+	WORD $0x4fb6eae9 // sdot v9.4s, v23.16b, v22.4b[3]
+	WORD $0x4f8be2ec // sdot v12.4s, v23.16b, v11.4b[0]
+	ADD R14, R13, R19
+	PRFM 0(R19), PLDL2KEEP
+	ADD R14, R13, R19
+	PRFM 64(R19), PLDL2KEEP
+	ADD $4, R0, R0
+	ADD $64, R13, R13
+	SUB $4, R15, R15
+	CMP $0, R15
+	BGE unrolled
+
+rest:
+	ADD $4, R15, R15
+	CBZ R15, next
+
+single:
+	ADD R0<<2, R3, R19
+	FMOVS 0(R19), F13
+	WORD $0x6e2a1dad // eor v13.16b, v13.16b, v10.16b
+	ADD R0<<2, R4, R19
+	FMOVS 0(R19), F14
+	WORD $0x6e2a1dce // eor v14.16b, v14.16b, v10.16b
+	ADD R0<<2, R5, R19
+	FMOVS 0(R19), F15
+	WORD $0x6e2a1def // eor v15.16b, v15.16b, v10.16b
+	ADD R0<<2, R6, R19
+	FMOVS 0(R19), F16
+	WORD $0x6e2a1e10 // eor v16.16b, v16.16b, v10.16b
+	ADD R0<<2, R7, R19
+	FMOVS 0(R19), F17
+	WORD $0x6e2a1e31 // eor v17.16b, v17.16b, v10.16b
+	ADD R0<<2, R8, R19
+	FMOVS 0(R19), F18
+	WORD $0x6e2a1e52 // eor v18.16b, v18.16b, v10.16b
+	ADD R0<<2, R9, R19
+	FMOVS 0(R19), F19
+	WORD $0x6e2a1e73 // eor v19.16b, v19.16b, v10.16b
+	ADD R0<<2, R10, R19
+	FMOVS 0(R19), F20
+	WORD $0x6e2a1e94 // eor v20.16b, v20.16b, v10.16b
+	ADD R0<<2, R11, R19
+	FMOVS 0(R19), F21
+	WORD $0x6e2a1eb5 // eor v21.16b, v21.16b, v10.16b
+	ADD R0<<2, R1, R19
+	FMOVS 0(R19), F22
+	WORD $0x6e2a1ed6 // eor v22.16b, v22.16b, v10.16b
+	FMOVQ 0(R13), F23
+	WORD $0x4f8de2e0 // sdot v0.4s, v23.16b, v13.4b[0]
+	WORD $0x4f8ee2e1 // sdot v1.4s, v23.16b, v14.4b[0]
+	WORD $0x4f8fe2e2 // sdot v2.4s, v23.16b, v15.4b[0]
+	WORD $0x4f90e2e3 // sdot v3.4s, v23.16b, v16.4b[0]
+	WORD $0x4f91e2e4 // sdot v4.4s, v23.16b, v17.4b[0]
+	WORD $0x4f92e2e5 // sdot v5.4s, v23.16b, v18.4b[0]
+	WORD $0x4f93e2e6 // sdot v6.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2e7 // sdot v7.4s, v23.16b, v20.4b[0]
+	WORD $0x4f95e2e8 // sdot v8.4s, v23.16b, v21.4b[0]
+	WORD $0x4f96e2e9 // sdot v9.4s, v23.16b, v22.4b[0]
+	WORD $0x4f8be2ec // sdot v12.4s, v23.16b, v11.4b[0]
+	ADD $1, R0, R0
+	ADD $16, R13, R13
+	SUB $1, R15, R15
+	CBNZ R15, single
+
+next:
+	SUB $1, R12, R12
+	CBNZ R12, piece
+	WORD $0x4f27558c // shl v12.4s, v12.4s, #7
+	WORD $0x4eac8400 // add v0.4s, v0.4s, v12.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4eac8421 // add v1.4s, v1.4s, v12.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4eac8442 // add v2.4s, v2.4s, v12.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4eac8463 // add v3.4s, v3.4s, v12.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4eac8484 // add v4.4s, v4.4s, v12.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4eac84c6 // add v6.4s, v6.4s, v12.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4eac84e7 // add v7.4s, v7.4s, v12.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4eac8508 // add v8.4s, v8.4s, v12.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4eac8529 // add v9.4s, v9.4s, v12.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $4, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad421 // fadd v1.4s, v1.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad463 // fadd v3.4s, v3.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad4e7 // fadd v7.4s, v7.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	WORD $0x4e2ad421 // fadd v1.4s, v1.4s, v10.4s
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	WORD $0x4e2ad463 // fadd v3.4s, v3.4s, v10.4s
+	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
+	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
+	WORD $0x4e2ad4e7 // fadd v7.4s, v7.4s, v10.4s
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad421 // fadd v1.4s, v1.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad463 // fadd v3.4s, v3.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad4e7 // fadd v7.4s, v7.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c86a // ld1r {v10.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c86b // ld1r {v11.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86d // ld1r {v13.4s}, [x3]
+	WORD $0x6e2adc0e // fmul v14.4s, v0.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc00 // fmul v0.4s, v0.4s, v14.4s
+	WORD $0x6e2adc2e // fmul v14.4s, v1.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc21 // fmul v1.4s, v1.4s, v14.4s
+	WORD $0x6e2adc4e // fmul v14.4s, v2.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc42 // fmul v2.4s, v2.4s, v14.4s
+	WORD $0x6e2adc6e // fmul v14.4s, v3.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc63 // fmul v3.4s, v3.4s, v14.4s
+	WORD $0x6e2adc8e // fmul v14.4s, v4.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc84 // fmul v4.4s, v4.4s, v14.4s
+	WORD $0x6e2adcae // fmul v14.4s, v5.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edca5 // fmul v5.4s, v5.4s, v14.4s
+	WORD $0x6e2adcce // fmul v14.4s, v6.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edcc6 // fmul v6.4s, v6.4s, v14.4s
+	WORD $0x6e2adcee // fmul v14.4s, v7.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edce7 // fmul v7.4s, v7.4s, v14.4s
+	WORD $0x6e2add0e // fmul v14.4s, v8.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edd08 // fmul v8.4s, v8.4s, v14.4s
+	WORD $0x6e2add2a // fmul v10.4s, v9.4s, v10.4s
+	WORD $0x4e2bd54a // fadd v10.4s, v10.4s, v11.4s
+	WORD $0x4e2cf54a // fmax v10.4s, v10.4s, v12.4s
+	WORD $0x4eadf54a // fmin v10.4s, v10.4s, v13.4s
+	WORD $0x6e2add29 // fmul v9.4s, v9.4s, v10.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c86a // ld1r {v10.4s}, [x3]
+	WORD $0x4e20f540 // fmax v0.4s, v10.4s, v0.4s
+	WORD $0x4e21f541 // fmax v1.4s, v10.4s, v1.4s
+	WORD $0x4e22f542 // fmax v2.4s, v10.4s, v2.4s
+	WORD $0x4e23f543 // fmax v3.4s, v10.4s, v3.4s
+	WORD $0x4e24f544 // fmax v4.4s, v10.4s, v4.4s
+	WORD $0x4e25f545 // fmax v5.4s, v10.4s, v5.4s
+	WORD $0x4e26f546 // fmax v6.4s, v10.4s, v6.4s
+	WORD $0x4e27f547 // fmax v7.4s, v10.4s, v7.4s
+	WORD $0x4e28f548 // fmax v8.4s, v10.4s, v8.4s
+	WORD $0x4e29f549 // fmax v9.4s, v10.4s, v9.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c84a // ld1r {v10.4s}, [x2]
+	WORD $0x4ea0f540 // fmin v0.4s, v10.4s, v0.4s
+	WORD $0x4ea1f541 // fmin v1.4s, v10.4s, v1.4s
+	WORD $0x4ea2f542 // fmin v2.4s, v10.4s, v2.4s
+	WORD $0x4ea3f543 // fmin v3.4s, v10.4s, v3.4s
+	WORD $0x4ea4f544 // fmin v4.4s, v10.4s, v4.4s
+	WORD $0x4ea5f545 // fmin v5.4s, v10.4s, v5.4s
+	WORD $0x4ea6f546 // fmin v6.4s, v10.4s, v6.4s
+	WORD $0x4ea7f547 // fmin v7.4s, v10.4s, v7.4s
+	WORD $0x4ea8f548 // fmin v8.4s, v10.4s, v8.4s
+	WORD $0x4ea9f549 // fmin v9.4s, v10.4s, v9.4s
+
+store:
+	MOVD height+64(FP), R2
+	FMOVQ F0, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F1, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F2, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F3, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F4, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F5, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F6, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F7, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F8, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F9, 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local160-160(SP), R0
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	FMOVQ F4, 64(R0)
+	FMOVQ F5, 80(R0)
+	FMOVQ F6, 96(R0)
+	FMOVQ F7, 112(R0)
+	FMOVQ F8, 128(R0)
+	FMOVQ F9, 144(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $16, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather12x4SDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather12x4SDOTQuads(SB), NOSPLIT, $192-96
+	MOVD $constants<>(SB), R0
+	MOVD rows+16(FP), R1
+	MOVD a+24(FP), R2
+	MOVD 0(R1), R3
+	ADD R3<<2, R2, R3
+	MOVD 8(R1), R4
+	ADD R4<<2, R2, R4
+	MOVD 16(R1), R5
+	ADD R5<<2, R2, R5
+	MOVD 24(R1), R6
+	ADD R6<<2, R2, R6
+	MOVD 32(R1), R7
+	ADD R7<<2, R2, R7
+	MOVD 40(R1), R8
+	ADD R8<<2, R2, R8
+	MOVD 48(R1), R9
+	ADD R9<<2, R2, R9
+	MOVD 56(R1), R10
+	ADD R10<<2, R2, R10
+	MOVD 64(R1), R11
+	ADD R11<<2, R2, R11
+	MOVD 72(R1), R12
+	ADD R12<<2, R2, R12
+	MOVD 80(R1), R13
+	ADD R13<<2, R2, R13
+	MOVD 88(R1), R1
+	ADD R1<<2, R2, R1
+	MOVD pieces+0(FP), R2
+	MOVD n+8(FP), R14
+	MOVD b+32(FP), R15
+	MOVD ahead+40(FP), R19
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	FMOVQ 0(R0), F12
+	FMOVQ 16(R0), F13
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+
+piece:
+	MOVD 0(R2), R0
+	MOVD 8(R2), R20
+	ADD $16, R2, R2
+	SUB $4, R20, R20
+	CMP $0, R20
+	BLT rest
+
+unrolled:
+	ADD R0<<2, R3, R21
+	FMOVQ 0(R21), F15
+	WORD $0x6e2c1def // eor v15.16b, v15.16b, v12.16b
+	ADD R0<<2, R4, R21
+	FMOVQ 0(R21), F16
+	WORD $0x6e2c1e10 // eor v16.16b, v16.16b, v12.16b
+	ADD R0<<2, R5, R21
+	FMOVQ 0(R21), F17
+	WORD $0x6e2c1e31 // eor v17.16b, v17.16b, v12.16b
+	ADD R0<<2, R6, R21
+	FMOVQ 0(R21), F18
+	WORD $0x6e2c1e52 // eor v18.16b, v18.16b, v12.16b
+	ADD R0<<2, R7, R21
+	FMOVQ 0(R21), F19
+	WORD $0x6e2c1e73 // eor v19.16b, v19.16b, v12.16b
+	ADD R0<<2, R8, R21
+	FMOVQ 0(R21), F20
+	WORD $0x6e2c1e94 // eor v20.16b, v20.16b, v12.16b
+	ADD R0<<2, R9, R21
+	FMOVQ 0(R21), F21
+	WORD $0x6e2c1eb5 // eor v21.16b, v21.16b, v12.16b
+	ADD R0<<2, R10, R21
+	FMOVQ 0(R21), F22
+	WORD $0x6e2c1ed6 // eor v22.16b, v22.16b, v12.16b
+	ADD R0<<2, R11, R21
+	FMOVQ 0(R21), F23
+	WORD $0x6e2c1ef7 // eor v23.16b, v23.16b, v12.16b
+	ADD R0<<2, R12, R21
+	FMOVQ 0(R21), F24
+	WORD $0x6e2c1f18 // eor v24.16b, v24.16b, v12.16b
+	ADD R0<<2, R13, R21
+	FMOVQ 0(R21), F25
+	WORD $0x6e2c1f39 // eor v25.16b, v25.16b, v12.16b
+	ADD R0<<2, R1, R21
+	FMOVQ 0(R21), F26
+	WORD $0x6e2c1f5a // eor v26.16b, v26.16b, v12.16b
+	FMOVQ 0(R15), F27
+	WORD $0x4f8fe360 // sdot v0.4s, v27.16b, v15.4b[0]
+	WORD $0x4f90e361 // sdot v1.4s, v27.16b, v16.4b[0]
+	WORD $0x4f91e362 // sdot v2.4s, v27.16b, v17.4b[0]
+	WORD $0x4f92e363 // sdot v3.4s, v27.16b, v18.4b[0]
+	WORD $0x4f93e364 // sdot v4.4s, v27.16b, v19.4b[0]
+	WORD $0x4f94e365 // sdot v5.4s, v27.16b, v20.4b[0]
+	WORD $0x4f95e366 // sdot v6.4s, v27.16b, v21.4b[0]
+	WORD $0x4f96e367 // sdot v7.4s, v27.16b, v22.4b[0]
+	WORD $0x4f97e368 // sdot v8.4s, v27.16b, v23.4b[0]
+	WORD $0x4f98e369 // sdot v9.4s, v27.16b, v24.4b[0]
+	WORD $0x4f99e36a // sdot v10.4s, v27.16b, v25.4b[0]
+	WORD $0x4f9ae36b // sdot v11.4s, v27.16b, v26.4b[0]
+	WORD $0x4f8de36e // sdot v14.4s, v27.16b, v13.4b[0]
+	FMOVQ 16(R15), F27
+	WORD $0x4fafe360 // sdot v0.4s, v27.16b, v15.4b[1]
+	WORD $0x4fb0e361 // sdot v1.4s, v27.16b, v16.4b[1]
+	WORD $0x4fb1e362 // sdot v2.4s, v27.16b, v17.4b[1]
+	WORD $0x4fb2e363 // sdot v3.4s, v27.16b, v18.4b[1]
+	WORD $0x4fb3e364 // sdot v4.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb4e365 // sdot v5.4s, v27.16b, v20.4b[1]
+	WORD $0x4fb5e366 // sdot v6.4s, v27.16b, v21.4b[1]
+	WORD $0x4fb6e367 // sdot v7.4s, v27.16b, v22.4b[1]
+	WORD $0x4fb7e368 // sdot v8.4s, v27.16b, v23.4b[1]
+	WORD $0x4fb8e369 // sdot v9.4s, v27.16b, v24.4b[1]
+	WORD $0x4fb9e36a // sdot v10.4s, v27.16b, v25.4b[1]
+	WORD $0x4fbae36b // sdot v11.4s, v27.16b, v26.4b[1]
+	WORD $0x4f8de36e // sdot v14.4s, v27.16b, v13.4b[0]
+	FMOVQ 32(R15), F27
+	WORD $0x4f8feb60 // sdot v0.4s, v27.16b, v15.4b[2]
+	WORD $0x4f90eb61 // sdot v1.4s, v27.16b, v16.4b[2]
+	WORD $0x4f91eb62 // sdot v2.4s, v27.16b, v17.4b[2]
+	WORD $0x4f92eb63 // sdot v3.4s, v27.16b, v18.4b[2]
+	WORD $0x4f93eb64 // sdot v4.4s, v27.16b, v19.4b[2]
+	WORD $0x4f94eb65 // sdot v5.4s, v27.16b, v20.4b[2]
+	WORD $0x4f95eb66 // sdot v6.4s, v27.16b, v21.4b[2]
+	WORD $0x4f96eb67 // sdot v7.4s, v27.16b, v22.4b[2]
+	WORD $0x4f97eb68 // sdot v8.4s, v27.16b, v23.4b[2]
+	WORD $0x4f98eb69 // sdot v9.4s, v27.16b, v24.4b[2]
+	WORD $0x4f99eb6a // sdot v10.4s, v27.16b, v25.4b[2]
+	WORD $0x4f9aeb6b // sdot v11.4s, v27.16b, v26.4b[2]
+	WORD $0x4f8de36e // sdot v14.4s, v27.16b, v13.4b[0]
+	FMOVQ 48(R15), F27
+	WORD $0x4fafeb60 // sdot v0.4s, v27.16b, v15.4b[3]
+	WORD $0x4fb0eb61 // sdot v1.4s, v27.16b, v16.4b[3]
+	WORD $0x4fb1eb62 // sdot v2.4s, v27.16b, v17.4b[3]
+	WORD $0x4fb2eb63 // sdot v3.4s, v27.16b, v18.4b[3]
+	WORD $0x4fb3eb64 // sdot v4.4s, v27.16b, v19.4b[3]
+	WORD $0x4fb4eb65 // sdot v5.4s, v27.16b, v20.4b[3]
+	WORD $0x4fb5eb66 // sdot v6.4s, v27.16b, v21.4b[3]
+	WORD $0x4fb6eb67 // sdot v7.4s, v27.16b, v22.4b[3]
+	WORD $0x4fb7eb68 // sdot v8.4s, v27.16b, v23.4b[3]
+	WORD $0x4fb8eb69 // sdot v9.4s, v27.16b, v24.4b[3]
+	WORD $0x4fb9eb6a // sdot v10.4s, v27.16b, v25.4b[3]
+	WORD $0x4fbaeb6b // sdot v11.4s, v27.16b, v26.4b[3]
+	WORD $0x4f8de36e // sdot v14.4s, v27.16b, v13.4b[0]
+	ADD R19, R15, R21
+	PRFM 0(R21), PLDL2KEEP
+	ADD R19, R15, R21
+	PRFM 64(R21), PLDL2KEEP
+	ADD $4, R0, R0
+	ADD $64, R15, R15
+	SUB $4, R20, R20
+	CMP $0, R20
+	BGE unrolled
+
+rest:
+	ADD $4, R20, R20
+	CBZ R20, next
+
+single:
+	ADD R0<<2, R3, R21
+	FMOVS 0(R21), F15
+	WORD $0x6e2c1def // eor v15.16b, v15.16b, v12.16b
+	ADD R0<<2, R4, R21
+	FMOVS 0(R21), F16
+	WORD $0x6e2c1e10 // eor v16.16b, v16.16b, v12.16b
+	ADD R0<<2, R5, R21
+	FMOVS 0(R21), F17
+	WORD $0x6e2c1e31 // eor v17.16b, v17.16b, v12.16b
+	ADD R0<<2, R6, R21
+	FMOVS 0(R21), F18
+	WORD $0x6e2c1e52 // eor v18.16b, v18.16b, v12.16b
+	ADD R0<<2, R7, R21
+	FMOVS 0(R21), F19
+	WORD $0x6e2c1e73 // eor v19.16b, v19.16b, v12.16b
+	ADD R0<<2, R8, R21
+	FMOVS 0(R21), F20
+	WORD $0x6e2c1e94 // eor v20.16b, v20.16b, v12.16b
+	ADD R0<<2, R9, R21
+	FMOVS 0(R21), F21
+	WORD $0x6e2c1eb5 // eor v21.16b, v21.16b, v12.16b
+	ADD R0<<2, R10, R21
+	FMOVS 0(R21), F22
+	WORD $0x6e2c1ed6 // eor v22.16b, v22.16b, v12.16b
+	ADD R0<<2, R11, R21
+	FMOVS 0(R21), F23
+	WORD $0x6e2c1ef7 // eor v23.16b, v23.16b, v12.16b
+	ADD R0<<2, R12, R21
+	FMOVS 0(R21), F24
+	WORD $0x6e2c1f18 // eor v24.16b, v24.16b, v12.16b
+	ADD R0<<2, R13, R21
+	FMOVS 0(R21), F25
+	WORD $0x6e2c1f39 // eor v25.16b, v25.16b, v12.16b
+	ADD R0<<2, R1, R21
+	FMOVS 0(R21), F26
+	WORD $0x6e2c1f5a // eor v26.16b, v26.16b, v12.16b
+	FMOVQ 0(R15), F27
+	WORD $0x4f8fe360 // sdot v0.4s, v27.16b, v15.4b[0]
+	WORD $0x4f90e361 // sdot v1.4s, v27.16b, v16.4b[0]
+	WORD $0x4f91e362 // sdot v2.4s, v27.16b, v17.4b[0]
+	WORD $0x4f92e363 // sdot v3.4s, v27.16b, v18.4b[0]
+	WORD $0x4f93e364 // sdot v4.4s, v27.16b, v19.4b[0]
+	WORD $0x4f94e365 // sdot v5.4s, v27.16b, v20.4b[0]
+	WORD $0x4f95e366 // sdot v6.4s, v27.16b, v21.4b[0]
+	WORD $0x4f96e367 // sdot v7.4s, v27.16b, v22.4b[0]
+	WORD $0x4f97e368 // sdot v8.4s, v27.16b, v23.4b[0]
+	WORD $0x4f98e369 // sdot v9.4s, v27.16b, v24.4b[0]
+	WORD $0x4f99e36a // sdot v10.4s, v27.16b, v25.4b[0]
+	WORD $0x4f9ae36b // sdot v11.4s, v27.16b, v26.4b[0]
+	WORD $0x4f8de36e // sdot v14.4s, v27.16b, v13.4b[0]
+	ADD $1, R0, R0
+	ADD $16, R15, R15
+	SUB $1, R20, R20
+	CBNZ R20, single
+
+next:
+	SUB $1, R14, R14
+	CBNZ R14, piece
+	WORD $0x4f2755ce // shl v14.4s, v14.4s, #7
+	WORD $0x4eae8400 // add v0.4s, v0.4s, v14.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4eae8421 // add v1.4s, v1.4s, v14.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4eae8442 // add v2.4s, v2.4s, v14.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4eae8463 // add v3.4s, v3.4s, v14.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4eae8484 // add v4.4s, v4.4s, v14.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4eae84a5 // add v5.4s, v5.4s, v14.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4eae84c6 // add v6.4s, v6.4s, v14.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4eae8508 // add v8.4s, v8.4s, v14.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4eae8529 // add v9.4s, v9.4s, v14.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4eae854a // add v10.4s, v10.4s, v14.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4eae856b // add v11.4s, v11.4s, v14.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $4, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd421 // fadd v1.4s, v1.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd4a5 // fadd v5.4s, v5.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd4e7 // fadd v7.4s, v7.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F12
+	WORD $0x4e2cd56b // fadd v11.4s, v11.4s, v12.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2cd421 // fadd v1.4s, v1.4s, v12.4s
+	WORD $0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
+	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x4e2cd4a5 // fadd v5.4s, v5.4s, v12.4s
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2cd4e7 // fadd v7.4s, v7.4s, v12.4s
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	WORD $0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	WORD $0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	WORD $0x4e2cd56b // fadd v11.4s, v11.4s, v12.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd421 // fadd v1.4s, v1.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd4a5 // fadd v5.4s, v5.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd4e7 // fadd v7.4s, v7.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F12
+	WORD $0x4e2cd56b // fadd v11.4s, v11.4s, v12.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c86d // ld1r {v13.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86e // ld1r {v14.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86f // ld1r {v15.4s}, [x3]
+	WORD $0x6e2cdc10 // fmul v16.4s, v0.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc00 // fmul v0.4s, v0.4s, v16.4s
+	WORD $0x6e2cdc30 // fmul v16.4s, v1.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc21 // fmul v1.4s, v1.4s, v16.4s
+	WORD $0x6e2cdc50 // fmul v16.4s, v2.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc42 // fmul v2.4s, v2.4s, v16.4s
+	WORD $0x6e2cdc70 // fmul v16.4s, v3.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc63 // fmul v3.4s, v3.4s, v16.4s
+	WORD $0x6e2cdc90 // fmul v16.4s, v4.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
+	WORD $0x6e2cdcb0 // fmul v16.4s, v5.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dca5 // fmul v5.4s, v5.4s, v16.4s
+	WORD $0x6e2cdcd0 // fmul v16.4s, v6.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
+	WORD $0x6e2cdcf0 // fmul v16.4s, v7.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e2cdd10 // fmul v16.4s, v8.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd08 // fmul v8.4s, v8.4s, v16.4s
+	WORD $0x6e2cdd30 // fmul v16.4s, v9.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd29 // fmul v9.4s, v9.4s, v16.4s
+	WORD $0x6e2cdd50 // fmul v16.4s, v10.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd4a // fmul v10.4s, v10.4s, v16.4s
+	WORD $0x6e2cdd6c // fmul v12.4s, v11.4s, v12.4s
+	WORD $0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
+	WORD $0x4e2ef58c // fmax v12.4s, v12.4s, v14.4s
+	WORD $0x4eaff58c // fmin v12.4s, v12.4s, v15.4s
+	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	WORD $0x4e20f580 // fmax v0.4s, v12.4s, v0.4s
+	WORD $0x4e21f581 // fmax v1.4s, v12.4s, v1.4s
+	WORD $0x4e22f582 // fmax v2.4s, v12.4s, v2.4s
+	WORD $0x4e23f583 // fmax v3.4s, v12.4s, v3.4s
+	WORD $0x4e24f584 // fmax v4.4s, v12.4s, v4.4s
+	WORD $0x4e25f585 // fmax v5.4s, v12.4s, v5.4s
+	WORD $0x4e26f586 // fmax v6.4s, v12.4s, v6.4s
+	WORD $0x4e27f587 // fmax v7.4s, v12.4s, v7.4s
+	WORD $0x4e28f588 // fmax v8.4s, v12.4s, v8.4s
+	WORD $0x4e29f589 // fmax v9.4s, v12.4s, v9.4s
+	WORD $0x4e2af58a // fmax v10.4s, v12.4s, v10.4s
+	WORD $0x4e2bf58b // fmax v11.4s, v12.4s, v11.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c84c // ld1r {v12.4s}, [x2]
+	WORD $0x4ea0f580 // fmin v0.4s, v12.4s, v0.4s
+	WORD $0x4ea1f581 // fmin v1.4s, v12.4s, v1.4s
+	WORD $0x4ea2f582 // fmin v2.4s, v12.4s, v2.4s
+	WORD $0x4ea3f583 // fmin v3.4s, v12.4s, v3.4s
+	WORD $0x4ea4f584 // fmin v4.4s, v12.4s, v4.4s
+	WORD $0x4ea5f585 // fmin v5.4s, v12.4s, v5.4s
+	WORD $0x4ea6f586 // fmin v6.4s, v12.4s, v6.4s
+	WORD $0x4ea7f587 // fmin v7.4s, v12.4s, v7.4s
+	WORD $0x4ea8f588 // fmin v8.4s, v12.4s, v8.4s
+	WORD $0x4ea9f589 // fmin v9.4s, v12.4s, v9.4s
+	WORD $0x4eaaf58a // fmin v10.4s, v12.4s, v10.4s
+	WORD $0x4eabf58b // fmin v11.4s, v12.4s, v11.4s
+
+store:
+	MOVD height+64(FP), R2
+	FMOVQ F0, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F1, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F2, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F3, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F4, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F5, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F6, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F7, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F8, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F9, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F10, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F11, 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local192-192(SP), R0
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	FMOVQ F4, 64(R0)
+	FMOVQ F5, 80(R0)
+	FMOVQ F6, 96(R0)
+	FMOVQ F7, 112(R0)
+	FMOVQ F8, 128(R0)
+	FMOVQ F9, 144(R0)
+	FMOVQ F10, 160(R0)
+	FMOVQ F11, 176(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $16, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather2x12SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather2x12SUDOTQuads(SB), NOSPLIT, $96-96
+	MOVD rows+16(FP), R0
+	MOVD a+24(FP), R1
+	MOVD 0(R0), R2
+	ADD R2<<2, R1, R2
+	MOVD 8(R0), R0
+	ADD R0<<2, R1, R0
+	MOVD pieces+0(FP), R1
+	MOVD n+8(FP), R3
+	MOVD b+32(FP), R4
+	MOVD ahead+40(FP), R5
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+
+piece:
+	MOVD 0(R1), R6
+	MOVD 8(R1), R7
+	ADD $16, R1, R1
+	SUB $4, R7, R7
+	CMP $0, R7
+	BLT rest
+
+unrolled:
+	ADD R6<<2, R2, R8
+	FMOVQ 0(R8), F6
+	ADD R6<<2, R0, R8
+	FMOVQ 0(R8), F7
+	FLDPQ 0(R4), (F8, F9)
+	FMOVQ 32(R4), F10
+	WORD $0x4f06f100 // sudot v0.4s, v8.16b, v6.4b[0]
+	WORD $0x4f06f121 // sudot v1.4s, v9.16b, v6.4b[0]
+	WORD $0x4f06f142 // sudot v2.4s, v10.16b, v6.4b[0]
+	WORD $0x4f07f103 // sudot v3.4s, v8.16b, v7.4b[0]
+	WORD $0x4f07f124 // sudot v4.4s, v9.16b, v7.4b[0]
+	WORD $0x4f07f145 // sudot v5.4s, v10.16b, v7.4b[0]
+	FLDPQ 48(R4), (F8, F9)
+	FMOVQ 80(R4), F10
+	WORD $0x4f26f100 // sudot v0.4s, v8.16b, v6.4b[1]
+	WORD $0x4f26f121 // sudot v1.4s, v9.16b, v6.4b[1]
+	WORD $0x4f26f142 // sudot v2.4s, v10.16b, v6.4b[1]
+	WORD $0x4f27f103 // sudot v3.4s, v8.16b, v7.4b[1]
+	WORD $0x4f27f124 // sudot v4.4s, v9.16b, v7.4b[1]
+	WORD $0x4f27f145 // sudot v5.4s, v10.16b, v7.4b[1]
+	FLDPQ 96(R4), (F8, F9)
+	FMOVQ 128(R4), F10
+	WORD $0x4f06f900 // sudot v0.4s, v8.16b, v6.4b[2]
+	WORD $0x4f06f921 // sudot v1.4s, v9.16b, v6.4b[2]
+	WORD $0x4f06f942 // sudot v2.4s, v10.16b, v6.4b[2]
+	WORD $0x4f07f903 // sudot v3.4s, v8.16b, v7.4b[2]
+	WORD $0x4f07f924 // sudot v4.4s, v9.16b, v7.4b[2]
+	WORD $0x4f07f945 // sudot v5.4s, v10.16b, v7.4b[2]
+	FLDPQ 144(R4), (F8, F9)
+	FMOVQ 176(R4), F10
+	WORD $0x4f26f900 // sudot v0.4s, v8.16b, v6.4b[3]
+	WORD $0x4f26f921 // sudot v1.4s, v9.16b, v6.4b[3]
+	WORD $0x4f26f942 // sudot v2.4s, v10.16b, v6.4b[3]
+	WORD $0x4f27f903 // sudot v3.4s, v8.16b, v7.4b[3]
+	WORD $0x4f27f924 // sudot v4.4s, v9.16b, v7.4b[3]
+	WORD $0x4f27f945 // sudot v5.4s, v10.16b, v7.4b[3]
+	ADD R5, R4, R8
+	PRFM 0(R8), PLDL2KEEP
+	ADD R5, R4, R8
+	PRFM 64(R8), PLDL2KEEP
+	ADD $4, R6, R6
+	ADD $192, R4, R4
+	SUB $4, R7, R7
+	CMP $0, R7
+	BGE unrolled
+
+rest:
+	ADD $4, R7, R7
+	CBZ R7, next
+
+single:
+	ADD R6<<2, R2, R8
+	FMOVS 0(R8), F6
+	ADD R6<<2, R0, R8
+	FMOVS 0(R8), F7
+	FLDPQ 0(R4), (F8, F9)
+	FMOVQ 32(R4), F10
+	WORD $0x4f06f100 // sudot v0.4s, v8.16b, v6.4b[0]
+	WORD $0x4f06f121 // sudot v1.4s, v9.16b, v6.4b[0]
+	WORD $0x4f06f142 // sudot v2.4s, v10.16b, v6.4b[0]
+	WORD $0x4f07f103 // sudot v3.4s, v8.16b, v7.4b[0]
+	WORD $0x4f07f124 // sudot v4.4s, v9.16b, v7.4b[0]
+	WORD $0x4f07f145 // sudot v5.4s, v10.16b, v7.4b[0]
+	ADD $1, R6, R6
+	ADD $48, R4, R4
+	SUB $1, R7, R7
+	CBNZ R7, single
+
+next:
+	SUB $1, R3, R3
+	CBNZ R3, piece
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $12, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F6, F7)
+	FMOVQ 32(R2), F8
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4e27d421 // fadd v1.4s, v1.4s, v7.4s
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F6, F7)
+	FMOVQ 32(R2), F8
+	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	WORD $0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
+	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F6, F7)
+	FMOVQ 32(R3), F8
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4e27d421 // fadd v1.4s, v1.4s, v7.4s
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	WORD $0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
+	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F6, F7)
+	FMOVQ 32(R3), F8
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4e27d421 // fadd v1.4s, v1.4s, v7.4s
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F6, F7)
+	FMOVQ 32(R3), F8
+	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	WORD $0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
+	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c867 // ld1r {v7.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
+	WORD $0x6e26dc0a // fmul v10.4s, v0.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	WORD $0x6e26dc2a // fmul v10.4s, v1.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc21 // fmul v1.4s, v1.4s, v10.4s
+	WORD $0x6e26dc4a // fmul v10.4s, v2.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc42 // fmul v2.4s, v2.4s, v10.4s
+	WORD $0x6e26dc6a // fmul v10.4s, v3.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc63 // fmul v3.4s, v3.4s, v10.4s
+	WORD $0x6e26dc8a // fmul v10.4s, v4.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc84 // fmul v4.4s, v4.4s, v10.4s
+	WORD $0x6e26dca6 // fmul v6.4s, v5.4s, v6.4s
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+	WORD $0x4e28f4c6 // fmax v6.4s, v6.4s, v8.4s
+	WORD $0x4ea9f4c6 // fmin v6.4s, v6.4s, v9.4s
+	WORD $0x6e26dca5 // fmul v5.4s, v5.4s, v6.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	WORD $0x4e20f4c0 // fmax v0.4s, v6.4s, v0.4s
+	WORD $0x4e21f4c1 // fmax v1.4s, v6.4s, v1.4s
+	WORD $0x4e22f4c2 // fmax v2.4s, v6.4s, v2.4s
+	WORD $0x4e23f4c3 // fmax v3.4s, v6.4s, v3.4s
+	WORD $0x4e24f4c4 // fmax v4.4s, v6.4s, v4.4s
+	WORD $0x4e25f4c5 // fmax v5.4s, v6.4s, v5.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c846 // ld1r {v6.4s}, [x2]
+	WORD $0x4ea0f4c0 // fmin v0.4s, v6.4s, v0.4s
+	WORD $0x4ea1f4c1 // fmin v1.4s, v6.4s, v1.4s
+	WORD $0x4ea2f4c2 // fmin v2.4s, v6.4s, v2.4s
+	WORD $0x4ea3f4c3 // fmin v3.4s, v6.4s, v3.4s
+	WORD $0x4ea4f4c4 // fmin v4.4s, v6.4s, v4.4s
+	WORD $0x4ea5f4c5 // fmin v5.4s, v6.4s, v5.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	FMOVQ F2, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F3, F4), 0(R0)
+	FMOVQ F5, 32(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local96-96(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FMOVQ F2, 32(R0)
+	FSTPQ (F3, F4), 48(R0)
+	FMOVQ F5, 80(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $48, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather4x12SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather4x12SUDOTQuads(SB), NOSPLIT, $192-96
+	MOVD rows+16(FP), R0
+	MOVD a+24(FP), R1
+	MOVD 0(R0), R2
+	ADD R2<<2, R1, R2
+	MOVD 8(R0), R3
+	ADD R3<<2, R1, R3
+	MOVD 16(R0), R4
+	ADD R4<<2, R1, R4
+	MOVD 24(R0), R0
+	ADD R0<<2, R1, R0
+	MOVD pieces+0(FP), R1
+	MOVD n+8(FP), R5
+	MOVD b+32(FP), R6
+	MOVD ahead+40(FP), R7
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+
+piece:
+	MOVD 0(R1), R8
+	MOVD 8(R1), R9
+	ADD $16, R1, R1
+	SUB $4, R9, R9
+	CMP $0, R9
+	BLT rest
+
+unrolled:
+	ADD R8<<2, R2, R10
+	FMOVQ 0(R10), F12
+	ADD R8<<2, R3, R10
+	FMOVQ 0(R10), F13
+	ADD R8<<2, R4, R10
+	FMOVQ 0(R10), F14
+	ADD R8<<2, R0, R10
+	FMOVQ 0(R10), F15
+	FLDPQ 0(R6), (F16, F17)
+	FMOVQ 32(R6), F18
+	WORD $0x4f0cf200 // sudot v0.4s, v16.16b, v12.4b[0]
+	WORD $0x4f0cf221 // sudot v1.4s, v17.16b, v12.4b[0]
+	WORD $0x4f0cf242 // sudot v2.4s, v18.16b, v12.4b[0]
+	WORD $0x4f0df203 // sudot v3.4s, v16.16b, v13.4b[0]
+	WORD $0x4f0df224 // sudot v4.4s, v17.16b, v13.4b[0]
+	WORD $0x4f0df245 // sudot v5.4s, v18.16b, v13.4b[0]
+	WORD $0x4f0ef206 // sudot v6.4s, v16.16b, v14.4b[0]
+	WORD $0x4f0ef227 // sudot v7.4s, v17.16b, v14.4b[0]
+	WORD $0x4f0ef248 // sudot v8.4s, v18.16b, v14.4b[0]
+	WORD $0x4f0ff209 // sudot v9.4s, v16.16b, v15.4b[0]
+	WORD $0x4f0ff22a // sudot v10.4s, v17.16b, v15.4b[0]
+	WORD $0x4f0ff24b // sudot v11.4s, v18.16b, v15.4b[0]
+	FLDPQ 48(R6), (F16, F17)
+	FMOVQ 80(R6), F18
+	WORD $0x4f2cf200 // sudot v0.4s, v16.16b, v12.4b[1]
+	WORD $0x4f2cf221 // sudot v1.4s, v17.16b, v12.4b[1]
+	WORD $0x4f2cf242 // sudot v2.4s, v18.16b, v12.4b[1]
+	WORD $0x4f2df203 // sudot v3.4s, v16.16b, v13.4b[1]
+	WORD $0x4f2df224 // sudot v4.4s, v17.16b, v13.4b[1]
+	WORD $0x4f2df245 // sudot v5.4s, v18.16b, v13.4b[1]
+	WORD $0x4f2ef206 // sudot v6.4s, v16.16b, v14.4b[1]
+	WORD $0x4f2ef227 // sudot v7.4s, v17.16b, v14.4b[1]
+	WORD $0x4f2ef248 // sudot v8.4s, v18.16b, v14.4b[1]
+	WORD $0x4f2ff209 // sudot v9.4s, v16.16b, v15.4b[1]
+	WORD $0x4f2ff22a // sudot v10.4s, v17.16b, v15.4b[1]
+	WORD $0x4f2ff24b // sudot v11.4s, v18.16b, v15.4b[1]
+	FLDPQ 96(R6), (F16, F17)
+	FMOVQ 128(R6), F18
+	WORD $0x4f0cfa00 // sudot v0.4s, v16.16b, v12.4b[2]
+	WORD $0x4f0cfa21 // sudot v1.4s, v17.16b, v12.4b[2]
+	WORD $0x4f0cfa42 // sudot v2.4s, v18.16b, v12.4b[2]
+	WORD $0x4f0dfa03 // sudot v3.4s, v16.16b, v13.4b[2]
+	WORD $0x4f0dfa24 // sudot v4.4s, v17.16b, v13.4b[2]
+	WORD $0x4f0dfa45 // sudot v5.4s, v18.16b, v13.4b[2]
+	WORD $0x4f0efa06 // sudot v6.4s, v16.16b, v14.4b[2]
+	WORD $0x4f0efa27 // sudot v7.4s, v17.16b, v14.4b[2]
+	WORD $0x4f0efa48 // sudot v8.4s, v18.16b, v14.4b[2]
+	WORD $0x4f0ffa09 // sudot v9.4s, v16.16b, v15.4b[2]
+	WORD $0x4f0ffa2a // sudot v10.4s, v17.16b, v15.4b[2]
+	WORD $0x4f0ffa4b // sudot v11.4s, v18.16b, v15.4b[2]
+	FLDPQ 144(R6), (F16, F17)
+	FMOVQ 176(R6), F18
+	WORD $0x4f2cfa00 // sudot v0.4s, v16.16b, v12.4b[3]
+	WORD $0x4f2cfa21 // sudot v1.4s, v17.16b, v12.4b[3]
+	WORD $0x4f2cfa42 // sudot v2.4s, v18.16b, v12.4b[3]
+	WORD $0x4f2dfa03 // sudot v3.4s, v16.16b, v13.4b[3]
+	WORD $0x4f2dfa24 // sudot v4.4s, v17.16b, v13.4b[3]
+	WORD $0x4f2dfa45 // sudot v5.4s, v18.16b, v13.4b[3]
+	WORD $0x4f2efa06 // sudot v6.4s, v16.16b, v14.4b[3]
+	WORD $0x4f2efa27 // sudot v7.4s, v17.16b, v14.4b[3]
+	WORD $0x4f2efa48 // sudot v8.4s, v18.16b, v14.4b[3]
+	WORD $0x4f2ffa09 // sudot v9.4s, v16.16b, v15.4b[3]
+	WORD $0x4f2ffa2a // sudot v10.4s, v17.16b, v15.4b[3]
+	WORD $0x4f2ffa4b // sudot v11.4s, v18.16b, v15.4b[3]
+	ADD R7, R6, R10
+	PRFM 0(R10), PLDL2KEEP
+	ADD R7, R6, R10
+	PRFM 64(R10), PLDL2KEEP
+	ADD $4, R8, R8
+	ADD $192, R6, R6
+	SUB $4, R9, R9
+	CMP $0, R9
+	BGE unrolled
+
+rest:
+	ADD $4, R9, R9
+	CBZ R9, next
+
+single:
+	ADD R8<<2, R2, R10
+	FMOVS 0(R10), F12
+	ADD R8<<2, R3, R10
+	FMOVS 0(R10), F13
+	ADD R8<<2, R4, R10
+	FMOVS 0(R10), F14
+	ADD R8<<2, R0, R10
+	FMOVS 0(R10), F15
+	FLDPQ 0(R6), (F16, F17)
+	FMOVQ 32(R6), F18
+	WORD $0x4f0cf200 // sudot v0.4s, v16.16b, v12.4b[0]
+	WORD $0x4f0cf221 // sudot v1.4s, v17.16b, v12.4b[0]
+	WORD $0x4f0cf242 // sudot v2.4s, v18.16b, v12.4b[0]
+	WORD $0x4f0df203 // sudot v3.4s, v16.16b, v13.4b[0]
+	WORD $0x4f0df224 // sudot v4.4s, v17.16b, v13.4b[0]
+	WORD $0x4f0df245 // sudot v5.4s, v18.16b, v13.4b[0]
+	WORD $0x4f0ef206 // sudot v6.4s, v16.16b, v14.4b[0]
+	WORD $0x4f0ef227 // sudot v7.4s, v17.16b, v14.4b[0]
+	WORD $0x4f0ef248 // sudot v8.4s, v18.16b, v14.4b[0]
+	WORD $0x4f0ff209 // sudot v9.4s, v16.16b, v15.4b[0]
+	WORD $0x4f0ff22a // sudot v10.4s, v17.16b, v15.4b[0]
+	WORD $0x4f0ff24b // sudot v11.4s, v18.16b, v15.4b[0]
+	ADD $1, R8, R8
+	ADD $48, R6, R6
+	SUB $1, R9, R9
+	CBNZ R9, single
+
+next:
+	SUB $1, R5, R5
+	CBNZ R5, piece
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $12, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F12, F13)
+	FMOVQ 32(R2), F14
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	FMOVQ 32(R2), F14
+	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
+	WORD $0x4e2dd484 // fadd v4.4s, v4.4s, v13.4s
+	WORD $0x4e2ed4a5 // fadd v5.4s, v5.4s, v14.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	FMOVQ 32(R2), F14
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	FMOVQ 32(R2), F14
+	WORD $0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	WORD $0x4e2dd54a // fadd v10.4s, v10.4s, v13.4s
+	WORD $0x4e2ed56b // fadd v11.4s, v11.4s, v14.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F12, F13)
+	FMOVQ 32(R3), F14
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
+	WORD $0x4e2dd484 // fadd v4.4s, v4.4s, v13.4s
+	WORD $0x4e2ed4a5 // fadd v5.4s, v5.4s, v14.4s
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	WORD $0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	WORD $0x4e2dd54a // fadd v10.4s, v10.4s, v13.4s
+	WORD $0x4e2ed56b // fadd v11.4s, v11.4s, v14.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F12, F13)
+	FMOVQ 32(R3), F14
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	FMOVQ 32(R3), F14
+	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
+	WORD $0x4e2dd484 // fadd v4.4s, v4.4s, v13.4s
+	WORD $0x4e2ed4a5 // fadd v5.4s, v5.4s, v14.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	FMOVQ 32(R3), F14
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	FMOVQ 32(R3), F14
+	WORD $0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	WORD $0x4e2dd54a // fadd v10.4s, v10.4s, v13.4s
+	WORD $0x4e2ed56b // fadd v11.4s, v11.4s, v14.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c86d // ld1r {v13.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86e // ld1r {v14.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86f // ld1r {v15.4s}, [x3]
+	WORD $0x6e2cdc10 // fmul v16.4s, v0.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc00 // fmul v0.4s, v0.4s, v16.4s
+	WORD $0x6e2cdc30 // fmul v16.4s, v1.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc21 // fmul v1.4s, v1.4s, v16.4s
+	WORD $0x6e2cdc50 // fmul v16.4s, v2.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc42 // fmul v2.4s, v2.4s, v16.4s
+	WORD $0x6e2cdc70 // fmul v16.4s, v3.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc63 // fmul v3.4s, v3.4s, v16.4s
+	WORD $0x6e2cdc90 // fmul v16.4s, v4.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
+	WORD $0x6e2cdcb0 // fmul v16.4s, v5.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dca5 // fmul v5.4s, v5.4s, v16.4s
+	WORD $0x6e2cdcd0 // fmul v16.4s, v6.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
+	WORD $0x6e2cdcf0 // fmul v16.4s, v7.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e2cdd10 // fmul v16.4s, v8.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd08 // fmul v8.4s, v8.4s, v16.4s
+	WORD $0x6e2cdd30 // fmul v16.4s, v9.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd29 // fmul v9.4s, v9.4s, v16.4s
+	WORD $0x6e2cdd50 // fmul v16.4s, v10.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd4a // fmul v10.4s, v10.4s, v16.4s
+	WORD $0x6e2cdd6c // fmul v12.4s, v11.4s, v12.4s
+	WORD $0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
+	WORD $0x4e2ef58c // fmax v12.4s, v12.4s, v14.4s
+	WORD $0x4eaff58c // fmin v12.4s, v12.4s, v15.4s
+	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	WORD $0x4e20f580 // fmax v0.4s, v12.4s, v0.4s
+	WORD $0x4e21f581 // fmax v1.4s, v12.4s, v1.4s
+	WORD $0x4e22f582 // fmax v2.4s, v12.4s, v2.4s
+	WORD $0x4e23f583 // fmax v3.4s, v12.4s, v3.4s
+	WORD $0x4e24f584 // fmax v4.4s, v12.4s, v4.4s
+	WORD $0x4e25f585 // fmax v5.4s, v12.4s, v5.4s
+	WORD $0x4e26f586 // fmax v6.4s, v12.4s, v6.4s
+	WORD $0x4e27f587 // fmax v7.4s, v12.4s, v7.4s
+	WORD $0x4e28f588 // fmax v8.4s, v12.4s, v8.4s
+	WORD $0x4e29f589 // fmax v9.4s, v12.4s, v9.4s
+	WORD $0x4e2af58a // fmax v10.4s, v12.4s, v10.4s
+	WORD $0x4e2bf58b // fmax v11.4s, v12.4s, v11.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c84c // ld1r {v12.4s}, [x2]
+	WORD $0x4ea0f580 // fmin v0.4s, v12.4s, v0.4s
+	WORD $0x4ea1f581 // fmin v1.4s, v12.4s, v1.4s
+	WORD $0x4ea2f582 // fmin v2.4s, v12.4s, v2.4s
+	WORD $0x4ea3f583 // fmin v3.4s, v12.4s, v3.4s
+	WORD $0x4ea4f584 // fmin v4.4s, v12.4s, v4.4s
+	WORD $0x4ea5f585 // fmin v5.4s, v12.4s, v5.4s
+	WORD $0x4ea6f586 // fmin v6.4s, v12.4s, v6.4s
+	WORD $0x4ea7f587 // fmin v7.4s, v12.4s, v7.4s
+	WORD $0x4ea8f588 // fmin v8.4s, v12.4s, v8.4s
+	WORD $0x4ea9f589 // fmin v9.4s, v12.4s, v9.4s
+	WORD $0x4eaaf58a // fmin v10.4s, v12.4s, v10.4s
+	WORD $0x4eabf58b // fmin v11.4s, v12.4s, v11.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	FMOVQ F2, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F3, F4), 0(R0)
+	FMOVQ F5, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F6, F7), 0(R0)
+	FMOVQ F8, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F9, F10), 0(R0)
+	FMOVQ F11, 32(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local192-192(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FMOVQ F2, 32(R0)
+	FSTPQ (F3, F4), 48(R0)
+	FMOVQ F5, 80(R0)
+	FSTPQ (F6, F7), 96(R0)
+	FMOVQ F8, 128(R0)
+	FSTPQ (F9, F10), 144(R0)
+	FMOVQ F11, 176(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $48, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather6x12SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather6x12SUDOTQuads(SB), 0, $288-96
+	MOVD rows+16(FP), R0
+	MOVD a+24(FP), R1
+	MOVD 0(R0), R2
+	ADD R2<<2, R1, R2
+	MOVD 8(R0), R3
+	ADD R3<<2, R1, R3
+	MOVD 16(R0), R4
+	ADD R4<<2, R1, R4
+	MOVD 24(R0), R5
+	ADD R5<<2, R1, R5
+	MOVD 32(R0), R6
+	ADD R6<<2, R1, R6
+	MOVD 40(R0), R0
+	ADD R0<<2, R1, R0
+	MOVD pieces+0(FP), R1
+	MOVD n+8(FP), R7
+	MOVD b+32(FP), R8
+	MOVD ahead+40(FP), R9
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	WORD $0x6f00e411 // movi v17.2d, #0x0
+
+piece:
+	MOVD 0(R1), R10
+	MOVD 8(R1), R11
+	ADD $16, R1, R1
+	SUB $4, R11, R11
+	CMP $0, R11
+	BLT rest
+
+unrolled:
+	ADD R10<<2, R2, R12
+	FMOVQ 0(R12), F18
+	ADD R10<<2, R3, R12
+	FMOVQ 0(R12), F19
+	ADD R10<<2, R4, R12
+	FMOVQ 0(R12), F20
+	ADD R10<<2, R5, R12
+	FMOVQ 0(R12), F21
+	ADD R10<<2, R6, R12
+	FMOVQ 0(R12), F22
+	ADD R10<<2, R0, R12
+	FMOVQ 0(R12), F23
+	FLDPQ 0(R8), (F24, F25)
+	FMOVQ 32(R8), F26
+	WORD $0x4f12f300 // sudot v0.4s, v24.16b, v18.4b[0]
+	WORD $0x4f12f321 // sudot v1.4s, v25.16b, v18.4b[0]
+	WORD $0x4f12f342 // sudot v2.4s, v26.16b, v18.4b[0]
+	WORD $0x4f13f303 // sudot v3.4s, v24.16b, v19.4b[0]
+	WORD $0x4f13f324 // sudot v4.4s, v25.16b, v19.4b[0]
+	WORD $0x4f13f345 // sudot v5.4s, v26.16b, v19.4b[0]
+	WORD $0x4f14f306 // sudot v6.4s, v24.16b, v20.4b[0]
+	WORD $0x4f14f327 // sudot v7.4s, v25.16b, v20.4b[0]
+	WORD $0x4f14f348 // sudot v8.4s, v26.16b, v20.4b[0]
+	WORD $0x4f15f309 // sudot v9.4s, v24.16b, v21.4b[0]
+	WORD $0x4f15f32a // sudot v10.4s, v25.16b, v21.4b[0]
+	WORD $0x4f15f34b // sudot v11.4s, v26.16b, v21.4b[0]
+	WORD $0x4f16f30c // sudot v12.4s, v24.16b, v22.4b[0]
+	WORD $0x4f16f32d // sudot v13.4s, v25.16b, v22.4b[0]
+	WORD $0x4f16f34e // sudot v14.4s, v26.16b, v22.4b[0]
+	WORD $0x4f17f30f // sudot v15.4s, v24.16b, v23.4b[0]
+	WORD $0x4f17f330 // sudot v16.4s, v25.16b, v23.4b[0]
+	WORD $0x4f17f351 // sudot v17.4s, v26.16b, v23.4b[0]
+	FLDPQ 48(R8), (F24, F25)
+	FMOVQ 80(R8), F26
+	WORD $0x4f32f300 // sudot v0.4s, v24.16b, v18.4b[1]
+	WORD $0x4f32f321 // sudot v1.4s, v25.16b, v18.4b[1]
+	WORD $0x4f32f342 // sudot v2.4s, v26.16b, v18.4b[1]
+	WORD $0x4f33f303 // sudot v3.4s, v24.16b, v19.4b[1]
+	WORD $0x4f33f324 // sudot v4.4s, v25.16b, v19.4b[1]
+	WORD $0x4f33f345 // sudot v5.4s, v26.16b, v19.4b[1]
+	WORD $0x4f34f306 // sudot v6.4s, v24.16b, v20.4b[1]
+	WORD $0x4f34f327 // sudot v7.4s, v25.16b, v20.4b[1]
+	WORD $0x4f34f348 // sudot v8.4s, v26.16b, v20.4b[1]
+	WORD $0x4f35f309 // sudot v9.4s, v24.16b, v21.4b[1]
+	WORD $0x4f35f32a // sudot v10.4s, v25.16b, v21.4b[1]
+	WORD $0x4f35f34b // sudot v11.4s, v26.16b, v21.4b[1]
+	WORD $0x4f36f30c // sudot v12.4s, v24.16b, v22.4b[1]
+	WORD $0x4f36f32d // sudot v13.4s, v25.16b, v22.4b[1]
+	WORD $0x4f36f34e // sudot v14.4s, v26.16b, v22.4b[1]
+	WORD $0x4f37f30f // sudot v15.4s, v24.16b, v23.4b[1]
+	WORD $0x4f37f330 // sudot v16.4s, v25.16b, v23.4b[1]
+	WORD $0x4f37f351 // sudot v17.4s, v26.16b, v23.4b[1]
+	FLDPQ 96(R8), (F24, F25)
+	FMOVQ 128(R8), F26
+	WORD $0x4f12fb00 // sudot v0.4s, v24.16b, v18.4b[2]
+	WORD $0x4f12fb21 // sudot v1.4s, v25.16b, v18.4b[2]
+	WORD $0x4f12fb42 // sudot v2.4s, v26.16b, v18.4b[2]
+	WORD $0x4f13fb03 // sudot v3.4s, v24.16b, v19.4b[2]
+	WORD $0x4f13fb24 // sudot v4.4s, v25.16b, v19.4b[2]
+	WORD $0x4f13fb45 // sudot v5.4s, v26.16b, v19.4b[2]
+	WORD $0x4f14fb06 // sudot v6.4s, v24.16b, v20.4b[2]
+	WORD $0x4f14fb27 // sudot v7.4s, v25.16b, v20.4b[2]
+	WORD $0x4f14fb48 // sudot v8.4s, v26.16b, v20.4b[2]
+	WORD $0x4f15fb09 // sudot v9.4s, v24.16b, v21.4b[2]
+	WORD $0x4f15fb2a // sudot v10.4s, v25.16b, v21.4b[2]
+	WORD $0x4f15fb4b // sudot v11.4s, v26.16b, v21.4b[2]
+	WORD $0x4f16fb0c // sudot v12.4s, v24.16b, v22.4b[2]
+	WORD $0x4f16fb2d // sudot v13.4s, v25.16b, v22.4b[2]
+	WORD $0x4f16fb4e // sudot v14.4s, v26.16b, v22.4b[2]
+	WORD $0x4f17fb0f // sudot v15.4s, v24.16b, v23.4b[2]
+	WORD $0x4f17fb30 // sudot v16.4s, v25.16b, v23.4b[2]
+	WORD $0x4f17fb51 // sudot v17.4s, v26.16b, v23.4b[2]
+	FLDPQ 144(R8), (F24, F25)
+	FMOVQ 176(R8), F26
+	WORD $0x4f32fb00 // sudot v0.4s, v24.16b, v18.4b[3]
+	WORD $0x4f32fb21 // sudot v1.4s, v25.16b, v18.4b[3]
+	WORD $0x4f32fb42 // sudot v2.4s, v26.16b, v18.4b[3]
+	WORD $0x4f33fb03 // sudot v3.4s, v24.16b, v19.4b[3]
+	WORD $0x4f33fb24 // sudot v4.4s, v25.16b, v19.4b[3]
+	WORD $0x4f33fb45 // sudot v5.4s, v26.16b, v19.4b[3]
+	WORD $0x4f34fb06 // sudot v6.4s, v24.16b, v20.4b[3]
+	WORD $0x4f34fb27 // sudot v7.4s, v25.16b, v20.4b[3]
+	WORD $0x4f34fb48 // sudot v8.4s, v26.16b, v20.4b[3]
+	WORD $0x4f35fb09 // sudot v9.4s, v24.16b, v21.4b[3]
+	WORD $0x4f35fb2a // sudot v10.4s, v25.16b, v21.4b[3]
+	WORD $0x4f35fb4b // sudot v11.4s, v26.16b, v21.4b[3]
+	WORD $0x4f36fb0c // sudot v12.4s, v24.16b, v22.4b[3]
+	WORD $0x4f36fb2d // sudot v13.4s, v25.16b, v22.4b[3]
+	WORD $0x4f36fb4e // sudot v14.4s, v26.16b, v22.4b[3]
+	WORD $0x4f37fb0f // sudot v15.4s, v24.16b, v23.4b[3]
+	WORD $0x4f37fb30 // sudot v16.4s, v25.16b, v23.4b[3]
+	WORD $0x4f37fb51 // sudot v17.4s, v26.16b, v23.4b[3]
+	ADD R9, R8, R12
+	PRFM 0(R12), PLDL2KEEP
+	ADD R9, R8, R12
+	PRFM 64(R12), PLDL2KEEP
+	ADD $4, R10, R10
+	ADD $192, R8, R8
+	SUB $4, R11, R11
+	CMP $0, R11
+	BGE unrolled
+
+rest:
+	ADD $4, R11, R11
+	CBZ R11, next
+
+single:
+	ADD R10<<2, R2, R12
+	FMOVS 0(R12), F18
+	ADD R10<<2, R3, R12
+	FMOVS 0(R12), F19
+	ADD R10<<2, R4, R12
+	FMOVS 0(R12), F20
+	ADD R10<<2, R5, R12
+	FMOVS 0(R12), F21
+	ADD R10<<2, R6, R12
+	FMOVS 0(R12), F22
+	ADD R10<<2, R0, R12
+	FMOVS 0(R12), F23
+	FLDPQ 0(R8), (F24, F25)
+	FMOVQ 32(R8), F26
+	WORD $0x4f12f300 // sudot v0.4s, v24.16b, v18.4b[0]
+	WORD $0x4f12f321 // sudot v1.4s, v25.16b, v18.4b[0]
+	WORD $0x4f12f342 // sudot v2.4s, v26.16b, v18.4b[0]
+	WORD $0x4f13f303 // sudot v3.4s, v24.16b, v19.4b[0]
+	WORD $0x4f13f324 // sudot v4.4s, v25.16b, v19.4b[0]
+	WORD $0x4f13f345 // sudot v5.4s, v26.16b, v19.4b[0]
+	WORD $0x4f14f306 // sudot v6.4s, v24.16b, v20.4b[0]
+	WORD $0x4f14f327 // sudot v7.4s, v25.16b, v20.4b[0]
+	WORD $0x4f14f348 // sudot v8.4s, v26.16b, v20.4b[0]
+	WORD $0x4f15f309 // sudot v9.4s, v24.16b, v21.4b[0]
+	WORD $0x4f15f32a // sudot v10.4s, v25.16b, v21.4b[0]
+	WORD $0x4f15f34b // sudot v11.4s, v26.16b, v21.4b[0]
+	WORD $0x4f16f30c // sudot v12.4s, v24.16b, v22.4b[0]
+	WORD $0x4f16f32d // sudot v13.4s, v25.16b, v22.4b[0]
+	WORD $0x4f16f34e // sudot v14.4s, v26.16b, v22.4b[0]
+	WORD $0x4f17f30f // sudot v15.4s, v24.16b, v23.4b[0]
+	WORD $0x4f17f330 // sudot v16.4s, v25.16b, v23.4b[0]
+	WORD $0x4f17f351 // sudot v17.4s, v26.16b, v23.4b[0]
+	ADD $1, R10, R10
+	ADD $48, R8, R8
+	SUB $1, R11, R11
+	CBNZ R11, single
+
+next:
+	SUB $1, R7, R7
+	CBNZ R7, piece
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $12, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F18, F19)
+	FMOVQ 32(R2), F20
+	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
+	WORD $0x4e33d421 // fadd v1.4s, v1.4s, v19.4s
+	WORD $0x4e34d442 // fadd v2.4s, v2.4s, v20.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F18, F19)
+	FMOVQ 32(R2), F20
+	WORD $0x4e32d463 // fadd v3.4s, v3.4s, v18.4s
+	WORD $0x4e33d484 // fadd v4.4s, v4.4s, v19.4s
+	WORD $0x4e34d4a5 // fadd v5.4s, v5.4s, v20.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F18, F19)
+	FMOVQ 32(R2), F20
+	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
+	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
+	WORD $0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F18, F19)
+	FMOVQ 32(R2), F20
+	WORD $0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
+	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
+	WORD $0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F18, F19)
+	FMOVQ 32(R2), F20
+	WORD $0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	WORD $0x4e33d5ad // fadd v13.4s, v13.4s, v19.4s
+	WORD $0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F18, F19)
+	FMOVQ 32(R2), F20
+	WORD $0x4e32d5ef // fadd v15.4s, v15.4s, v18.4s
+	WORD $0x4e33d610 // fadd v16.4s, v16.4s, v19.4s
+	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
+	WORD $0x4e33d421 // fadd v1.4s, v1.4s, v19.4s
+	WORD $0x4e34d442 // fadd v2.4s, v2.4s, v20.4s
+	WORD $0x4e32d463 // fadd v3.4s, v3.4s, v18.4s
+	WORD $0x4e33d484 // fadd v4.4s, v4.4s, v19.4s
+	WORD $0x4e34d4a5 // fadd v5.4s, v5.4s, v20.4s
+	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
+	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
+	WORD $0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
+	WORD $0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
+	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
+	WORD $0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
+	WORD $0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	WORD $0x4e33d5ad // fadd v13.4s, v13.4s, v19.4s
+	WORD $0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
+	WORD $0x4e32d5ef // fadd v15.4s, v15.4s, v18.4s
+	WORD $0x4e33d610 // fadd v16.4s, v16.4s, v19.4s
+	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
+	WORD $0x4e33d421 // fadd v1.4s, v1.4s, v19.4s
+	WORD $0x4e34d442 // fadd v2.4s, v2.4s, v20.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d463 // fadd v3.4s, v3.4s, v18.4s
+	WORD $0x4e33d484 // fadd v4.4s, v4.4s, v19.4s
+	WORD $0x4e34d4a5 // fadd v5.4s, v5.4s, v20.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
+	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
+	WORD $0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
+	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
+	WORD $0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	WORD $0x4e33d5ad // fadd v13.4s, v13.4s, v19.4s
+	WORD $0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F18, F19)
+	FMOVQ 32(R3), F20
+	WORD $0x4e32d5ef // fadd v15.4s, v15.4s, v18.4s
+	WORD $0x4e33d610 // fadd v16.4s, v16.4s, v19.4s
+	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c873 // ld1r {v19.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c874 // ld1r {v20.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c875 // ld1r {v21.4s}, [x3]
+	WORD $0x6e32dc16 // fmul v22.4s, v0.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	WORD $0x6e32dc36 // fmul v22.4s, v1.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc21 // fmul v1.4s, v1.4s, v22.4s
+	WORD $0x6e32dc56 // fmul v22.4s, v2.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc42 // fmul v2.4s, v2.4s, v22.4s
+	WORD $0x6e32dc76 // fmul v22.4s, v3.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc63 // fmul v3.4s, v3.4s, v22.4s
+	WORD $0x6e32dc96 // fmul v22.4s, v4.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dc84 // fmul v4.4s, v4.4s, v22.4s
+	WORD $0x6e32dcb6 // fmul v22.4s, v5.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dca5 // fmul v5.4s, v5.4s, v22.4s
+	WORD $0x6e32dcd6 // fmul v22.4s, v6.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dcc6 // fmul v6.4s, v6.4s, v22.4s
+	WORD $0x6e32dcf6 // fmul v22.4s, v7.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dce7 // fmul v7.4s, v7.4s, v22.4s
+	WORD $0x6e32dd16 // fmul v22.4s, v8.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd08 // fmul v8.4s, v8.4s, v22.4s
+	WORD $0x6e32dd36 // fmul v22.4s, v9.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd29 // fmul v9.4s, v9.4s, v22.4s
+	WORD $0x6e32dd56 // fmul v22.4s, v10.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd4a // fmul v10.4s, v10.4s, v22.4s
+	WORD $0x6e32dd76 // fmul v22.4s, v11.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd6b // fmul v11.4s, v11.4s, v22.4s
+	WORD $0x6e32dd96 // fmul v22.4s, v12.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36dd8c // fmul v12.4s, v12.4s, v22.4s
+	WORD $0x6e32ddb6 // fmul v22.4s, v13.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36ddad // fmul v13.4s, v13.4s, v22.4s
+	WORD $0x6e32ddd6 // fmul v22.4s, v14.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36ddce // fmul v14.4s, v14.4s, v22.4s
+	WORD $0x6e32ddf6 // fmul v22.4s, v15.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36ddef // fmul v15.4s, v15.4s, v22.4s
+	WORD $0x6e32de16 // fmul v22.4s, v16.4s, v18.4s
+	WORD $0x4e33d6d6 // fadd v22.4s, v22.4s, v19.4s
+	WORD $0x4e34f6d6 // fmax v22.4s, v22.4s, v20.4s
+	WORD $0x4eb5f6d6 // fmin v22.4s, v22.4s, v21.4s
+	WORD $0x6e36de10 // fmul v16.4s, v16.4s, v22.4s
+	WORD $0x6e32de32 // fmul v18.4s, v17.4s, v18.4s
+	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
+	WORD $0x4e34f652 // fmax v18.4s, v18.4s, v20.4s
+	WORD $0x4eb5f652 // fmin v18.4s, v18.4s, v21.4s
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	WORD $0x4e20f640 // fmax v0.4s, v18.4s, v0.4s
+	WORD $0x4e21f641 // fmax v1.4s, v18.4s, v1.4s
+	WORD $0x4e22f642 // fmax v2.4s, v18.4s, v2.4s
+	WORD $0x4e23f643 // fmax v3.4s, v18.4s, v3.4s
+	WORD $0x4e24f644 // fmax v4.4s, v18.4s, v4.4s
+	WORD $0x4e25f645 // fmax v5.4s, v18.4s, v5.4s
+	WORD $0x4e26f646 // fmax v6.4s, v18.4s, v6.4s
+	WORD $0x4e27f647 // fmax v7.4s, v18.4s, v7.4s
+	WORD $0x4e28f648 // fmax v8.4s, v18.4s, v8.4s
+	WORD $0x4e29f649 // fmax v9.4s, v18.4s, v9.4s
+	WORD $0x4e2af64a // fmax v10.4s, v18.4s, v10.4s
+	WORD $0x4e2bf64b // fmax v11.4s, v18.4s, v11.4s
+	WORD $0x4e2cf64c // fmax v12.4s, v18.4s, v12.4s
+	WORD $0x4e2df64d // fmax v13.4s, v18.4s, v13.4s
+	WORD $0x4e2ef64e // fmax v14.4s, v18.4s, v14.4s
+	WORD $0x4e2ff64f // fmax v15.4s, v18.4s, v15.4s
+	WORD $0x4e30f650 // fmax v16.4s, v18.4s, v16.4s
+	WORD $0x4e31f651 // fmax v17.4s, v18.4s, v17.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c852 // ld1r {v18.4s}, [x2]
+	WORD $0x4ea0f640 // fmin v0.4s, v18.4s, v0.4s
+	WORD $0x4ea1f641 // fmin v1.4s, v18.4s, v1.4s
+	WORD $0x4ea2f642 // fmin v2.4s, v18.4s, v2.4s
+	WORD $0x4ea3f643 // fmin v3.4s, v18.4s, v3.4s
+	WORD $0x4ea4f644 // fmin v4.4s, v18.4s, v4.4s
+	WORD $0x4ea5f645 // fmin v5.4s, v18.4s, v5.4s
+	WORD $0x4ea6f646 // fmin v6.4s, v18.4s, v6.4s
+	WORD $0x4ea7f647 // fmin v7.4s, v18.4s, v7.4s
+	WORD $0x4ea8f648 // fmin v8.4s, v18.4s, v8.4s
+	WORD $0x4ea9f649 // fmin v9.4s, v18.4s, v9.4s
+	WORD $0x4eaaf64a // fmin v10.4s, v18.4s, v10.4s
+	WORD $0x4eabf64b // fmin v11.4s, v18.4s, v11.4s
+	WORD $0x4eacf64c // fmin v12.4s, v18.4s, v12.4s
+	WORD $0x4eadf64d // fmin v13.4s, v18.4s, v13.4s
+	WORD $0x4eaef64e // fmin v14.4s, v18.4s, v14.4s
+	WORD $0x4eaff64f // fmin v15.4s, v18.4s, v15.4s
+	WORD $0x4eb0f650 // fmin v16.4s, v18.4s, v16.4s
+	WORD $0x4eb1f651 // fmin v17.4s, v18.4s, v17.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	FMOVQ F2, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F3, F4), 0(R0)
+	FMOVQ F5, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F6, F7), 0(R0)
+	FMOVQ F8, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F9, F10), 0(R0)
+	FMOVQ F11, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F12, F13), 0(R0)
+	FMOVQ F14, 32(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F15, F16), 0(R0)
+	FMOVQ F17, 32(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local288-288(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FMOVQ F2, 32(R0)
+	FSTPQ (F3, F4), 48(R0)
+	FMOVQ F5, 80(R0)
+	FSTPQ (F6, F7), 96(R0)
+	FMOVQ F8, 128(R0)
+	FSTPQ (F9, F10), 144(R0)
+	FMOVQ F11, 176(R0)
+	FSTPQ (F12, F13), 192(R0)
+	FMOVQ F14, 224(R0)
+	FSTPQ (F15, F16), 240(R0)
+	FMOVQ F17, 272(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $48, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather2x8SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather2x8SUDOTQuads(SB), NOSPLIT, $64-96
+	MOVD rows+16(FP), R0
+	MOVD a+24(FP), R1
+	MOVD 0(R0), R2
+	ADD R2<<2, R1, R2
+	MOVD 8(R0), R0
+	ADD R0<<2, R1, R0
+	MOVD pieces+0(FP), R1
+	MOVD n+8(FP), R3
+	MOVD b+32(FP), R4
+	MOVD ahead+40(FP), R5
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+
+piece:
+	MOVD 0(R1), R6
+	MOVD 8(R1), R7
+	ADD $16, R1, R1
+	SUB $4, R7, R7
+	CMP $0, R7
+	BLT rest
+
+unrolled:
+	ADD R6<<2, R2, R8
+	FMOVQ 0(R8), F4
+	ADD R6<<2, R0, R8
+	FMOVQ 0(R8), F5
+	FLDPQ 0(R4), (F6, F7)
+	WORD $0x4f04f0c0 // sudot v0.4s, v6.16b, v4.4b[0]
+	WORD $0x4f04f0e1 // sudot v1.4s, v7.16b, v4.4b[0]
+	WORD $0x4f05f0c2 // sudot v2.4s, v6.16b, v5.4b[0]
+	WORD $0x4f05f0e3 // sudot v3.4s, v7.16b, v5.4b[0]
+	FLDPQ 32(R4), (F6, F7)
+	WORD $0x4f24f0c0 // sudot v0.4s, v6.16b, v4.4b[1]
+	WORD $0x4f24f0e1 // sudot v1.4s, v7.16b, v4.4b[1]
+	WORD $0x4f25f0c2 // sudot v2.4s, v6.16b, v5.4b[1]
+	WORD $0x4f25f0e3 // sudot v3.4s, v7.16b, v5.4b[1]
+	FLDPQ 64(R4), (F6, F7)
+	WORD $0x4f04f8c0 // sudot v0.4s, v6.16b, v4.4b[2]
+	WORD $0x4f04f8e1 // sudot v1.4s, v7.16b, v4.4b[2]
+	WORD $0x4f05f8c2 // sudot v2.4s, v6.16b, v5.4b[2]
+	WORD $0x4f05f8e3 // sudot v3.4s, v7.16b, v5.4b[2]
+	FLDPQ 96(R4), (F6, F7)
+	WORD $0x4f24f8c0 // sudot v0.4s, v6.16b, v4.4b[3]
+	WORD $0x4f24f8e1 // sudot v1.4s, v7.16b, v4.4b[3]
+	WORD $0x4f25f8c2 // sudot v2.4s, v6.16b, v5.4b[3]
+	WORD $0x4f25f8e3 // sudot v3.4s, v7.16b, v5.4b[3]
+	ADD R5, R4, R8
+	PRFM 0(R8), PLDL2KEEP
+	ADD R5, R4, R8
+	PRFM 64(R8), PLDL2KEEP
+	ADD $4, R6, R6
+	ADD $128, R4, R4
+	SUB $4, R7, R7
+	CMP $0, R7
+	BGE unrolled
+
+rest:
+	ADD $4, R7, R7
+	CBZ R7, next
+
+single:
+	ADD R6<<2, R2, R8
+	FMOVS 0(R8), F4
+	ADD R6<<2, R0, R8
+	FMOVS 0(R8), F5
+	FLDPQ 0(R4), (F6, F7)
+	WORD $0x4f04f0c0 // sudot v0.4s, v6.16b, v4.4b[0]
+	WORD $0x4f04f0e1 // sudot v1.4s, v7.16b, v4.4b[0]
+	WORD $0x4f05f0c2 // sudot v2.4s, v6.16b, v5.4b[0]
+	WORD $0x4f05f0e3 // sudot v3.4s, v7.16b, v5.4b[0]
+	ADD $1, R6, R6
+	ADD $32, R4, R4
+	SUB $1, R7, R7
+	CBNZ R7, single
+
+next:
+	SUB $1, R3, R3
+	CBNZ R3, piece
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $8, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F4, F5)
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F4, F5)
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F4, F5)
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F4, F5)
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F4, F5)
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c865 // ld1r {v5.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c867 // ld1r {v7.4s}, [x3]
+	WORD $0x6e24dc08 // fmul v8.4s, v0.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
+	WORD $0x6e24dc28 // fmul v8.4s, v1.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc21 // fmul v1.4s, v1.4s, v8.4s
+	WORD $0x6e24dc48 // fmul v8.4s, v2.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc42 // fmul v2.4s, v2.4s, v8.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
+	WORD $0x4e26f484 // fmax v4.4s, v4.4s, v6.4s
+	WORD $0x4ea7f484 // fmin v4.4s, v4.4s, v7.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	WORD $0x4e20f480 // fmax v0.4s, v4.4s, v0.4s
+	WORD $0x4e21f481 // fmax v1.4s, v4.4s, v1.4s
+	WORD $0x4e22f482 // fmax v2.4s, v4.4s, v2.4s
+	WORD $0x4e23f483 // fmax v3.4s, v4.4s, v3.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c844 // ld1r {v4.4s}, [x2]
+	WORD $0x4ea0f480 // fmin v0.4s, v4.4s, v0.4s
+	WORD $0x4ea1f481 // fmin v1.4s, v4.4s, v1.4s
+	WORD $0x4ea2f482 // fmin v2.4s, v4.4s, v2.4s
+	WORD $0x4ea3f483 // fmin v3.4s, v4.4s, v3.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F2, F3), 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local64-64(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FSTPQ (F2, F3), 32(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $32, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather4x8SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather4x8SUDOTQuads(SB), NOSPLIT, $128-96
+	MOVD rows+16(FP), R0
+	MOVD a+24(FP), R1
+	MOVD 0(R0), R2
+	ADD R2<<2, R1, R2
+	MOVD 8(R0), R3
+	ADD R3<<2, R1, R3
+	MOVD 16(R0), R4
+	ADD R4<<2, R1, R4
+	MOVD 24(R0), R0
+	ADD R0<<2, R1, R0
+	MOVD pieces+0(FP), R1
+	MOVD n+8(FP), R5
+	MOVD b+32(FP), R6
+	MOVD ahead+40(FP), R7
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+
+piece:
+	MOVD 0(R1), R8
+	MOVD 8(R1), R9
+	ADD $16, R1, R1
+	SUB $4, R9, R9
+	CMP $0, R9
+	BLT rest
+
+unrolled:
+	ADD R8<<2, R2, R10
+	FMOVQ 0(R10), F8
+	ADD R8<<2, R3, R10
+	FMOVQ 0(R10), F9
+	ADD R8<<2, R4, R10
+	FMOVQ 0(R10), F10
+	ADD R8<<2, R0, R10
+	FMOVQ 0(R10), F11
+	FLDPQ 0(R6), (F12, F13)
+	WORD $0x4f08f180 // sudot v0.4s, v12.16b, v8.4b[0]
+	WORD $0x4f08f1a1 // sudot v1.4s, v13.16b, v8.4b[0]
+	WORD $0x4f09f182 // sudot v2.4s, v12.16b, v9.4b[0]
+	WORD $0x4f09f1a3 // sudot v3.4s, v13.16b, v9.4b[0]
+	WORD $0x4f0af184 // sudot v4.4s, v12.16b, v10.4b[0]
+	WORD $0x4f0af1a5 // sudot v5.4s, v13.16b, v10.4b[0]
+	WORD $0x4f0bf186 // sudot v6.4s, v12.16b, v11.4b[0]
+	WORD $0x4f0bf1a7 // sudot v7.4s, v13.16b, v11.4b[0]
+	FLDPQ 32(R6), (F12, F13)
+	WORD $0x4f28f180 // sudot v0.4s, v12.16b, v8.4b[1]
+	WORD $0x4f28f1a1 // sudot v1.4s, v13.16b, v8.4b[1]
+	WORD $0x4f29f182 // sudot v2.4s, v12.16b, v9.4b[1]
+	WORD $0x4f29f1a3 // sudot v3.4s, v13.16b, v9.4b[1]
+	WORD $0x4f2af184 // sudot v4.4s, v12.16b, v10.4b[1]
+	WORD $0x4f2af1a5 // sudot v5.4s, v13.16b, v10.4b[1]
+	WORD $0x4f2bf186 // sudot v6.4s, v12.16b, v11.4b[1]
+	WORD $0x4f2bf1a7 // sudot v7.4s, v13.16b, v11.4b[1]
+	FLDPQ 64(R6), (F12, F13)
+	WORD $0x4f08f980 // sudot v0.4s, v12.16b, v8.4b[2]
+	WORD $0x4f08f9a1 // sudot v1.4s, v13.16b, v8.4b[2]
+	WORD $0x4f09f982 // sudot v2.4s, v12.16b, v9.4b[2]
+	WORD $0x4f09f9a3 // sudot v3.4s, v13.16b, v9.4b[2]
+	WORD $0x4f0af984 // sudot v4.4s, v12.16b, v10.4b[2]
+	WORD $0x4f0af9a5 // sudot v5.4s, v13.16b, v10.4b[2]
+	WORD $0x4f0bf986 // sudot v6.4s, v12.16b, v11.4b[2]
+	WORD $0x4f0bf9a7 // sudot v7.4s, v13.16b, v11.4b[2]
+	FLDPQ 96(R6), (F12, F13)
+	WORD $0x4f28f980 // sudot v0.4s, v12.16b, v8.4b[3]
+	WORD $0x4f28f9a1 // sudot v1.4s, v13.16b, v8.4b[3]
+	WORD $0x4f29f982 // sudot v2.4s, v12.16b, v9.4b[3]
+	WORD $0x4f29f9a3 // sudot v3.4s, v13.16b, v9.4b[3]
+	WORD $0x4f2af984 // sudot v4.4s, v12.16b, v10.4b[3]
+	WORD $0x4f2af9a5 // sudot v5.4s, v13.16b, v10.4b[3]
+	WORD $0x4f2bf986 // sudot v6.4s, v12.16b, v11.4b[3]
+	WORD $0x4f2bf9a7 // sudot v7.4s, v13.16b, v11.4b[3]
+	ADD R7, R6, R10
+	PRFM 0(R10), PLDL2KEEP
+	ADD R7, R6, R10
+	PRFM 64(R10), PLDL2KEEP
+	ADD $4, R8, R8
+	ADD $128, R6, R6
+	SUB $4, R9, R9
+	CMP $0, R9
+	BGE unrolled
+
+rest:
+	ADD $4, R9, R9
+	CBZ R9, next
+
+single:
+	ADD R8<<2, R2, R10
+	FMOVS 0(R10), F8
+	ADD R8<<2, R3, R10
+	FMOVS 0(R10), F9
+	ADD R8<<2, R4, R10
+	FMOVS 0(R10), F10
+	ADD R8<<2, R0, R10
+	FMOVS 0(R10), F11
+	FLDPQ 0(R6), (F12, F13)
+	WORD $0x4f08f180 // sudot v0.4s, v12.16b, v8.4b[0]
+	WORD $0x4f08f1a1 // sudot v1.4s, v13.16b, v8.4b[0]
+	WORD $0x4f09f182 // sudot v2.4s, v12.16b, v9.4b[0]
+	WORD $0x4f09f1a3 // sudot v3.4s, v13.16b, v9.4b[0]
+	WORD $0x4f0af184 // sudot v4.4s, v12.16b, v10.4b[0]
+	WORD $0x4f0af1a5 // sudot v5.4s, v13.16b, v10.4b[0]
+	WORD $0x4f0bf186 // sudot v6.4s, v12.16b, v11.4b[0]
+	WORD $0x4f0bf1a7 // sudot v7.4s, v13.16b, v11.4b[0]
+	ADD $1, R8, R8
+	ADD $32, R6, R6
+	SUB $1, R9, R9
+	CBNZ R9, single
+
+next:
+	SUB $1, R5, R5
+	CBNZ R5, piece
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $8, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F8, F9)
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F8, F9)
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F8, F9)
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F8, F9)
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F8, F9)
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F8, F9)
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F8, F9)
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F8, F9)
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F8, F9)
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86a // ld1r {v10.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86b // ld1r {v11.4s}, [x3]
+	WORD $0x6e28dc0c // fmul v12.4s, v0.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc00 // fmul v0.4s, v0.4s, v12.4s
+	WORD $0x6e28dc2c // fmul v12.4s, v1.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc21 // fmul v1.4s, v1.4s, v12.4s
+	WORD $0x6e28dc4c // fmul v12.4s, v2.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc42 // fmul v2.4s, v2.4s, v12.4s
+	WORD $0x6e28dc6c // fmul v12.4s, v3.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc63 // fmul v3.4s, v3.4s, v12.4s
+	WORD $0x6e28dc8c // fmul v12.4s, v4.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc84 // fmul v4.4s, v4.4s, v12.4s
+	WORD $0x6e28dcac // fmul v12.4s, v5.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdca5 // fmul v5.4s, v5.4s, v12.4s
+	WORD $0x6e28dccc // fmul v12.4s, v6.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdcc6 // fmul v6.4s, v6.4s, v12.4s
+	WORD $0x6e28dce8 // fmul v8.4s, v7.4s, v8.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x4e2af508 // fmax v8.4s, v8.4s, v10.4s
+	WORD $0x4eabf508 // fmin v8.4s, v8.4s, v11.4s
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	WORD $0x4e20f500 // fmax v0.4s, v8.4s, v0.4s
+	WORD $0x4e21f501 // fmax v1.4s, v8.4s, v1.4s
+	WORD $0x4e22f502 // fmax v2.4s, v8.4s, v2.4s
+	WORD $0x4e23f503 // fmax v3.4s, v8.4s, v3.4s
+	WORD $0x4e24f504 // fmax v4.4s, v8.4s, v4.4s
+	WORD $0x4e25f505 // fmax v5.4s, v8.4s, v5.4s
+	WORD $0x4e26f506 // fmax v6.4s, v8.4s, v6.4s
+	WORD $0x4e27f507 // fmax v7.4s, v8.4s, v7.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c848 // ld1r {v8.4s}, [x2]
+	WORD $0x4ea0f500 // fmin v0.4s, v8.4s, v0.4s
+	WORD $0x4ea1f501 // fmin v1.4s, v8.4s, v1.4s
+	WORD $0x4ea2f502 // fmin v2.4s, v8.4s, v2.4s
+	WORD $0x4ea3f503 // fmin v3.4s, v8.4s, v3.4s
+	WORD $0x4ea4f504 // fmin v4.4s, v8.4s, v4.4s
+	WORD $0x4ea5f505 // fmin v5.4s, v8.4s, v5.4s
+	WORD $0x4ea6f506 // fmin v6.4s, v8.4s, v6.4s
+	WORD $0x4ea7f507 // fmin v7.4s, v8.4s, v7.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F2, F3), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F4, F5), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F6, F7), 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local128-128(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FSTPQ (F2, F3), 32(R0)
+	FSTPQ (F4, F5), 64(R0)
+	FSTPQ (F6, F7), 96(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $32, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather6x8SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather6x8SUDOTQuads(SB), NOSPLIT, $192-96
+	MOVD rows+16(FP), R0
+	MOVD a+24(FP), R1
+	MOVD 0(R0), R2
+	ADD R2<<2, R1, R2
+	MOVD 8(R0), R3
+	ADD R3<<2, R1, R3
+	MOVD 16(R0), R4
+	ADD R4<<2, R1, R4
+	MOVD 24(R0), R5
+	ADD R5<<2, R1, R5
+	MOVD 32(R0), R6
+	ADD R6<<2, R1, R6
+	MOVD 40(R0), R0
+	ADD R0<<2, R1, R0
+	MOVD pieces+0(FP), R1
+	MOVD n+8(FP), R7
+	MOVD b+32(FP), R8
+	MOVD ahead+40(FP), R9
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+
+piece:
+	MOVD 0(R1), R10
+	MOVD 8(R1), R11
+	ADD $16, R1, R1
+	SUB $4, R11, R11
+	CMP $0, R11
+	BLT rest
+
+unrolled:
+	ADD R10<<2, R2, R12
+	FMOVQ 0(R12), F12
+	ADD R10<<2, R3, R12
+	FMOVQ 0(R12), F13
+	ADD R10<<2, R4, R12
+	FMOVQ 0(R12), F14
+	ADD R10<<2, R5, R12
+	FMOVQ 0(R12), F15
+	ADD R10<<2, R6, R12
+	FMOVQ 0(R12), F16
+	ADD R10<<2, R0, R12
+	FMOVQ 0(R12), F17
+	FLDPQ 0(R8), (F18, F19)
+	WORD $0x4f0cf240 // sudot v0.4s, v18.16b, v12.4b[0]
+	WORD $0x4f0cf261 // sudot v1.4s, v19.16b, v12.4b[0]
+	WORD $0x4f0df242 // sudot v2.4s, v18.16b, v13.4b[0]
+	WORD $0x4f0df263 // sudot v3.4s, v19.16b, v13.4b[0]
+	WORD $0x4f0ef244 // sudot v4.4s, v18.16b, v14.4b[0]
+	WORD $0x4f0ef265 // sudot v5.4s, v19.16b, v14.4b[0]
+	WORD $0x4f0ff246 // sudot v6.4s, v18.16b, v15.4b[0]
+	WORD $0x4f0ff267 // sudot v7.4s, v19.16b, v15.4b[0]
+	WORD $0x4f10f248 // sudot v8.4s, v18.16b, v16.4b[0]
+	WORD $0x4f10f269 // sudot v9.4s, v19.16b, v16.4b[0]
+	WORD $0x4f11f24a // sudot v10.4s, v18.16b, v17.4b[0]
+	WORD $0x4f11f26b // sudot v11.4s, v19.16b, v17.4b[0]
+	FLDPQ 32(R8), (F18, F19)
+	WORD $0x4f2cf240 // sudot v0.4s, v18.16b, v12.4b[1]
+	WORD $0x4f2cf261 // sudot v1.4s, v19.16b, v12.4b[1]
+	WORD $0x4f2df242 // sudot v2.4s, v18.16b, v13.4b[1]
+	WORD $0x4f2df263 // sudot v3.4s, v19.16b, v13.4b[1]
+	WORD $0x4f2ef244 // sudot v4.4s, v18.16b, v14.4b[1]
+	WORD $0x4f2ef265 // sudot v5.4s, v19.16b, v14.4b[1]
+	WORD $0x4f2ff246 // sudot v6.4s, v18.16b, v15.4b[1]
+	WORD $0x4f2ff267 // sudot v7.4s, v19.16b, v15.4b[1]
+	WORD $0x4f30f248 // sudot v8.4s, v18.16b, v16.4b[1]
+	WORD $0x4f30f269 // sudot v9.4s, v19.16b, v16.4b[1]
+	WORD $0x4f31f24a // sudot v10.4s, v18.16b, v17.4b[1]
+	WORD $0x4f31f26b // sudot v11.4s, v19.16b, v17.4b[1]
+	FLDPQ 64(R8), (F18, F19)
+	WORD $0x4f0cfa40 // sudot v0.4s, v18.16b, v12.4b[2]
+	WORD $0x4f0cfa61 // sudot v1.4s, v19.16b, v12.4b[2]
+	WORD $0x4f0dfa42 // sudot v2.4s, v18.16b, v13.4b[2]
+	WORD $0x4f0dfa63 // sudot v3.4s, v19.16b, v13.4b[2]
+	WORD $0x4f0efa44 // sudot v4.4s, v18.16b, v14.4b[2]
+	WORD $0x4f0efa65 // sudot v5.4s, v19.16b, v14.4b[2]
+	WORD $0x4f0ffa46 // sudot v6.4s, v18.16b, v15.4b[2]
+	WORD $0x4f0ffa67 // sudot v7.4s, v19.16b, v15.4b[2]
+	WORD $0x4f10fa48 // sudot v8.4s, v18.16b, v16.4b[2]
+	WORD $0x4f10fa69 // sudot v9.4s, v19.16b, v16.4b[2]
+	WORD $0x4f11fa4a // sudot v10.4s, v18.16b, v17.4b[2]
+	WORD $0x4f11fa6b // sudot v11.4s, v19.16b, v17.4b[2]
+	FLDPQ 96(R8), (F18, F19)
+	WORD $0x4f2cfa40 // sudot v0.4s, v18.16b, v12.4b[3]
+	WORD $0x4f2cfa61 // sudot v1.4s, v19.16b, v12.4b[3]
+	WORD $0x4f2dfa42 // sudot v2.4s, v18.16b, v13.4b[3]
+	WORD $0x4f2dfa63 // sudot v3.4s, v19.16b, v13.4b[3]
+	WORD $0x4f2efa44 // sudot v4.4s, v18.16b, v14.4b[3]
+	WORD $0x4f2efa65 // sudot v5.4s, v19.16b, v14.4b[3]
+	WORD $0x4f2ffa46 // sudot v6.4s, v18.16b, v15.4b[3]
+	WORD $0x4f2ffa67 // sudot v7.4s, v19.16b, v15.4b[3]
+	WORD $0x4f30fa48 // sudot v8.4s, v18.16b, v16.4b[3]
+	WORD $0x4f30fa69 // sudot v9.4s, v19.16b, v16.4b[3]
+	WORD $0x4f31fa4a // sudot v10.4s, v18.16b, v17.4b[3]
+	WORD $0x4f31fa6b // sudot v11.4s, v19.16b, v17.4b[3]
+	ADD R9, R8, R12
+	PRFM 0(R12), PLDL2KEEP
+	ADD R9, R8, R12
+	PRFM 64(R12), PLDL2KEEP
+	ADD $4, R10, R10
+	ADD $128, R8, R8
+	SUB $4, R11, R11
+	CMP $0, R11
+	BGE unrolled
+
+rest:
+	ADD $4, R11, R11
+	CBZ R11, next
+
+single:
+	ADD R10<<2, R2, R12
+	FMOVS 0(R12), F12
+	ADD R10<<2, R3, R12
+	FMOVS 0(R12), F13
+	ADD R10<<2, R4, R12
+	FMOVS 0(R12), F14
+	ADD R10<<2, R5, R12
+	FMOVS 0(R12), F15
+	ADD R10<<2, R6, R12
+	FMOVS 0(R12), F16
+	ADD R10<<2, R0, R12
+	FMOVS 0(R12), F17
+	FLDPQ 0(R8), (F18, F19)
+	WORD $0x4f0cf240 // sudot v0.4s, v18.16b, v12.4b[0]
+	WORD $0x4f0cf261 // sudot v1.4s, v19.16b, v12.4b[0]
+	WORD $0x4f0df242 // sudot v2.4s, v18.16b, v13.4b[0]
+	WORD $0x4f0df263 // sudot v3.4s, v19.16b, v13.4b[0]
+	WORD $0x4f0ef244 // sudot v4.4s, v18.16b, v14.4b[0]
+	WORD $0x4f0ef265 // sudot v5.4s, v19.16b, v14.4b[0]
+	WORD $0x4f0ff246 // sudot v6.4s, v18.16b, v15.4b[0]
+	WORD $0x4f0ff267 // sudot v7.4s, v19.16b, v15.4b[0]
+	WORD $0x4f10f248 // sudot v8.4s, v18.16b, v16.4b[0]
+	WORD $0x4f10f269 // sudot v9.4s, v19.16b, v16.4b[0]
+	WORD $0x4f11f24a // sudot v10.4s, v18.16b, v17.4b[0]
+	WORD $0x4f11f26b // sudot v11.4s, v19.16b, v17.4b[0]
+	ADD $1, R10, R10
+	ADD $32, R8, R8
+	SUB $1, R11, R11
+	CBNZ R11, single
+
+next:
+	SUB $1, R7, R7
+	CBNZ R7, piece
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $8, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F12, F13)
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	WORD $0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
+	WORD $0x4e2dd463 // fadd v3.4s, v3.4s, v13.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	WORD $0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F12, F13)
+	WORD $0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	WORD $0x4e2dd56b // fadd v11.4s, v11.4s, v13.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
+	WORD $0x4e2dd463 // fadd v3.4s, v3.4s, v13.4s
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	WORD $0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
+	WORD $0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	WORD $0x4e2dd56b // fadd v11.4s, v11.4s, v13.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
+	WORD $0x4e2dd463 // fadd v3.4s, v3.4s, v13.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	WORD $0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	WORD $0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F12, F13)
+	WORD $0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	WORD $0x4e2dd56b // fadd v11.4s, v11.4s, v13.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c86d // ld1r {v13.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86e // ld1r {v14.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86f // ld1r {v15.4s}, [x3]
+	WORD $0x6e2cdc10 // fmul v16.4s, v0.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc00 // fmul v0.4s, v0.4s, v16.4s
+	WORD $0x6e2cdc30 // fmul v16.4s, v1.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc21 // fmul v1.4s, v1.4s, v16.4s
+	WORD $0x6e2cdc50 // fmul v16.4s, v2.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc42 // fmul v2.4s, v2.4s, v16.4s
+	WORD $0x6e2cdc70 // fmul v16.4s, v3.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc63 // fmul v3.4s, v3.4s, v16.4s
+	WORD $0x6e2cdc90 // fmul v16.4s, v4.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
+	WORD $0x6e2cdcb0 // fmul v16.4s, v5.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dca5 // fmul v5.4s, v5.4s, v16.4s
+	WORD $0x6e2cdcd0 // fmul v16.4s, v6.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
+	WORD $0x6e2cdcf0 // fmul v16.4s, v7.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e2cdd10 // fmul v16.4s, v8.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd08 // fmul v8.4s, v8.4s, v16.4s
+	WORD $0x6e2cdd30 // fmul v16.4s, v9.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd29 // fmul v9.4s, v9.4s, v16.4s
+	WORD $0x6e2cdd50 // fmul v16.4s, v10.4s, v12.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4eaff610 // fmin v16.4s, v16.4s, v15.4s
+	WORD $0x6e30dd4a // fmul v10.4s, v10.4s, v16.4s
+	WORD $0x6e2cdd6c // fmul v12.4s, v11.4s, v12.4s
+	WORD $0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
+	WORD $0x4e2ef58c // fmax v12.4s, v12.4s, v14.4s
+	WORD $0x4eaff58c // fmin v12.4s, v12.4s, v15.4s
+	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	WORD $0x4e20f580 // fmax v0.4s, v12.4s, v0.4s
+	WORD $0x4e21f581 // fmax v1.4s, v12.4s, v1.4s
+	WORD $0x4e22f582 // fmax v2.4s, v12.4s, v2.4s
+	WORD $0x4e23f583 // fmax v3.4s, v12.4s, v3.4s
+	WORD $0x4e24f584 // fmax v4.4s, v12.4s, v4.4s
+	WORD $0x4e25f585 // fmax v5.4s, v12.4s, v5.4s
+	WORD $0x4e26f586 // fmax v6.4s, v12.4s, v6.4s
+	WORD $0x4e27f587 // fmax v7.4s, v12.4s, v7.4s
+	WORD $0x4e28f588 // fmax v8.4s, v12.4s, v8.4s
+	WORD $0x4e29f589 // fmax v9.4s, v12.4s, v9.4s
+	WORD $0x4e2af58a // fmax v10.4s, v12.4s, v10.4s
+	WORD $0x4e2bf58b // fmax v11.4s, v12.4s, v11.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c84c // ld1r {v12.4s}, [x2]
+	WORD $0x4ea0f580 // fmin v0.4s, v12.4s, v0.4s
+	WORD $0x4ea1f581 // fmin v1.4s, v12.4s, v1.4s
+	WORD $0x4ea2f582 // fmin v2.4s, v12.4s, v2.4s
+	WORD $0x4ea3f583 // fmin v3.4s, v12.4s, v3.4s
+	WORD $0x4ea4f584 // fmin v4.4s, v12.4s, v4.4s
+	WORD $0x4ea5f585 // fmin v5.4s, v12.4s, v5.4s
+	WORD $0x4ea6f586 // fmin v6.4s, v12.4s, v6.4s
+	WORD $0x4ea7f587 // fmin v7.4s, v12.4s, v7.4s
+	WORD $0x4ea8f588 // fmin v8.4s, v12.4s, v8.4s
+	WORD $0x4ea9f589 // fmin v9.4s, v12.4s, v9.4s
+	WORD $0x4eaaf58a // fmin v10.4s, v12.4s, v10.4s
+	WORD $0x4eabf58b // fmin v11.4s, v12.4s, v11.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F2, F3), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F4, F5), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F6, F7), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F8, F9), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F10, F11), 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local192-192(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FSTPQ (F2, F3), 32(R0)
+	FSTPQ (F4, F5), 64(R0)
+	FSTPQ (F6, F7), 96(R0)
+	FSTPQ (F8, F9), 128(R0)
+	FSTPQ (F10, F11), 160(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $32, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather8x8SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather8x8SUDOTQuads(SB), NOSPLIT, $256-96
+	MOVD rows+16(FP), R0
+	MOVD a+24(FP), R1
+	MOVD 0(R0), R2
+	ADD R2<<2, R1, R2
+	MOVD 8(R0), R3
+	ADD R3<<2, R1, R3
+	MOVD 16(R0), R4
+	ADD R4<<2, R1, R4
+	MOVD 24(R0), R5
+	ADD R5<<2, R1, R5
+	MOVD 32(R0), R6
+	ADD R6<<2, R1, R6
+	MOVD 40(R0), R7
+	ADD R7<<2, R1, R7
+	MOVD 48(R0), R8
+	ADD R8<<2, R1, R8
+	MOVD 56(R0), R0
+	ADD R0<<2, R1, R0
+	MOVD pieces+0(FP), R1
+	MOVD n+8(FP), R9
+	MOVD b+32(FP), R10
+	MOVD ahead+40(FP), R11
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+
+piece:
+	MOVD 0(R1), R12
+	MOVD 8(R1), R13
+	ADD $16, R1, R1
+	SUB $4, R13, R13
+	CMP $0, R13
+	BLT rest
+
+unrolled:
+	ADD R12<<2, R2, R14
+	FMOVQ 0(R14), F16
+	ADD R12<<2, R3, R14
+	FMOVQ 0(R14), F17
+	ADD R12<<2, R4, R14
+	FMOVQ 0(R14), F18
+	ADD R12<<2, R5, R14
+	FMOVQ 0(R14), F19
+	ADD R12<<2, R6, R14
+	FMOVQ 0(R14), F20
+	ADD R12<<2, R7, R14
+	FMOVQ 0(R14), F21
+	ADD R12<<2, R8, R14
+	FMOVQ 0(R14), F22
+	ADD R12<<2, R0, R14
+	FMOVQ 0(R14), F23
+	FLDPQ 0(R10), (F24, F25)
+	WORD $0x4f10f300 // sudot v0.4s, v24.16b, v16.4b[0]
+	WORD $0x4f10f321 // sudot v1.4s, v25.16b, v16.4b[0]
+	WORD $0x4f11f302 // sudot v2.4s, v24.16b, v17.4b[0]
+	WORD $0x4f11f323 // sudot v3.4s, v25.16b, v17.4b[0]
+	WORD $0x4f12f304 // sudot v4.4s, v24.16b, v18.4b[0]
+	WORD $0x4f12f325 // sudot v5.4s, v25.16b, v18.4b[0]
+	WORD $0x4f13f306 // sudot v6.4s, v24.16b, v19.4b[0]
+	WORD $0x4f13f327 // sudot v7.4s, v25.16b, v19.4b[0]
+	WORD $0x4f14f308 // sudot v8.4s, v24.16b, v20.4b[0]
+	WORD $0x4f14f329 // sudot v9.4s, v25.16b, v20.4b[0]
+	WORD $0x4f15f30a // sudot v10.4s, v24.16b, v21.4b[0]
+	WORD $0x4f15f32b // sudot v11.4s, v25.16b, v21.4b[0]
+	WORD $0x4f16f30c // sudot v12.4s, v24.16b, v22.4b[0]
+	WORD $0x4f16f32d // sudot v13.4s, v25.16b, v22.4b[0]
+	WORD $0x4f17f30e // sudot v14.4s, v24.16b, v23.4b[0]
+	WORD $0x4f17f32f // sudot v15.4s, v25.16b, v23.4b[0]
+	FLDPQ 32(R10), (F24, F25)
+	WORD $0x4f30f300 // sudot v0.4s, v24.16b, v16.4b[1]
+	WORD $0x4f30f321 // sudot v1.4s, v25.16b, v16.4b[1]
+	WORD $0x4f31f302 // sudot v2.4s, v24.16b, v17.4b[1]
+	WORD $0x4f31f323 // sudot v3.4s, v25.16b, v17.4b[1]
+	WORD $0x4f32f304 // sudot v4.4s, v24.16b, v18.4b[1]
+	WORD $0x4f32f325 // sudot v5.4s, v25.16b, v18.4b[1]
+	WORD $0x4f33f306 // sudot v6.4s, v24.16b, v19.4b[1]
+	WORD $0x4f33f327 // sudot v7.4s, v25.16b, v19.4b[1]
+	WORD $0x4f34f308 // sudot v8.4s, v24.16b, v20.4b[1]
+	WORD $0x4f34f329 // sudot v9.4s, v25.16b, v20.4b[1]
+	WORD $0x4f35f30a // sudot v10.4s, v24.16b, v21.4b[1]
+	WORD $0x4f35f32b // sudot v11.4s, v25.16b, v21.4b[1]
+	WORD $0x4f36f30c // sudot v12.4s, v24.16b, v22.4b[1]
+	WORD $0x4f36f32d // sudot v13.4s, v25.16b, v22.4b[1]
+	WORD $0x4f37f30e // sudot v14.4s, v24.16b, v23.4b[1]
+	WORD $0x4f37f32f // sudot v15.4s, v25.16b, v23.4b[1]
+	FLDPQ 64(R10), (F24, F25)
+	WORD $0x4f10fb00 // sudot v0.4s, v24.16b, v16.4b[2]
+	WORD $0x4f10fb21 // sudot v1.4s, v25.16b, v16.4b[2]
+	WORD $0x4f11fb02 // sudot v2.4s, v24.16b, v17.4b[2]
+	WORD $0x4f11fb23 // sudot v3.4s, v25.16b, v17.4b[2]
+	WORD $0x4f12fb04 // sudot v4.4s, v24.16b, v18.4b[2]
+	WORD $0x4f12fb25 // sudot v5.4s, v25.16b, v18.4b[2]
+	WORD $0x4f13fb06 // sudot v6.4s, v24.16b, v19.4b[2]
+	WORD $0x4f13fb27 // sudot v7.4s, v25.16b, v19.4b[2]
+	WORD $0x4f14fb08 // sudot v8.4s, v24.16b, v20.4b[2]
+	WORD $0x4f14fb29 // sudot v9.4s, v25.16b, v20.4b[2]
+	WORD $0x4f15fb0a // sudot v10.4s, v24.16b, v21.4b[2]
+	WORD $0x4f15fb2b // sudot v11.4s, v25.16b, v21.4b[2]
+	WORD $0x4f16fb0c // sudot v12.4s, v24.16b, v22.4b[2]
+	WORD $0x4f16fb2d // sudot v13.4s, v25.16b, v22.4b[2]
+	WORD $0x4f17fb0e // sudot v14.4s, v24.16b, v23.4b[2]
+	WORD $0x4f17fb2f // sudot v15.4s, v25.16b, v23.4b[2]
+	FLDPQ 96(R10), (F24, F25)
+	WORD $0x4f30fb00 // sudot v0.4s, v24.16b, v16.4b[3]
+	WORD $0x4f30fb21 // sudot v1.4s, v25.16b, v16.4b[3]
+	WORD $0x4f31fb02 // sudot v2.4s, v24.16b, v17.4b[3]
+	WORD $0x4f31fb23 // sudot v3.4s, v25.16b, v17.4b[3]
+	WORD $0x4f32fb04 // sudot v4.4s, v24.16b, v18.4b[3]
+	WORD $0x4f32fb25 // sudot v5.4s, v25.16b, v18.4b[3]
+	WORD $0x4f33fb06 // sudot v6.4s, v24.16b, v19.4b[3]
+	WORD $0x4f33fb27 // sudot v7.4s, v25.16b, v19.4b[3]
+	WORD $0x4f34fb08 // sudot v8.4s, v24.16b, v20.4b[3]
+	WORD $0x4f34fb29 // sudot v9.4s, v25.16b, v20.4b[3]
+	WORD $0x4f35fb0a // sudot v10.4s, v24.16b, v21.4b[3]
+	WORD $0x4f35fb2b // sudot v11.4s, v25.16b, v21.4b[3]
+	WORD $0x4f36fb0c // sudot v12.4s, v24.16b, v22.4b[3]
+	WORD $0x4f36fb2d // sudot v13.4s, v25.16b, v22.4b[3]
+	WORD $0x4f37fb0e // sudot v14.4s, v24.16b, v23.4b[3]
+	WORD $0x4f37fb2f // sudot v15.4s, v25.16b, v23.4b[3]
+	ADD R11, R10, R14
+	PRFM 0(R14), PLDL2KEEP
+	ADD R11, R10, R14
+	PRFM 64(R14), PLDL2KEEP
+	ADD $4, R12, R12
+	ADD $128, R10, R10
+	SUB $4, R13, R13
+	CMP $0, R13
+	BGE unrolled
+
+rest:
+	ADD $4, R13, R13
+	CBZ R13, next
+
+single:
+	ADD R12<<2, R2, R14
+	FMOVS 0(R14), F16
+	ADD R12<<2, R3, R14
+	FMOVS 0(R14), F17
+	ADD R12<<2, R4, R14
+	FMOVS 0(R14), F18
+	ADD R12<<2, R5, R14
+	FMOVS 0(R14), F19
+	ADD R12<<2, R6, R14
+	FMOVS 0(R14), F20
+	ADD R12<<2, R7, R14
+	FMOVS 0(R14), F21
+	ADD R12<<2, R8, R14
+	FMOVS 0(R14), F22
+	ADD R12<<2, R0, R14
+	FMOVS 0(R14), F23
+	FLDPQ 0(R10), (F24, F25)
+	WORD $0x4f10f300 // sudot v0.4s, v24.16b, v16.4b[0]
+	WORD $0x4f10f321 // sudot v1.4s, v25.16b, v16.4b[0]
+	WORD $0x4f11f302 // sudot v2.4s, v24.16b, v17.4b[0]
+	WORD $0x4f11f323 // sudot v3.4s, v25.16b, v17.4b[0]
+	WORD $0x4f12f304 // sudot v4.4s, v24.16b, v18.4b[0]
+	WORD $0x4f12f325 // sudot v5.4s, v25.16b, v18.4b[0]
+	WORD $0x4f13f306 // sudot v6.4s, v24.16b, v19.4b[0]
+	WORD $0x4f13f327 // sudot v7.4s, v25.16b, v19.4b[0]
+	WORD $0x4f14f308 // sudot v8.4s, v24.16b, v20.4b[0]
+	WORD $0x4f14f329 // sudot v9.4s, v25.16b, v20.4b[0]
+	WORD $0x4f15f30a // sudot v10.4s, v24.16b, v21.4b[0]
+	WORD $0x4f15f32b // sudot v11.4s, v25.16b, v21.4b[0]
+	WORD $0x4f16f30c // sudot v12.4s, v24.16b, v22.4b[0]
+	WORD $0x4f16f32d // sudot v13.4s, v25.16b, v22.4b[0]
+	WORD $0x4f17f30e // sudot v14.4s, v24.16b, v23.4b[0]
+	WORD $0x4f17f32f // sudot v15.4s, v25.16b, v23.4b[0]
+	ADD $1, R12, R12
+	ADD $32, R10, R10
+	SUB $1, R13, R13
+	CBNZ R13, single
+
+next:
+	SUB $1, R9, R9
+	CBNZ R9, piece
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $8, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d442 // fadd v2.4s, v2.4s, v16.4s
+	WORD $0x4e31d463 // fadd v3.4s, v3.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d4c6 // fadd v6.4s, v6.4s, v16.4s
+	WORD $0x4e31d4e7 // fadd v7.4s, v7.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d508 // fadd v8.4s, v8.4s, v16.4s
+	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d54a // fadd v10.4s, v10.4s, v16.4s
+	WORD $0x4e31d56b // fadd v11.4s, v11.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FLDPQ 0(R2), (F16, F17)
+	WORD $0x4e30d5ce // fadd v14.4s, v14.4s, v16.4s
+	WORD $0x4e31d5ef // fadd v15.4s, v15.4s, v17.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e30d442 // fadd v2.4s, v2.4s, v16.4s
+	WORD $0x4e31d463 // fadd v3.4s, v3.4s, v17.4s
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
+	WORD $0x4e30d4c6 // fadd v6.4s, v6.4s, v16.4s
+	WORD $0x4e31d4e7 // fadd v7.4s, v7.4s, v17.4s
+	WORD $0x4e30d508 // fadd v8.4s, v8.4s, v16.4s
+	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
+	WORD $0x4e30d54a // fadd v10.4s, v10.4s, v16.4s
+	WORD $0x4e31d56b // fadd v11.4s, v11.4s, v17.4s
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
+	WORD $0x4e30d5ce // fadd v14.4s, v14.4s, v16.4s
+	WORD $0x4e31d5ef // fadd v15.4s, v15.4s, v17.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d442 // fadd v2.4s, v2.4s, v16.4s
+	WORD $0x4e31d463 // fadd v3.4s, v3.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d4c6 // fadd v6.4s, v6.4s, v16.4s
+	WORD $0x4e31d4e7 // fadd v7.4s, v7.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d508 // fadd v8.4s, v8.4s, v16.4s
+	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d54a // fadd v10.4s, v10.4s, v16.4s
+	WORD $0x4e31d56b // fadd v11.4s, v11.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FLDPQ 0(R3), (F16, F17)
+	WORD $0x4e30d5ce // fadd v14.4s, v14.4s, v16.4s
+	WORD $0x4e31d5ef // fadd v15.4s, v15.4s, v17.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c870 // ld1r {v16.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c871 // ld1r {v17.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c872 // ld1r {v18.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c873 // ld1r {v19.4s}, [x3]
+	WORD $0x6e30dc14 // fmul v20.4s, v0.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc00 // fmul v0.4s, v0.4s, v20.4s
+	WORD $0x6e30dc34 // fmul v20.4s, v1.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc21 // fmul v1.4s, v1.4s, v20.4s
+	WORD $0x6e30dc54 // fmul v20.4s, v2.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc42 // fmul v2.4s, v2.4s, v20.4s
+	WORD $0x6e30dc74 // fmul v20.4s, v3.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc63 // fmul v3.4s, v3.4s, v20.4s
+	WORD $0x6e30dc94 // fmul v20.4s, v4.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dc84 // fmul v4.4s, v4.4s, v20.4s
+	WORD $0x6e30dcb4 // fmul v20.4s, v5.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dca5 // fmul v5.4s, v5.4s, v20.4s
+	WORD $0x6e30dcd4 // fmul v20.4s, v6.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dcc6 // fmul v6.4s, v6.4s, v20.4s
+	WORD $0x6e30dcf4 // fmul v20.4s, v7.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dce7 // fmul v7.4s, v7.4s, v20.4s
+	WORD $0x6e30dd14 // fmul v20.4s, v8.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd08 // fmul v8.4s, v8.4s, v20.4s
+	WORD $0x6e30dd34 // fmul v20.4s, v9.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd29 // fmul v9.4s, v9.4s, v20.4s
+	WORD $0x6e30dd54 // fmul v20.4s, v10.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd4a // fmul v10.4s, v10.4s, v20.4s
+	WORD $0x6e30dd74 // fmul v20.4s, v11.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd6b // fmul v11.4s, v11.4s, v20.4s
+	WORD $0x6e30dd94 // fmul v20.4s, v12.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34dd8c // fmul v12.4s, v12.4s, v20.4s
+	WORD $0x6e30ddb4 // fmul v20.4s, v13.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34ddad // fmul v13.4s, v13.4s, v20.4s
+	WORD $0x6e30ddd4 // fmul v20.4s, v14.4s, v16.4s
+	WORD $0x4e31d694 // fadd v20.4s, v20.4s, v17.4s
+	WORD $0x4e32f694 // fmax v20.4s, v20.4s, v18.4s
+	WORD $0x4eb3f694 // fmin v20.4s, v20.4s, v19.4s
+	WORD $0x6e34ddce // fmul v14.4s, v14.4s, v20.4s
+	WORD $0x6e30ddf0 // fmul v16.4s, v15.4s, v16.4s
+	WORD $0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
+	WORD $0x4e32f610 // fmax v16.4s, v16.4s, v18.4s
+	WORD $0x4eb3f610 // fmin v16.4s, v16.4s, v19.4s
+	WORD $0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c870 // ld1r {v16.4s}, [x3]
+	WORD $0x4e20f600 // fmax v0.4s, v16.4s, v0.4s
+	WORD $0x4e21f601 // fmax v1.4s, v16.4s, v1.4s
+	WORD $0x4e22f602 // fmax v2.4s, v16.4s, v2.4s
+	WORD $0x4e23f603 // fmax v3.4s, v16.4s, v3.4s
+	WORD $0x4e24f604 // fmax v4.4s, v16.4s, v4.4s
+	WORD $0x4e25f605 // fmax v5.4s, v16.4s, v5.4s
+	WORD $0x4e26f606 // fmax v6.4s, v16.4s, v6.4s
+	WORD $0x4e27f607 // fmax v7.4s, v16.4s, v7.4s
+	WORD $0x4e28f608 // fmax v8.4s, v16.4s, v8.4s
+	WORD $0x4e29f609 // fmax v9.4s, v16.4s, v9.4s
+	WORD $0x4e2af60a // fmax v10.4s, v16.4s, v10.4s
+	WORD $0x4e2bf60b // fmax v11.4s, v16.4s, v11.4s
+	WORD $0x4e2cf60c // fmax v12.4s, v16.4s, v12.4s
+	WORD $0x4e2df60d // fmax v13.4s, v16.4s, v13.4s
+	WORD $0x4e2ef60e // fmax v14.4s, v16.4s, v14.4s
+	WORD $0x4e2ff60f // fmax v15.4s, v16.4s, v15.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c850 // ld1r {v16.4s}, [x2]
+	WORD $0x4ea0f600 // fmin v0.4s, v16.4s, v0.4s
+	WORD $0x4ea1f601 // fmin v1.4s, v16.4s, v1.4s
+	WORD $0x4ea2f602 // fmin v2.4s, v16.4s, v2.4s
+	WORD $0x4ea3f603 // fmin v3.4s, v16.4s, v3.4s
+	WORD $0x4ea4f604 // fmin v4.4s, v16.4s, v4.4s
+	WORD $0x4ea5f605 // fmin v5.4s, v16.4s, v5.4s
+	WORD $0x4ea6f606 // fmin v6.4s, v16.4s, v6.4s
+	WORD $0x4ea7f607 // fmin v7.4s, v16.4s, v7.4s
+	WORD $0x4ea8f608 // fmin v8.4s, v16.4s, v8.4s
+	WORD $0x4ea9f609 // fmin v9.4s, v16.4s, v9.4s
+	WORD $0x4eaaf60a // fmin v10.4s, v16.4s, v10.4s
+	WORD $0x4eabf60b // fmin v11.4s, v16.4s, v11.4s
+	WORD $0x4eacf60c // fmin v12.4s, v16.4s, v12.4s
+	WORD $0x4eadf60d // fmin v13.4s, v16.4s, v13.4s
+	WORD $0x4eaef60e // fmin v14.4s, v16.4s, v14.4s
+	WORD $0x4eaff60f // fmin v15.4s, v16.4s, v15.4s
+
+store:
+	MOVD height+64(FP), R2
+	FSTPQ (F0, F1), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F2, F3), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F4, F5), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F6, F7), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F8, F9), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F10, F11), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F12, F13), 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FSTPQ (F14, F15), 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local256-256(SP), R0
+	FSTPQ (F0, F1), 0(R0)
+	FSTPQ (F2, F3), 32(R0)
+	FSTPQ (F4, F5), 64(R0)
+	FSTPQ (F6, F7), 96(R0)
+	FSTPQ (F8, F9), 128(R0)
+	FSTPQ (F10, F11), 160(R0)
+	FSTPQ (F12, F13), 192(R0)
+	FSTPQ (F14, F15), 224(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $32, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather2x4SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather2x4SUDOTQuads(SB), NOSPLIT, $32-96
+	MOVD rows+16(FP), R0
+	MOVD a+24(FP), R1
+	MOVD 0(R0), R2
+	ADD R2<<2, R1, R2
+	MOVD 8(R0), R0
+	ADD R0<<2, R1, R0
+	MOVD pieces+0(FP), R1
+	MOVD n+8(FP), R3
+	MOVD b+32(FP), R4
+	MOVD ahead+40(FP), R5
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+
+piece:
+	MOVD 0(R1), R6
+	MOVD 8(R1), R7
+	ADD $16, R1, R1
+	SUB $4, R7, R7
+	CMP $0, R7
+	BLT rest
+
+unrolled:
+	ADD R6<<2, R2, R8
+	FMOVQ 0(R8), F2
+	ADD R6<<2, R0, R8
+	FMOVQ 0(R8), F3
+	FMOVQ 0(R4), F4
+	WORD $0x4f02f080 // sudot v0.4s, v4.16b, v2.4b[0]
+	WORD $0x4f03f081 // sudot v1.4s, v4.16b, v3.4b[0]
+	FMOVQ 16(R4), F4
+	WORD $0x4f22f080 // sudot v0.4s, v4.16b, v2.4b[1]
+	WORD $0x4f23f081 // sudot v1.4s, v4.16b, v3.4b[1]
+	FMOVQ 32(R4), F4
+	WORD $0x4f02f880 // sudot v0.4s, v4.16b, v2.4b[2]
+	WORD $0x4f03f881 // sudot v1.4s, v4.16b, v3.4b[2]
+	FMOVQ 48(R4), F4
+	WORD $0x4f22f880 // sudot v0.4s, v4.16b, v2.4b[3]
+	WORD $0x4f23f881 // sudot v1.4s, v4.16b, v3.4b[3]
+	ADD R5, R4, R8
+	PRFM 0(R8), PLDL2KEEP
+	ADD R5, R4, R8
+	PRFM 64(R8), PLDL2KEEP
+	ADD $4, R6, R6
+	ADD $64, R4, R4
+	SUB $4, R7, R7
+	CMP $0, R7
+	BGE unrolled
+
+rest:
+	ADD $4, R7, R7
+	CBZ R7, next
+
+single:
+	ADD R6<<2, R2, R8
+	FMOVS 0(R8), F2
+	ADD R6<<2, R0, R8
+	FMOVS 0(R8), F3
+	FMOVQ 0(R4), F4
+	WORD $0x4f02f080 // sudot v0.4s, v4.16b, v2.4b[0]
+	WORD $0x4f03f081 // sudot v1.4s, v4.16b, v3.4b[0]
+	ADD $1, R6, R6
+	ADD $16, R4, R4
+	SUB $1, R7, R7
+	CBNZ R7, single
+
+next:
+	SUB $1, R3, R3
+	CBNZ R3, piece
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $4, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FMOVQ 0(R2), F2
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F2
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FMOVQ 0(R3), F2
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FMOVQ 0(R3), F2
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F2
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c862 // ld1r {v2.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c863 // ld1r {v3.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c865 // ld1r {v5.4s}, [x3]
+	WORD $0x6e22dc06 // fmul v6.4s, v0.4s, v2.4s
+	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
+	WORD $0x4e24f4c6 // fmax v6.4s, v6.4s, v4.4s
+	WORD $0x4ea5f4c6 // fmin v6.4s, v6.4s, v5.4s
+	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
+	WORD $0x6e22dc22 // fmul v2.4s, v1.4s, v2.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	WORD $0x4e24f442 // fmax v2.4s, v2.4s, v4.4s
+	WORD $0x4ea5f442 // fmin v2.4s, v2.4s, v5.4s
+	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c862 // ld1r {v2.4s}, [x3]
+	WORD $0x4e20f440 // fmax v0.4s, v2.4s, v0.4s
+	WORD $0x4e21f441 // fmax v1.4s, v2.4s, v1.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c842 // ld1r {v2.4s}, [x2]
+	WORD $0x4ea0f440 // fmin v0.4s, v2.4s, v0.4s
+	WORD $0x4ea1f441 // fmin v1.4s, v2.4s, v1.4s
+
+store:
+	MOVD height+64(FP), R2
+	FMOVQ F0, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F1, 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local32-32(SP), R0
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $16, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather4x4SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather4x4SUDOTQuads(SB), NOSPLIT, $64-96
+	MOVD rows+16(FP), R0
+	MOVD a+24(FP), R1
+	MOVD 0(R0), R2
+	ADD R2<<2, R1, R2
+	MOVD 8(R0), R3
+	ADD R3<<2, R1, R3
+	MOVD 16(R0), R4
+	ADD R4<<2, R1, R4
+	MOVD 24(R0), R0
+	ADD R0<<2, R1, R0
+	MOVD pieces+0(FP), R1
+	MOVD n+8(FP), R5
+	MOVD b+32(FP), R6
+	MOVD ahead+40(FP), R7
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+
+piece:
+	MOVD 0(R1), R8
+	MOVD 8(R1), R9
+	ADD $16, R1, R1
+	SUB $4, R9, R9
+	CMP $0, R9
+	BLT rest
+
+unrolled:
+	ADD R8<<2, R2, R10
+	FMOVQ 0(R10), F4
+	ADD R8<<2, R3, R10
+	FMOVQ 0(R10), F5
+	ADD R8<<2, R4, R10
+	FMOVQ 0(R10), F6
+	ADD R8<<2, R0, R10
+	FMOVQ 0(R10), F7
+	FMOVQ 0(R6), F8
+	WORD $0x4f04f100 // sudot v0.4s, v8.16b, v4.4b[0]
+	WORD $0x4f05f101 // sudot v1.4s, v8.16b, v5.4b[0]
+	WORD $0x4f06f102 // sudot v2.4s, v8.16b, v6.4b[0]
+	WORD $0x4f07f103 // sudot v3.4s, v8.16b, v7.4b[0]
+	FMOVQ 16(R6), F8
+	WORD $0x4f24f100 // sudot v0.4s, v8.16b, v4.4b[1]
+	WORD $0x4f25f101 // sudot v1.4s, v8.16b, v5.4b[1]
+	WORD $0x4f26f102 // sudot v2.4s, v8.16b, v6.4b[1]
+	WORD $0x4f27f103 // sudot v3.4s, v8.16b, v7.4b[1]
+	FMOVQ 32(R6), F8
+	WORD $0x4f04f900 // sudot v0.4s, v8.16b, v4.4b[2]
+	WORD $0x4f05f901 // sudot v1.4s, v8.16b, v5.4b[2]
+	WORD $0x4f06f902 // sudot v2.4s, v8.16b, v6.4b[2]
+	WORD $0x4f07f903 // sudot v3.4s, v8.16b, v7.4b[2]
+	FMOVQ 48(R6), F8
+	WORD $0x4f24f900 // sudot v0.4s, v8.16b, v4.4b[3]
+	WORD $0x4f25f901 // sudot v1.4s, v8.16b, v5.4b[3]
+	WORD $0x4f26f902 // sudot v2.4s, v8.16b, v6.4b[3]
+	WORD $0x4f27f903 // sudot v3.4s, v8.16b, v7.4b[3]
+	ADD R7, R6, R10
+	PRFM 0(R10), PLDL2KEEP
+	ADD R7, R6, R10
+	PRFM 64(R10), PLDL2KEEP
+	ADD $4, R8, R8
+	ADD $64, R6, R6
+	SUB $4, R9, R9
+	CMP $0, R9
+	BGE unrolled
+
+rest:
+	ADD $4, R9, R9
+	CBZ R9, next
+
+single:
+	ADD R8<<2, R2, R10
+	FMOVS 0(R10), F4
+	ADD R8<<2, R3, R10
+	FMOVS 0(R10), F5
+	ADD R8<<2, R4, R10
+	FMOVS 0(R10), F6
+	ADD R8<<2, R0, R10
+	FMOVS 0(R10), F7
+	FMOVQ 0(R6), F8
+	WORD $0x4f04f100 // sudot v0.4s, v8.16b, v4.4b[0]
+	WORD $0x4f05f101 // sudot v1.4s, v8.16b, v5.4b[0]
+	WORD $0x4f06f102 // sudot v2.4s, v8.16b, v6.4b[0]
+	WORD $0x4f07f103 // sudot v3.4s, v8.16b, v7.4b[0]
+	ADD $1, R8, R8
+	ADD $16, R6, R6
+	SUB $1, R9, R9
+	CBNZ R9, single
+
+next:
+	SUB $1, R5, R5
+	CBNZ R5, piece
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $4, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FMOVQ 0(R2), F4
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F4
+	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F4
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F4
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FMOVQ 0(R3), F4
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FMOVQ 0(R3), F4
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F4
+	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F4
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F4
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c865 // ld1r {v5.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c867 // ld1r {v7.4s}, [x3]
+	WORD $0x6e24dc08 // fmul v8.4s, v0.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
+	WORD $0x6e24dc28 // fmul v8.4s, v1.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc21 // fmul v1.4s, v1.4s, v8.4s
+	WORD $0x6e24dc48 // fmul v8.4s, v2.4s, v4.4s
+	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
+	WORD $0x4e26f508 // fmax v8.4s, v8.4s, v6.4s
+	WORD $0x4ea7f508 // fmin v8.4s, v8.4s, v7.4s
+	WORD $0x6e28dc42 // fmul v2.4s, v2.4s, v8.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
+	WORD $0x4e26f484 // fmax v4.4s, v4.4s, v6.4s
+	WORD $0x4ea7f484 // fmin v4.4s, v4.4s, v7.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c864 // ld1r {v4.4s}, [x3]
+	WORD $0x4e20f480 // fmax v0.4s, v4.4s, v0.4s
+	WORD $0x4e21f481 // fmax v1.4s, v4.4s, v1.4s
+	WORD $0x4e22f482 // fmax v2.4s, v4.4s, v2.4s
+	WORD $0x4e23f483 // fmax v3.4s, v4.4s, v3.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c844 // ld1r {v4.4s}, [x2]
+	WORD $0x4ea0f480 // fmin v0.4s, v4.4s, v0.4s
+	WORD $0x4ea1f481 // fmin v1.4s, v4.4s, v1.4s
+	WORD $0x4ea2f482 // fmin v2.4s, v4.4s, v2.4s
+	WORD $0x4ea3f483 // fmin v3.4s, v4.4s, v3.4s
+
+store:
+	MOVD height+64(FP), R2
+	FMOVQ F0, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F1, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F2, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F3, 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local64-64(SP), R0
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $16, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather6x4SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather6x4SUDOTQuads(SB), NOSPLIT, $96-96
+	MOVD rows+16(FP), R0
+	MOVD a+24(FP), R1
+	MOVD 0(R0), R2
+	ADD R2<<2, R1, R2
+	MOVD 8(R0), R3
+	ADD R3<<2, R1, R3
+	MOVD 16(R0), R4
+	ADD R4<<2, R1, R4
+	MOVD 24(R0), R5
+	ADD R5<<2, R1, R5
+	MOVD 32(R0), R6
+	ADD R6<<2, R1, R6
+	MOVD 40(R0), R0
+	ADD R0<<2, R1, R0
+	MOVD pieces+0(FP), R1
+	MOVD n+8(FP), R7
+	MOVD b+32(FP), R8
+	MOVD ahead+40(FP), R9
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+
+piece:
+	MOVD 0(R1), R10
+	MOVD 8(R1), R11
+	ADD $16, R1, R1
+	SUB $4, R11, R11
+	CMP $0, R11
+	BLT rest
+
+unrolled:
+	ADD R10<<2, R2, R12
+	FMOVQ 0(R12), F6
+	ADD R10<<2, R3, R12
+	FMOVQ 0(R12), F7
+	ADD R10<<2, R4, R12
+	FMOVQ 0(R12), F8
+	ADD R10<<2, R5, R12
+	FMOVQ 0(R12), F9
+	ADD R10<<2, R6, R12
+	FMOVQ 0(R12), F10
+	ADD R10<<2, R0, R12
+	FMOVQ 0(R12), F11
+	FMOVQ 0(R8), F12
+	WORD $0x4f06f180 // sudot v0.4s, v12.16b, v6.4b[0]
+	WORD $0x4f07f181 // sudot v1.4s, v12.16b, v7.4b[0]
+	WORD $0x4f08f182 // sudot v2.4s, v12.16b, v8.4b[0]
+	WORD $0x4f09f183 // sudot v3.4s, v12.16b, v9.4b[0]
+	WORD $0x4f0af184 // sudot v4.4s, v12.16b, v10.4b[0]
+	WORD $0x4f0bf185 // sudot v5.4s, v12.16b, v11.4b[0]
+	FMOVQ 16(R8), F12
+	WORD $0x4f26f180 // sudot v0.4s, v12.16b, v6.4b[1]
+	WORD $0x4f27f181 // sudot v1.4s, v12.16b, v7.4b[1]
+	WORD $0x4f28f182 // sudot v2.4s, v12.16b, v8.4b[1]
+	WORD $0x4f29f183 // sudot v3.4s, v12.16b, v9.4b[1]
+	WORD $0x4f2af184 // sudot v4.4s, v12.16b, v10.4b[1]
+	WORD $0x4f2bf185 // sudot v5.4s, v12.16b, v11.4b[1]
+	FMOVQ 32(R8), F12
+	WORD $0x4f06f980 // sudot v0.4s, v12.16b, v6.4b[2]
+	WORD $0x4f07f981 // sudot v1.4s, v12.16b, v7.4b[2]
+	WORD $0x4f08f982 // sudot v2.4s, v12.16b, v8.4b[2]
+	WORD $0x4f09f983 // sudot v3.4s, v12.16b, v9.4b[2]
+	WORD $0x4f0af984 // sudot v4.4s, v12.16b, v10.4b[2]
+	WORD $0x4f0bf985 // sudot v5.4s, v12.16b, v11.4b[2]
+	FMOVQ 48(R8), F12
+	WORD $0x4f26f980 // sudot v0.4s, v12.16b, v6.4b[3]
+	WORD $0x4f27f981 // sudot v1.4s, v12.16b, v7.4b[3]
+	WORD $0x4f28f982 // sudot v2.4s, v12.16b, v8.4b[3]
+	WORD $0x4f29f983 // sudot v3.4s, v12.16b, v9.4b[3]
+	WORD $0x4f2af984 // sudot v4.4s, v12.16b, v10.4b[3]
+	WORD $0x4f2bf985 // sudot v5.4s, v12.16b, v11.4b[3]
+	ADD R9, R8, R12
+	PRFM 0(R12), PLDL2KEEP
+	ADD R9, R8, R12
+	PRFM 64(R12), PLDL2KEEP
+	ADD $4, R10, R10
+	ADD $64, R8, R8
+	SUB $4, R11, R11
+	CMP $0, R11
+	BGE unrolled
+
+rest:
+	ADD $4, R11, R11
+	CBZ R11, next
+
+single:
+	ADD R10<<2, R2, R12
+	FMOVS 0(R12), F6
+	ADD R10<<2, R3, R12
+	FMOVS 0(R12), F7
+	ADD R10<<2, R4, R12
+	FMOVS 0(R12), F8
+	ADD R10<<2, R5, R12
+	FMOVS 0(R12), F9
+	ADD R10<<2, R6, R12
+	FMOVS 0(R12), F10
+	ADD R10<<2, R0, R12
+	FMOVS 0(R12), F11
+	FMOVQ 0(R8), F12
+	WORD $0x4f06f180 // sudot v0.4s, v12.16b, v6.4b[0]
+	WORD $0x4f07f181 // sudot v1.4s, v12.16b, v7.4b[0]
+	WORD $0x4f08f182 // sudot v2.4s, v12.16b, v8.4b[0]
+	WORD $0x4f09f183 // sudot v3.4s, v12.16b, v9.4b[0]
+	WORD $0x4f0af184 // sudot v4.4s, v12.16b, v10.4b[0]
+	WORD $0x4f0bf185 // sudot v5.4s, v12.16b, v11.4b[0]
+	ADD $1, R10, R10
+	ADD $16, R8, R8
+	SUB $1, R11, R11
+	CBNZ R11, single
+
+next:
+	SUB $1, R7, R7
+	CBNZ R7, piece
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $4, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FMOVQ 0(R2), F6
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F6
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F6
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F6
+	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F6
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F6
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F6
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c867 // ld1r {v7.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
+	WORD $0x6e26dc0a // fmul v10.4s, v0.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	WORD $0x6e26dc2a // fmul v10.4s, v1.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc21 // fmul v1.4s, v1.4s, v10.4s
+	WORD $0x6e26dc4a // fmul v10.4s, v2.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc42 // fmul v2.4s, v2.4s, v10.4s
+	WORD $0x6e26dc6a // fmul v10.4s, v3.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc63 // fmul v3.4s, v3.4s, v10.4s
+	WORD $0x6e26dc8a // fmul v10.4s, v4.4s, v6.4s
+	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
+	WORD $0x4e28f54a // fmax v10.4s, v10.4s, v8.4s
+	WORD $0x4ea9f54a // fmin v10.4s, v10.4s, v9.4s
+	WORD $0x6e2adc84 // fmul v4.4s, v4.4s, v10.4s
+	WORD $0x6e26dca6 // fmul v6.4s, v5.4s, v6.4s
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+	WORD $0x4e28f4c6 // fmax v6.4s, v6.4s, v8.4s
+	WORD $0x4ea9f4c6 // fmin v6.4s, v6.4s, v9.4s
+	WORD $0x6e26dca5 // fmul v5.4s, v5.4s, v6.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c866 // ld1r {v6.4s}, [x3]
+	WORD $0x4e20f4c0 // fmax v0.4s, v6.4s, v0.4s
+	WORD $0x4e21f4c1 // fmax v1.4s, v6.4s, v1.4s
+	WORD $0x4e22f4c2 // fmax v2.4s, v6.4s, v2.4s
+	WORD $0x4e23f4c3 // fmax v3.4s, v6.4s, v3.4s
+	WORD $0x4e24f4c4 // fmax v4.4s, v6.4s, v4.4s
+	WORD $0x4e25f4c5 // fmax v5.4s, v6.4s, v5.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c846 // ld1r {v6.4s}, [x2]
+	WORD $0x4ea0f4c0 // fmin v0.4s, v6.4s, v0.4s
+	WORD $0x4ea1f4c1 // fmin v1.4s, v6.4s, v1.4s
+	WORD $0x4ea2f4c2 // fmin v2.4s, v6.4s, v2.4s
+	WORD $0x4ea3f4c3 // fmin v3.4s, v6.4s, v3.4s
+	WORD $0x4ea4f4c4 // fmin v4.4s, v6.4s, v4.4s
+	WORD $0x4ea5f4c5 // fmin v5.4s, v6.4s, v5.4s
+
+store:
+	MOVD height+64(FP), R2
+	FMOVQ F0, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F1, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F2, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F3, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F4, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F5, 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local96-96(SP), R0
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	FMOVQ F4, 64(R0)
+	FMOVQ F5, 80(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $16, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather8x4SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather8x4SUDOTQuads(SB), NOSPLIT, $128-96
+	MOVD rows+16(FP), R0
+	MOVD a+24(FP), R1
+	MOVD 0(R0), R2
+	ADD R2<<2, R1, R2
+	MOVD 8(R0), R3
+	ADD R3<<2, R1, R3
+	MOVD 16(R0), R4
+	ADD R4<<2, R1, R4
+	MOVD 24(R0), R5
+	ADD R5<<2, R1, R5
+	MOVD 32(R0), R6
+	ADD R6<<2, R1, R6
+	MOVD 40(R0), R7
+	ADD R7<<2, R1, R7
+	MOVD 48(R0), R8
+	ADD R8<<2, R1, R8
+	MOVD 56(R0), R0
+	ADD R0<<2, R1, R0
+	MOVD pieces+0(FP), R1
+	MOVD n+8(FP), R9
+	MOVD b+32(FP), R10
+	MOVD ahead+40(FP), R11
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+
+piece:
+	MOVD 0(R1), R12
+	MOVD 8(R1), R13
+	ADD $16, R1, R1
+	SUB $4, R13, R13
+	CMP $0, R13
+	BLT rest
+
+unrolled:
+	ADD R12<<2, R2, R14
+	FMOVQ 0(R14), F8
+	ADD R12<<2, R3, R14
+	FMOVQ 0(R14), F9
+	ADD R12<<2, R4, R14
+	FMOVQ 0(R14), F10
+	ADD R12<<2, R5, R14
+	FMOVQ 0(R14), F11
+	ADD R12<<2, R6, R14
+	FMOVQ 0(R14), F12
+	ADD R12<<2, R7, R14
+	FMOVQ 0(R14), F13
+	ADD R12<<2, R8, R14
+	FMOVQ 0(R14), F14
+	ADD R12<<2, R0, R14
+	FMOVQ 0(R14), F15
+	FMOVQ 0(R10), F16
+	WORD $0x4f08f200 // sudot v0.4s, v16.16b, v8.4b[0]
+	WORD $0x4f09f201 // sudot v1.4s, v16.16b, v9.4b[0]
+	WORD $0x4f0af202 // sudot v2.4s, v16.16b, v10.4b[0]
+	WORD $0x4f0bf203 // sudot v3.4s, v16.16b, v11.4b[0]
+	WORD $0x4f0cf204 // sudot v4.4s, v16.16b, v12.4b[0]
+	WORD $0x4f0df205 // sudot v5.4s, v16.16b, v13.4b[0]
+	WORD $0x4f0ef206 // sudot v6.4s, v16.16b, v14.4b[0]
+	WORD $0x4f0ff207 // sudot v7.4s, v16.16b, v15.4b[0]
+	FMOVQ 16(R10), F16
+	WORD $0x4f28f200 // sudot v0.4s, v16.16b, v8.4b[1]
+	WORD $0x4f29f201 // sudot v1.4s, v16.16b, v9.4b[1]
+	WORD $0x4f2af202 // sudot v2.4s, v16.16b, v10.4b[1]
+	WORD $0x4f2bf203 // sudot v3.4s, v16.16b, v11.4b[1]
+	WORD $0x4f2cf204 // sudot v4.4s, v16.16b, v12.4b[1]
+	WORD $0x4f2df205 // sudot v5.4s, v16.16b, v13.4b[1]
+	WORD $0x4f2ef206 // sudot v6.4s, v16.16b, v14.4b[1]
+	WORD $0x4f2ff207 // sudot v7.4s, v16.16b, v15.4b[1]
+	FMOVQ 32(R10), F16
+	WORD $0x4f08fa00 // sudot v0.4s, v16.16b, v8.4b[2]
+	WORD $0x4f09fa01 // sudot v1.4s, v16.16b, v9.4b[2]
+	WORD $0x4f0afa02 // sudot v2.4s, v16.16b, v10.4b[2]
+	WORD $0x4f0bfa03 // sudot v3.4s, v16.16b, v11.4b[2]
+	WORD $0x4f0cfa04 // sudot v4.4s, v16.16b, v12.4b[2]
+	WORD $0x4f0dfa05 // sudot v5.4s, v16.16b, v13.4b[2]
+	WORD $0x4f0efa06 // sudot v6.4s, v16.16b, v14.4b[2]
+	WORD $0x4f0ffa07 // sudot v7.4s, v16.16b, v15.4b[2]
+	FMOVQ 48(R10), F16
+	WORD $0x4f28fa00 // sudot v0.4s, v16.16b, v8.4b[3]
+	WORD $0x4f29fa01 // sudot v1.4s, v16.16b, v9.4b[3]
+	WORD $0x4f2afa02 // sudot v2.4s, v16.16b, v10.4b[3]
+	WORD $0x4f2bfa03 // sudot v3.4s, v16.16b, v11.4b[3]
+	WORD $0x4f2cfa04 // sudot v4.4s, v16.16b, v12.4b[3]
+	WORD $0x4f2dfa05 // sudot v5.4s, v16.16b, v13.4b[3]
+	WORD $0x4f2efa06 // sudot v6.4s, v16.16b, v14.4b[3]
+	WORD $0x4f2ffa07 // sudot v7.4s, v16.16b, v15.4b[3]
+	ADD R11, R10, R14
+	PRFM 0(R14), PLDL2KEEP
+	ADD R11, R10, R14
+	PRFM 64(R14), PLDL2KEEP
+	ADD $4, R12, R12
+	ADD $64, R10, R10
+	SUB $4, R13, R13
+	CMP $0, R13
+	BGE unrolled
+
+rest:
+	ADD $4, R13, R13
+	CBZ R13, next
+
+single:
+	ADD R12<<2, R2, R14
+	FMOVS 0(R14), F8
+	ADD R12<<2, R3, R14
+	FMOVS 0(R14), F9
+	ADD R12<<2, R4, R14
+	FMOVS 0(R14), F10
+	ADD R12<<2, R5, R14
+	FMOVS 0(R14), F11
+	ADD R12<<2, R6, R14
+	FMOVS 0(R14), F12
+	ADD R12<<2, R7, R14
+	FMOVS 0(R14), F13
+	ADD R12<<2, R8, R14
+	FMOVS 0(R14), F14
+	ADD R12<<2, R0, R14
+	FMOVS 0(R14), F15
+	FMOVQ 0(R10), F16
+	WORD $0x4f08f200 // sudot v0.4s, v16.16b, v8.4b[0]
+	WORD $0x4f09f201 // sudot v1.4s, v16.16b, v9.4b[0]
+	WORD $0x4f0af202 // sudot v2.4s, v16.16b, v10.4b[0]
+	WORD $0x4f0bf203 // sudot v3.4s, v16.16b, v11.4b[0]
+	WORD $0x4f0cf204 // sudot v4.4s, v16.16b, v12.4b[0]
+	WORD $0x4f0df205 // sudot v5.4s, v16.16b, v13.4b[0]
+	WORD $0x4f0ef206 // sudot v6.4s, v16.16b, v14.4b[0]
+	WORD $0x4f0ff207 // sudot v7.4s, v16.16b, v15.4b[0]
+	ADD $1, R12, R12
+	ADD $16, R10, R10
+	SUB $1, R13, R13
+	CBNZ R13, single
+
+next:
+	SUB $1, R9, R9
+	CBNZ R9, piece
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $4, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d421 // fadd v1.4s, v1.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d463 // fadd v3.4s, v3.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F8
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x4e28d421 // fadd v1.4s, v1.4s, v8.4s
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	WORD $0x4e28d463 // fadd v3.4s, v3.4s, v8.4s
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d421 // fadd v1.4s, v1.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d463 // fadd v3.4s, v3.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F8
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86a // ld1r {v10.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86b // ld1r {v11.4s}, [x3]
+	WORD $0x6e28dc0c // fmul v12.4s, v0.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc00 // fmul v0.4s, v0.4s, v12.4s
+	WORD $0x6e28dc2c // fmul v12.4s, v1.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc21 // fmul v1.4s, v1.4s, v12.4s
+	WORD $0x6e28dc4c // fmul v12.4s, v2.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc42 // fmul v2.4s, v2.4s, v12.4s
+	WORD $0x6e28dc6c // fmul v12.4s, v3.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc63 // fmul v3.4s, v3.4s, v12.4s
+	WORD $0x6e28dc8c // fmul v12.4s, v4.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdc84 // fmul v4.4s, v4.4s, v12.4s
+	WORD $0x6e28dcac // fmul v12.4s, v5.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdca5 // fmul v5.4s, v5.4s, v12.4s
+	WORD $0x6e28dccc // fmul v12.4s, v6.4s, v8.4s
+	WORD $0x4e29d58c // fadd v12.4s, v12.4s, v9.4s
+	WORD $0x4e2af58c // fmax v12.4s, v12.4s, v10.4s
+	WORD $0x4eabf58c // fmin v12.4s, v12.4s, v11.4s
+	WORD $0x6e2cdcc6 // fmul v6.4s, v6.4s, v12.4s
+	WORD $0x6e28dce8 // fmul v8.4s, v7.4s, v8.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x4e2af508 // fmax v8.4s, v8.4s, v10.4s
+	WORD $0x4eabf508 // fmin v8.4s, v8.4s, v11.4s
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c868 // ld1r {v8.4s}, [x3]
+	WORD $0x4e20f500 // fmax v0.4s, v8.4s, v0.4s
+	WORD $0x4e21f501 // fmax v1.4s, v8.4s, v1.4s
+	WORD $0x4e22f502 // fmax v2.4s, v8.4s, v2.4s
+	WORD $0x4e23f503 // fmax v3.4s, v8.4s, v3.4s
+	WORD $0x4e24f504 // fmax v4.4s, v8.4s, v4.4s
+	WORD $0x4e25f505 // fmax v5.4s, v8.4s, v5.4s
+	WORD $0x4e26f506 // fmax v6.4s, v8.4s, v6.4s
+	WORD $0x4e27f507 // fmax v7.4s, v8.4s, v7.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c848 // ld1r {v8.4s}, [x2]
+	WORD $0x4ea0f500 // fmin v0.4s, v8.4s, v0.4s
+	WORD $0x4ea1f501 // fmin v1.4s, v8.4s, v1.4s
+	WORD $0x4ea2f502 // fmin v2.4s, v8.4s, v2.4s
+	WORD $0x4ea3f503 // fmin v3.4s, v8.4s, v3.4s
+	WORD $0x4ea4f504 // fmin v4.4s, v8.4s, v4.4s
+	WORD $0x4ea5f505 // fmin v5.4s, v8.4s, v5.4s
+	WORD $0x4ea6f506 // fmin v6.4s, v8.4s, v6.4s
+	WORD $0x4ea7f507 // fmin v7.4s, v8.4s, v7.4s
+
+store:
+	MOVD height+64(FP), R2
+	FMOVQ F0, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F1, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F2, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F3, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F4, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F5, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F6, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F7, 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local128-128(SP), R0
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	FMOVQ F4, 64(R0)
+	FMOVQ F5, 80(R0)
+	FMOVQ F6, 96(R0)
+	FMOVQ F7, 112(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $16, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather10x4SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather10x4SUDOTQuads(SB), NOSPLIT, $160-96
+	MOVD rows+16(FP), R0
+	MOVD a+24(FP), R1
+	MOVD 0(R0), R2
+	ADD R2<<2, R1, R2
+	MOVD 8(R0), R3
+	ADD R3<<2, R1, R3
+	MOVD 16(R0), R4
+	ADD R4<<2, R1, R4
+	MOVD 24(R0), R5
+	ADD R5<<2, R1, R5
+	MOVD 32(R0), R6
+	ADD R6<<2, R1, R6
+	MOVD 40(R0), R7
+	ADD R7<<2, R1, R7
+	MOVD 48(R0), R8
+	ADD R8<<2, R1, R8
+	MOVD 56(R0), R9
+	ADD R9<<2, R1, R9
+	MOVD 64(R0), R10
+	ADD R10<<2, R1, R10
+	MOVD 72(R0), R0
+	ADD R0<<2, R1, R0
+	MOVD pieces+0(FP), R1
+	MOVD n+8(FP), R11
+	MOVD b+32(FP), R12
+	MOVD ahead+40(FP), R13
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+
+piece:
+	MOVD 0(R1), R14
+	MOVD 8(R1), R15
+	ADD $16, R1, R1
+	SUB $4, R15, R15
+	CMP $0, R15
+	BLT rest
+
+unrolled:
+	ADD R14<<2, R2, R19
+	FMOVQ 0(R19), F10
+	ADD R14<<2, R3, R19
+	FMOVQ 0(R19), F11
+	ADD R14<<2, R4, R19
+	FMOVQ 0(R19), F12
+	ADD R14<<2, R5, R19
+	FMOVQ 0(R19), F13
+	ADD R14<<2, R6, R19
+	FMOVQ 0(R19), F14
+	ADD R14<<2, R7, R19
+	FMOVQ 0(R19), F15
+	ADD R14<<2, R8, R19
+	FMOVQ 0(R19), F16
+	ADD R14<<2, R9, R19
+	FMOVQ 0(R19), F17
+	ADD R14<<2, R10, R19
+	FMOVQ 0(R19), F18
+	ADD R14<<2, R0, R19
+	FMOVQ 0(R19), F19
+	FMOVQ 0(R12), F20
+	WORD $0x4f0af280 // sudot v0.4s, v20.16b, v10.4b[0]
+	WORD $0x4f0bf281 // sudot v1.4s, v20.16b, v11.4b[0]
+	WORD $0x4f0cf282 // sudot v2.4s, v20.16b, v12.4b[0]
+	WORD $0x4f0df283 // sudot v3.4s, v20.16b, v13.4b[0]
+	WORD $0x4f0ef284 // sudot v4.4s, v20.16b, v14.4b[0]
+	WORD $0x4f0ff285 // sudot v5.4s, v20.16b, v15.4b[0]
+	WORD $0x4f10f286 // sudot v6.4s, v20.16b, v16.4b[0]
+	WORD $0x4f11f287 // sudot v7.4s, v20.16b, v17.4b[0]
+	WORD $0x4f12f288 // sudot v8.4s, v20.16b, v18.4b[0]
+	WORD $0x4f13f289 // sudot v9.4s, v20.16b, v19.4b[0]
+	FMOVQ 16(R12), F20
+	WORD $0x4f2af280 // sudot v0.4s, v20.16b, v10.4b[1]
+	WORD $0x4f2bf281 // sudot v1.4s, v20.16b, v11.4b[1]
+	WORD $0x4f2cf282 // sudot v2.4s, v20.16b, v12.4b[1]
+	WORD $0x4f2df283 // sudot v3.4s, v20.16b, v13.4b[1]
+	WORD $0x4f2ef284 // sudot v4.4s, v20.16b, v14.4b[1]
+	WORD $0x4f2ff285 // sudot v5.4s, v20.16b, v15.4b[1]
+	WORD $0x4f30f286 // sudot v6.4s, v20.16b, v16.4b[1]
+	WORD $0x4f31f287 // sudot v7.4s, v20.16b, v17.4b[1]
+	WORD $0x4f32f288 // sudot v8.4s, v20.16b, v18.4b[1]
+	WORD $0x4f33f289 // sudot v9.4s, v20.16b, v19.4b[1]
+	FMOVQ 32(R12), F20
+	WORD $0x4f0afa80 // sudot v0.4s, v20.16b, v10.4b[2]
+	WORD $0x4f0bfa81 // sudot v1.4s, v20.16b, v11.4b[2]
+	WORD $0x4f0cfa82 // sudot v2.4s, v20.16b, v12.4b[2]
+	WORD $0x4f0dfa83 // sudot v3.4s, v20.16b, v13.4b[2]
+	WORD $0x4f0efa84 // sudot v4.4s, v20.16b, v14.4b[2]
+	WORD $0x4f0ffa85 // sudot v5.4s, v20.16b, v15.4b[2]
+	WORD $0x4f10fa86 // sudot v6.4s, v20.16b, v16.4b[2]
+	WORD $0x4f11fa87 // sudot v7.4s, v20.16b, v17.4b[2]
+	WORD $0x4f12fa88 // sudot v8.4s, v20.16b, v18.4b[2]
+	WORD $0x4f13fa89 // sudot v9.4s, v20.16b, v19.4b[2]
+	FMOVQ 48(R12), F20
+	WORD $0x4f2afa80 // sudot v0.4s, v20.16b, v10.4b[3]
+	WORD $0x4f2bfa81 // sudot v1.4s, v20.16b, v11.4b[3]
+	WORD $0x4f2cfa82 // sudot v2.4s, v20.16b, v12.4b[3]
+	WORD $0x4f2dfa83 // sudot v3.4s, v20.16b, v13.4b[3]
+	WORD $0x4f2efa84 // sudot v4.4s, v20.16b, v14.4b[3]
+	WORD $0x4f2ffa85 // sudot v5.4s, v20.16b, v15.4b[3]
+	WORD $0x4f30fa86 // sudot v6.4s, v20.16b, v16.4b[3]
+	WORD $0x4f31fa87 // sudot v7.4s, v20.16b, v17.4b[3]
+	WORD $0x4f32fa88 // sudot v8.4s, v20.16b, v18.4b[3]
+	WORD $0x4f33fa89 // sudot v9.4s, v20.16b, v19.4b[3]
+	ADD R13, R12, R19
+	PRFM 0(R19), PLDL2KEEP
+	ADD R13, R12, R19
+	PRFM 64(R19), PLDL2KEEP
+	ADD $4, R14, R14
+	ADD $64, R12, R12
+	SUB $4, R15, R15
+	CMP $0, R15
+	BGE unrolled
+
+rest:
+	ADD $4, R15, R15
+	CBZ R15, next
+
+single:
+	ADD R14<<2, R2, R19
+	FMOVS 0(R19), F10
+	ADD R14<<2, R3, R19
+	FMOVS 0(R19), F11
+	ADD R14<<2, R4, R19
+	FMOVS 0(R19), F12
+	ADD R14<<2, R5, R19
+	FMOVS 0(R19), F13
+	ADD R14<<2, R6, R19
+	FMOVS 0(R19), F14
+	ADD R14<<2, R7, R19
+	FMOVS 0(R19), F15
+	ADD R14<<2, R8, R19
+	FMOVS 0(R19), F16
+	ADD R14<<2, R9, R19
+	FMOVS 0(R19), F17
+	ADD R14<<2, R10, R19
+	FMOVS 0(R19), F18
+	ADD R14<<2, R0, R19
+	FMOVS 0(R19), F19
+	FMOVQ 0(R12), F20
+	WORD $0x4f0af280 // sudot v0.4s, v20.16b, v10.4b[0]
+	WORD $0x4f0bf281 // sudot v1.4s, v20.16b, v11.4b[0]
+	WORD $0x4f0cf282 // sudot v2.4s, v20.16b, v12.4b[0]
+	WORD $0x4f0df283 // sudot v3.4s, v20.16b, v13.4b[0]
+	WORD $0x4f0ef284 // sudot v4.4s, v20.16b, v14.4b[0]
+	WORD $0x4f0ff285 // sudot v5.4s, v20.16b, v15.4b[0]
+	WORD $0x4f10f286 // sudot v6.4s, v20.16b, v16.4b[0]
+	WORD $0x4f11f287 // sudot v7.4s, v20.16b, v17.4b[0]
+	WORD $0x4f12f288 // sudot v8.4s, v20.16b, v18.4b[0]
+	WORD $0x4f13f289 // sudot v9.4s, v20.16b, v19.4b[0]
+	ADD $1, R14, R14
+	ADD $16, R12, R12
+	SUB $1, R15, R15
+	CBNZ R15, single
+
+next:
+	SUB $1, R11, R11
+	CBNZ R11, piece
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	MOVD c+48(FP), R0
+	MOVD ldc+56(FP), R1
+	LSL $2, R1, R1
+	MOVD cols+72(FP), R2
+	CMP $4, R2
+	BNE part
+	MOVBU accumulate+80(FP), R2
+	CBZ R2, added
+	MOVD R0, R2
+	MOVD height+64(FP), R3
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad421 // fadd v1.4s, v1.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad463 // fadd v3.4s, v3.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad4e7 // fadd v7.4s, v7.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	ADD R1, R2, R2
+	SUB $1, R3, R3
+	CBZ R3, added
+	FMOVQ 0(R2), F10
+	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
+
+added:
+	MOVD finish+88(FP), R2
+	CBZ R2, store
+	MOVD 0(R2), R3
+	CBZ R3, shifted
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	WORD $0x4e2ad421 // fadd v1.4s, v1.4s, v10.4s
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	WORD $0x4e2ad463 // fadd v3.4s, v3.4s, v10.4s
+	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
+	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
+	WORD $0x4e2ad4e7 // fadd v7.4s, v7.4s, v10.4s
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
+
+shifted:
+	MOVD 8(R2), R3
+	CBZ R3, bound
+	MOVD 16(R2), R4
+	LSL $2, R4, R4
+	MOVD height+64(FP), R5
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad421 // fadd v1.4s, v1.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad463 // fadd v3.4s, v3.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad4e7 // fadd v7.4s, v7.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	ADD R4, R3, R3
+	SUB $1, R5, R5
+	CBZ R5, bound
+	FMOVQ 0(R3), F10
+	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
+
+bound:
+	MOVWU 32(R2), R3
+	CBZ R3, gated
+	ADD $32, R2, R3
+	WORD $0x4d40c86a // ld1r {v10.4s}, [x3]
+	ADD $36, R2, R3
+	WORD $0x4d40c86b // ld1r {v11.4s}, [x3]
+	ADD $40, R2, R3
+	WORD $0x4d40c86c // ld1r {v12.4s}, [x3]
+	ADD $44, R2, R3
+	WORD $0x4d40c86d // ld1r {v13.4s}, [x3]
+	WORD $0x6e2adc0e // fmul v14.4s, v0.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc00 // fmul v0.4s, v0.4s, v14.4s
+	WORD $0x6e2adc2e // fmul v14.4s, v1.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc21 // fmul v1.4s, v1.4s, v14.4s
+	WORD $0x6e2adc4e // fmul v14.4s, v2.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc42 // fmul v2.4s, v2.4s, v14.4s
+	WORD $0x6e2adc6e // fmul v14.4s, v3.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc63 // fmul v3.4s, v3.4s, v14.4s
+	WORD $0x6e2adc8e // fmul v14.4s, v4.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edc84 // fmul v4.4s, v4.4s, v14.4s
+	WORD $0x6e2adcae // fmul v14.4s, v5.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edca5 // fmul v5.4s, v5.4s, v14.4s
+	WORD $0x6e2adcce // fmul v14.4s, v6.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edcc6 // fmul v6.4s, v6.4s, v14.4s
+	WORD $0x6e2adcee // fmul v14.4s, v7.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edce7 // fmul v7.4s, v7.4s, v14.4s
+	WORD $0x6e2add0e // fmul v14.4s, v8.4s, v10.4s
+	WORD $0x4e2bd5ce // fadd v14.4s, v14.4s, v11.4s
+	WORD $0x4e2cf5ce // fmax v14.4s, v14.4s, v12.4s
+	WORD $0x4eadf5ce // fmin v14.4s, v14.4s, v13.4s
+	WORD $0x6e2edd08 // fmul v8.4s, v8.4s, v14.4s
+	WORD $0x6e2add2a // fmul v10.4s, v9.4s, v10.4s
+	WORD $0x4e2bd54a // fadd v10.4s, v10.4s, v11.4s
+	WORD $0x4e2cf54a // fmax v10.4s, v10.4s, v12.4s
+	WORD $0x4eadf54a // fmin v10.4s, v10.4s, v13.4s
+	WORD $0x6e2add29 // fmul v9.4s, v9.4s, v10.4s
+
+gated:
+	ADD $24, R2, R3
+	WORD $0x4d40c86a // ld1r {v10.4s}, [x3]
+	WORD $0x4e20f540 // fmax v0.4s, v10.4s, v0.4s
+	WORD $0x4e21f541 // fmax v1.4s, v10.4s, v1.4s
+	WORD $0x4e22f542 // fmax v2.4s, v10.4s, v2.4s
+	WORD $0x4e23f543 // fmax v3.4s, v10.4s, v3.4s
+	WORD $0x4e24f544 // fmax v4.4s, v10.4s, v4.4s
+	WORD $0x4e25f545 // fmax v5.4s, v10.4s, v5.4s
+	WORD $0x4e26f546 // fmax v6.4s, v10.4s, v6.4s
+	WORD $0x4e27f547 // fmax v7.4s, v10.4s, v7.4s
+	WORD $0x4e28f548 // fmax v8.4s, v10.4s, v8.4s
+	WORD $0x4e29f549 // fmax v9.4s, v10.4s, v9.4s
+	ADD $28, R2, R2
+	WORD $0x4d40c84a // ld1r {v10.4s}, [x2]
+	WORD $0x4ea0f540 // fmin v0.4s, v10.4s, v0.4s
+	WORD $0x4ea1f541 // fmin v1.4s, v10.4s, v1.4s
+	WORD $0x4ea2f542 // fmin v2.4s, v10.4s, v2.4s
+	WORD $0x4ea3f543 // fmin v3.4s, v10.4s, v3.4s
+	WORD $0x4ea4f544 // fmin v4.4s, v10.4s, v4.4s
+	WORD $0x4ea5f545 // fmin v5.4s, v10.4s, v5.4s
+	WORD $0x4ea6f546 // fmin v6.4s, v10.4s, v6.4s
+	WORD $0x4ea7f547 // fmin v7.4s, v10.4s, v7.4s
+	WORD $0x4ea8f548 // fmin v8.4s, v10.4s, v8.4s
+	WORD $0x4ea9f549 // fmin v9.4s, v10.4s, v9.4s
+
+store:
+	MOVD height+64(FP), R2
+	FMOVQ F0, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F1, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F2, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F3, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F4, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F5, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F6, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F7, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F8, 0(R0)
+	ADD R1, R0, R0
+	SUB $1, R2, R2
+	CBZ R2, done
+	FMOVQ F9, 0(R0)
+
+done:
+	RET
+
+part:
+	MOVD $local160-160(SP), R0
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	FMOVQ F4, 64(R0)
+	FMOVQ F5, 80(R0)
+	FMOVQ F6, 96(R0)
+	FMOVQ F7, 112(R0)
+	FMOVQ F8, 128(R0)
+	FMOVQ F9, 144(R0)
+	MOVD c+48(FP), R1
+	MOVD ldc+56(FP), R2
+	LSL $2, R2, R2
+	MOVD height+64(FP), R3
+	MOVD cols+72(FP), R4
+	MOVBU accumulate+80(FP), R5
+	MOVD finish+88(FP), R6
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD $0, R7
+	MOVD $0, R8
+	MOVD $0, R9
+	MOVD $0, R10
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	CBZ R6, partRow
+	MOVD 0(R6), R7
+	MOVD 8(R6), R8
+	CBZ R8, partBounds
+	MOVD 16(R6), R9
+	LSL $2, R9, R9
+
+partBounds:
+	FMOVS 24(R6), F4
+	FMOVS 28(R6), F5
+	MOVWU 32(R6), R10
+	FMOVS 32(R6), F0
+	FMOVS 36(R6), F1
+	FMOVS 40(R6), F2
+	FMOVS 44(R6), F3
+
+partRow:
+	MOVD $0, R11
+
+partColumn:
+	ADD R11<<2, R0, R12
+	FMOVS 0(R12), F6
+	CBZ R5, partAdded
+	ADD R11<<2, R1, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partAdded:
+	CBZ R7, partShifted
+	ADD R11<<2, R7, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partShifted:
+	CBZ R8, partResidual
+	ADD R11<<2, R8, R12
+	FMOVS 0(R12), F7
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+
+partResidual:
+	CBZ R6, partStore
+	CBZ R10, partGated
+	WORD $0x6e20dcc7 // fmul v7.4s, v6.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e22f4e7 // fmax v7.4s, v7.4s, v2.4s
+	WORD $0x4ea3f4e7 // fmin v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+
+partGated:
+	WORD $0x4e26f486 // fmax v6.4s, v4.4s, v6.4s
+	WORD $0x4ea6f4a6 // fmin v6.4s, v5.4s, v6.4s
+
+partStore:
+	ADD R11<<2, R1, R12
+	FMOVS F6, 0(R12)
+	ADD $1, R11, R11
+	CMP R4, R11
+	BLT partColumn
+	ADD $16, R0, R0
+	ADD R2, R1, R1
+	ADD R9, R8, R8
+	SUB $1, R3, R3
+	CBNZ R3, partRow
+	RET
+
+// func gather12x4SUDOTQuads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
+TEXT ·gather12x4SUDOTQuads(SB), NOSPLIT, $192-96
+	MOVD rows+16(FP), R0
+	MOVD a+24(FP), R1
+	MOVD 0(R0), R2
+	ADD R2<<2, R1, R2
+	MOVD 8(R0), R3
+	ADD R3<<2, R1, R3
+	MOVD 16(R0), R4
+	ADD R4<<2, R1, R4
+	MOVD 24(R0), R5
+	ADD R5<<2, R1, R5
+	MOVD 32(R0), R6
+	ADD R6<<2, R1, R6
+	MOVD 40(R0), R7
+	ADD R7<<2, R1, R7
+	MOVD 48(R0), R8
+	ADD R8<<2, R1, R8
+	MOVD 56(R0), R9
+	ADD R9<<2, R1, R9
+	MOVD 64(R0), R10
+	ADD R10<<2, R1, R10
+	MOVD 72(R0), R11
+	ADD R11<<2, R1, R11
+	MOVD 80(R0), R12
+	ADD R12<<2, R1, R12
+	MOVD 88(R0), R0
+	ADD R0<<2, R1, R0
+	MOVD pieces+0(FP), R1
+	MOVD n+8(FP), R13
+	MOVD b+32(FP), R14
+	MOVD ahead+40(FP), R15
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+
+piece:
+	MOVD 0(R1), R19
+	MOVD 8(R1), R20
+	ADD $16, R1, R1
+	SUB $4, R20, R20
+	CMP $0, R20
+	BLT rest
+
+unrolled:
+	ADD R19<<2, R2, R21
+	FMOVQ 0(R21), F12
+	ADD R19<<2, R3, R21
+	FMOVQ 0(R21), F13
+	ADD R19<<2, R4, R21
+	FMOVQ 0(R21), F14
+	ADD R19<<2, R5, R21
+	FMOVQ 0(R21), F15
+	ADD R19<<2, R6, R21
+	FMOVQ 0(R21), F16
+	ADD R19<<2, R7, R21
+	FMOVQ 0(R21), F17
+	ADD R19<<2, R8, R21
+	FMOVQ 0(R21), F18
+	ADD R19<<2, R9, R21
+	FMOVQ 0(R21), F19
+	ADD R19<<2, R10, R21
+	FMOVQ 0(R21), F20
+	ADD R19<<2, R11, R21
+	FMOVQ 0(R21), F21
+	ADD R19<<2, R12, R21
+	FMOVQ 0(R21), F22
+	ADD R19<<2, R0, R21
+	FMOVQ 0(R21), F23
+	FMOVQ 0(R14), F24
+	WORD $0x4f0cf300 // sudot v0.4s, v24.16b, v12.4b[0]
+	WORD $0x4f0df301 // sudot v1.4s, v24.16b, v13.4b[0]
+	WORD $0x4f0ef302 // sudot v2.4s, v24.16b, v14.4b[0]
+	WORD $0x4f0ff303 // sudot v3.4s, v24.16b, v15.4b[0]
+	WORD $0x4f10f304 // sudot v4.4s, v24.16b, v16.4b[0]
+	WORD $0x4f11f305 // sudot v5.4s, v24.16b, v17.4b[0]
+	WORD $0x4f12f306 // sudot v6.4s, v24.16b, v18.4b[0]
+	WORD $0x4f13f307 // sudot v7.4s, v24.16b, v19.4b[0]
+	WORD $0x4f14f308 // sudot v8.4s, v24.16b, v20.4b[0]
+	WORD $0x4f15f309 // sudot v9.4s, v24.16b, v21.4b[0]
+	WORD $0x4f16f30a // sudot v10.4s, v24.16b, v22.4b[0]
+	WORD $0x4f17f30b // sudot v11.4s, v24.16b, v23.4b[0]
+	FMOVQ 16(R14), F24
+	WORD $0x4f2cf300 // sudot v0.4s, v24.16b, v12.4b[1]
+	WORD $0x4f2df301 // sudot v1.4s, v24.16b, v13.4b[1]
+	WORD $0x4f2ef302 // sudot v2.4s, v24.16b, v14.4b[1]
+	WORD $0x4f2ff303 // sudot v3.4s, v24.16b, v15.4b[1]
+	WORD $0x4f30f304 // sudot v4.4s, v24.16b, v16.4b[1]
+	WORD $0x4f31f305 // sudot v5.4s, v24.16b, v17.4b[1]
+	WORD $0x4f32f306 // sudot v6.4s, v24.16b, v18.4b[1]
+	WORD $0x4f33f307 // sudot v7.4s, v24.16b, v19.4b[1]
+	WORD $0x4f34f308 // sudot v8.4s, v24.16b, v20.4b[1]
+	WORD $0x4f35f309 // sudot v9.4s, v24.16b, v21.4b[1]
+	WORD $0x4f36f30a // sudot v10.4s, v24.16b, v22.4b[1]
+	WORD $0x4f37f30b // sudot v11.4s, v24.16b, v23.4b[1]
+	FMOVQ 32(R14), F24
+	WORD $0x4f0cfb00 // sudot v0.4s, v24.16b, v12.4b[2]
+	WORD $0x4f0dfb01 // sudot v1.4s, v24.16b, v13.4b[2]
+	WORD $0x4f0efb02 // sudot v2.4s, v24.16b, v14.4b[2]
+	WORD $0x4f0ffb03 // sudot v3.4s, v24.16b, v15.4b[2]
+	WORD $0x4f10fb04 // sudot v4.4s, v24.16b, v16.4b[2]
+	WORD $0x4f11fb05 // sudot v5.4s, v24.16b, v17.4b[2]
+	WORD $0x4f12fb06 // sudot v6.4s, v24.16b, v18.4b[2]
+	WORD $0x4f13fb07 // sudot v7.4s, v24.16b, v19.4b[2]
+	WORD $0x4f14fb08 // sudot v8.4s, v24.16b, v20.4b[2]
+	WORD $0x4f15fb09 // sudot v9.4s, v24.16b, v21.4b[2]
+	WORD $0x4f16fb0a // sudot v10.4s, v24.16b, v22.4b[2]
+	WORD $0x4f17fb0b // sudot v11.4s, v24.16b, v23.4b[2]
+	FMOVQ 48(R14), F24
+	WORD $0x4f2cfb00 // sudot v0.4s, v24.16b, v12.4b[3]
+	WORD $0x4f2dfb01 // sudot v1.4s, v24.16b, v13.4b[3]
+	WORD $0x4f2efb02 // sudot v2.4s, v24.16b, v14.4b[3]
+	WORD $0x4f2ffb03 // sudot v3.4s, v24.16b, v15.4b[3]
+	WORD $0x4f30fb04 // sudot v4.4s, v24.16b, v16.4b[3]
+	WORD $0x4f31fb05 // sudot v5.4s, v24.16b, v17.4b[3]
+	WORD $0x4f32fb06 // sudot v6.4s, v24.16b, v18.4b[3]
+	WORD $0x4f33fb07 // sudot v7.4s, v24.16b, v19.4b[3]
+	WORD $0x4f34fb08 // sudot v8.4s, v24.16b, v20.4b[3]
+	WORD $0x4f35fb09 // sudot v9.4s, v24.16b, v21.4b[3]
+	WORD $0x4f36fb0a // sudot v10.4s, v24.16b, v22.4b[3]
+	WORD $0x4f37fb0b // sudot v11.4s, v24.16b, v23.4b[3]
+	ADD R15, R14, R21
+	PRFM 0(R21), PLDL2KEEP
+	ADD R15, R14, R21
+	PRFM 64(R21), PLDL2KEEP
+	ADD $4, R19, R19
+	ADD $64, R14, R14
+	SUB $4, R20, R20
+	CMP $0, R20
+	BGE unrolled
+
+rest:
+	ADD $4, R20, R20
+	CBZ R20, next
+
+single:
+	ADD R19<<2, R2, R21
+	FMOVS 0(R21), F12
+	ADD R19<<2, R3, R21
+	FMOVS 0(R21), F13
+	ADD R19<<2, R4, R21
+	FMOVS 0(R21), F14
+	ADD R19<<2, R5, R21
+	FMOVS 0(R21), F15
+	ADD R19<<2, R6, R21
+	FMOVS 0(R21), F16
+	ADD R19<<2, R7, R21
+	FMOVS 0(R21), F17
+	ADD R19<<2, R8, R21
+	FMOVS 0(R21), F18
+	ADD R19<<2, R9, R21
+	FMOVS 0(R21), F19
+	ADD R19<<2, R10, R21
+	FMOVS 0(R21), F20
+	ADD R19<<2, R11, R21
+	FMOVS 0(R21), F21
+	ADD R19<<2, R12, R21
+	FMOVS 0(R21), F22
+	ADD R19<<2, R0, R21
+	FMOVS 0(R21), F23
+	FMOVQ 0(R14), F24
+	WORD $0x4f0cf300 // sudot v0.4s, v24.16b, v12.4b[0]
+	WORD $0x4f0df301 // sudot v1.4s, v24.16b, v13.4b[0]
+	WORD $0x4f0ef302 // sudot v2.4s, v24.16b, v14.4b[0]
+	WORD $0x4f0ff303 // sudot v3.4s, v24.16b, v15.4b[0]
+	WORD $0x4f10f304 // sudot v4.4s, v24.16b, v16.4b[0]
+	WORD $0x4f11f305 // sudot v5.4s, v24.16b, v17.4b[0]
+	WORD $0x4f12f306 // sudot v6.4s, v24.16b, v18.4b[0]
+	WORD $0x4f13f307 // sudot v7.4s, v24.16b, v19.4b[0]
+	WORD $0x4f14f308 // sudot v8.4s, v24.16b, v20.4b[0]
+	WORD $0x4f15f309 // sudot v9.4s, v24.16b, v21.4b[0]
+	WORD $0x4f16f30a // sudot v10.4s, v24.16b, v22.4b[0]
+	WORD $0x4f17f30b // sudot v11.4s, v24.16b, v23.4b[0]
+	ADD $1, R19, R19
+	ADD $16, R14, R14
+	SUB $1, R20, R20
+	CBNZ R20, single
+
+next:
+	SUB $1, R13, R13
+	CBNZ R13, piece
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
 	MOVD c+48(FP), R0
 	MOVD ldc+56(FP), R1
 	LSL $2, R1, R1
@@ -13979,4 +25827,2506 @@ piece:
 	ADD $64, R4, R4
 	SUB $1, R0, R0
 	CBNZ R0, row
+	RET
+
+// func dots1NEONF32(n int, depth int, q *float32, ldq int, x *float32, ldx int, s *float32, lds int)
+TEXT ·dots1NEONF32(SB), NOSPLIT, $0-64
+	MOVD n+0(FP), R0
+	MOVD depth+8(FP), R1
+	MOVD q+16(FP), R2
+	MOVD ldq+24(FP), R3
+	LSL $2, R3, R3
+	MOVD x+32(FP), R3
+	MOVD ldx+40(FP), R4
+	LSL $2, R4, R4
+	MOVD s+48(FP), R5
+	MOVD lds+56(FP), R6
+	LSL $2, R6, R6
+
+rows8:
+	CMP $8, R0
+	BLT rows8Done
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	MOVD R2, R6
+	MOVD R3, R7
+	ADD R4, R7, R8
+	ADD R4, R8, R9
+	ADD R4, R9, R10
+	ADD R4, R10, R11
+	ADD R4, R11, R12
+	ADD R4, R12, R13
+	ADD R4, R13, R14
+	MOVD R1, R15
+
+rows8Depth:
+	FLDPQ 0(R6), (F8, F9)
+	ADD $32, R6, R6
+	FLDPQ 0(R7), (F10, F11)
+	ADD $32, R7, R7
+	WORD $0x4e28cd40 // fmla v0.4s, v10.4s, v8.4s
+	WORD $0x4e29cd60 // fmla v0.4s, v11.4s, v9.4s
+	FLDPQ 0(R8), (F10, F11)
+	ADD $32, R8, R8
+	WORD $0x4e28cd41 // fmla v1.4s, v10.4s, v8.4s
+	WORD $0x4e29cd61 // fmla v1.4s, v11.4s, v9.4s
+	FLDPQ 0(R9), (F10, F11)
+	ADD $32, R9, R9
+	WORD $0x4e28cd42 // fmla v2.4s, v10.4s, v8.4s
+	WORD $0x4e29cd62 // fmla v2.4s, v11.4s, v9.4s
+	FLDPQ 0(R10), (F10, F11)
+	ADD $32, R10, R10
+	WORD $0x4e28cd43 // fmla v3.4s, v10.4s, v8.4s
+	WORD $0x4e29cd63 // fmla v3.4s, v11.4s, v9.4s
+	FLDPQ 0(R11), (F10, F11)
+	ADD $32, R11, R11
+	WORD $0x4e28cd44 // fmla v4.4s, v10.4s, v8.4s
+	WORD $0x4e29cd64 // fmla v4.4s, v11.4s, v9.4s
+	FLDPQ 0(R12), (F10, F11)
+	ADD $32, R12, R12
+	WORD $0x4e28cd45 // fmla v5.4s, v10.4s, v8.4s
+	WORD $0x4e29cd65 // fmla v5.4s, v11.4s, v9.4s
+	FLDPQ 0(R13), (F10, F11)
+	ADD $32, R13, R13
+	WORD $0x4e28cd46 // fmla v6.4s, v10.4s, v8.4s
+	WORD $0x4e29cd66 // fmla v6.4s, v11.4s, v9.4s
+	FLDPQ 0(R14), (F10, F11)
+	ADD $32, R14, R14
+	WORD $0x4e28cd47 // fmla v7.4s, v10.4s, v8.4s
+	WORD $0x4e29cd67 // fmla v7.4s, v11.4s, v9.4s
+	SUB $8, R15, R15
+	CBNZ R15, rows8Depth
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x6e23d442 // faddp v2.4s, v2.4s, v3.4s
+	WORD $0x6e22d400 // faddp v0.4s, v0.4s, v2.4s
+	FMOVQ F0, 0(R5)
+	WORD $0x6e25d484 // faddp v4.4s, v4.4s, v5.4s
+	WORD $0x6e27d4c6 // faddp v6.4s, v6.4s, v7.4s
+	WORD $0x6e26d484 // faddp v4.4s, v4.4s, v6.4s
+	FMOVQ F4, 16(R5)
+	ADD R4<<3, R3, R3
+	ADD $32, R5, R5
+	SUB $8, R0, R0
+	B rows8
+
+rows8Done:
+
+rows1:
+	CMP $1, R0
+	BLT rows1Done
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	MOVD R2, R6
+	MOVD R3, R7
+	MOVD R1, R8
+
+rows1Depth:
+	FLDPQ 0(R6), (F1, F2)
+	ADD $32, R6, R6
+	FLDPQ 0(R7), (F3, F4)
+	ADD $32, R7, R7
+	WORD $0x4e21cc60 // fmla v0.4s, v3.4s, v1.4s
+	WORD $0x4e22cc80 // fmla v0.4s, v4.4s, v2.4s
+	SUB $8, R8, R8
+	CBNZ R8, rows1Depth
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	FMOVS F0, 0(R5)
+	ADD R4, R3, R3
+	ADD $4, R5, R5
+	SUB $1, R0, R0
+	B rows1
+
+rows1Done:
+	RET
+
+// func sums1NEONF32(n int, width int, p *float32, ldp int, x *float32, ldx int, y *float32, ldy int)
+TEXT ·sums1NEONF32(SB), NOSPLIT, $0-64
+	MOVD n+0(FP), R0
+	MOVD width+8(FP), R1
+	MOVD p+16(FP), R2
+	MOVD ldp+24(FP), R3
+	LSL $2, R3, R3
+	MOVD x+32(FP), R3
+	MOVD ldx+40(FP), R4
+	LSL $2, R4, R4
+	MOVD y+48(FP), R5
+	MOVD ldy+56(FP), R6
+	LSL $2, R6, R6
+
+registers8:
+	CMP $32, R1
+	BLT registers8Done
+	FLDPQ 0(R5), (F0, F1)
+	FLDPQ 32(R5), (F2, F3)
+	FLDPQ 64(R5), (F4, F5)
+	FLDPQ 96(R5), (F6, F7)
+	MOVD R2, R6
+	MOVD R3, R7
+	SUB $4, R0, R8
+	CMP $0, R8
+	BLT registers8Rest
+
+registers8Rows:
+	FMOVQ 0(R6), F8
+	ADD $16, R6, R6
+	FLDPQ 0(R7), (F9, F10)
+	FLDPQ 32(R7), (F11, F12)
+	FLDPQ 64(R7), (F13, F14)
+	FLDPQ 96(R7), (F15, F16)
+	ADD R4, R7, R7
+	WORD $0x4f881120 // fmla v0.4s, v9.4s, v8.s[0]
+	WORD $0x4f881141 // fmla v1.4s, v10.4s, v8.s[0]
+	WORD $0x4f881162 // fmla v2.4s, v11.4s, v8.s[0]
+	WORD $0x4f881183 // fmla v3.4s, v12.4s, v8.s[0]
+	WORD $0x4f8811a4 // fmla v4.4s, v13.4s, v8.s[0]
+	WORD $0x4f8811c5 // fmla v5.4s, v14.4s, v8.s[0]
+	WORD $0x4f8811e6 // fmla v6.4s, v15.4s, v8.s[0]
+	WORD $0x4f881207 // fmla v7.4s, v16.4s, v8.s[0]
+	FLDPQ 0(R7), (F9, F10)
+	FLDPQ 32(R7), (F11, F12)
+	FLDPQ 64(R7), (F13, F14)
+	FLDPQ 96(R7), (F15, F16)
+	ADD R4, R7, R7
+	WORD $0x4fa81120 // fmla v0.4s, v9.4s, v8.s[1]
+	WORD $0x4fa81141 // fmla v1.4s, v10.4s, v8.s[1]
+	WORD $0x4fa81162 // fmla v2.4s, v11.4s, v8.s[1]
+	WORD $0x4fa81183 // fmla v3.4s, v12.4s, v8.s[1]
+	WORD $0x4fa811a4 // fmla v4.4s, v13.4s, v8.s[1]
+	WORD $0x4fa811c5 // fmla v5.4s, v14.4s, v8.s[1]
+	WORD $0x4fa811e6 // fmla v6.4s, v15.4s, v8.s[1]
+	WORD $0x4fa81207 // fmla v7.4s, v16.4s, v8.s[1]
+	FLDPQ 0(R7), (F9, F10)
+	FLDPQ 32(R7), (F11, F12)
+	FLDPQ 64(R7), (F13, F14)
+	FLDPQ 96(R7), (F15, F16)
+	ADD R4, R7, R7
+	WORD $0x4f881920 // fmla v0.4s, v9.4s, v8.s[2]
+	WORD $0x4f881941 // fmla v1.4s, v10.4s, v8.s[2]
+	WORD $0x4f881962 // fmla v2.4s, v11.4s, v8.s[2]
+	WORD $0x4f881983 // fmla v3.4s, v12.4s, v8.s[2]
+	WORD $0x4f8819a4 // fmla v4.4s, v13.4s, v8.s[2]
+	WORD $0x4f8819c5 // fmla v5.4s, v14.4s, v8.s[2]
+	WORD $0x4f8819e6 // fmla v6.4s, v15.4s, v8.s[2]
+	WORD $0x4f881a07 // fmla v7.4s, v16.4s, v8.s[2]
+	FLDPQ 0(R7), (F9, F10)
+	FLDPQ 32(R7), (F11, F12)
+	FLDPQ 64(R7), (F13, F14)
+	FLDPQ 96(R7), (F15, F16)
+	ADD R4, R7, R7
+	WORD $0x4fa81920 // fmla v0.4s, v9.4s, v8.s[3]
+	WORD $0x4fa81941 // fmla v1.4s, v10.4s, v8.s[3]
+	WORD $0x4fa81962 // fmla v2.4s, v11.4s, v8.s[3]
+	WORD $0x4fa81983 // fmla v3.4s, v12.4s, v8.s[3]
+	WORD $0x4fa819a4 // fmla v4.4s, v13.4s, v8.s[3]
+	WORD $0x4fa819c5 // fmla v5.4s, v14.4s, v8.s[3]
+	WORD $0x4fa819e6 // fmla v6.4s, v15.4s, v8.s[3]
+	WORD $0x4fa81a07 // fmla v7.4s, v16.4s, v8.s[3]
+	SUB $4, R8, R8
+	CMP $0, R8
+	BGE registers8Rows
+
+registers8Rest:
+	ADD $4, R8, R8
+	CBZ R8, registers8Store
+
+registers8Row:
+	FMOVS 0(R6), F8
+	ADD $4, R6, R6
+	FLDPQ 0(R7), (F9, F10)
+	FLDPQ 32(R7), (F11, F12)
+	FLDPQ 64(R7), (F13, F14)
+	FLDPQ 96(R7), (F15, F16)
+	ADD R4, R7, R7
+	WORD $0x4f881120 // fmla v0.4s, v9.4s, v8.s[0]
+	WORD $0x4f881141 // fmla v1.4s, v10.4s, v8.s[0]
+	WORD $0x4f881162 // fmla v2.4s, v11.4s, v8.s[0]
+	WORD $0x4f881183 // fmla v3.4s, v12.4s, v8.s[0]
+	WORD $0x4f8811a4 // fmla v4.4s, v13.4s, v8.s[0]
+	WORD $0x4f8811c5 // fmla v5.4s, v14.4s, v8.s[0]
+	WORD $0x4f8811e6 // fmla v6.4s, v15.4s, v8.s[0]
+	WORD $0x4f881207 // fmla v7.4s, v16.4s, v8.s[0]
+	SUB $1, R8, R8
+	CBNZ R8, registers8Row
+
+registers8Store:
+	FSTPQ (F0, F1), 0(R5)
+	FSTPQ (F2, F3), 32(R5)
+	FSTPQ (F4, F5), 64(R5)
+	FSTPQ (F6, F7), 96(R5)
+	ADD $128, R3, R3
+	ADD $128, R5, R5
+	SUB $32, R1, R1
+	B registers8
+
+registers8Done:
+
+registers2:
+	CMP $8, R1
+	BLT registers2Done
+	FLDPQ 0(R5), (F0, F1)
+	MOVD R2, R6
+	MOVD R3, R7
+	SUB $4, R0, R8
+	CMP $0, R8
+	BLT registers2Rest
+
+registers2Rows:
+	FMOVQ 0(R6), F2
+	ADD $16, R6, R6
+	FLDPQ 0(R7), (F3, F4)
+	ADD R4, R7, R7
+	WORD $0x4f821060 // fmla v0.4s, v3.4s, v2.s[0]
+	WORD $0x4f821081 // fmla v1.4s, v4.4s, v2.s[0]
+	FLDPQ 0(R7), (F3, F4)
+	ADD R4, R7, R7
+	WORD $0x4fa21060 // fmla v0.4s, v3.4s, v2.s[1]
+	WORD $0x4fa21081 // fmla v1.4s, v4.4s, v2.s[1]
+	FLDPQ 0(R7), (F3, F4)
+	ADD R4, R7, R7
+	WORD $0x4f821860 // fmla v0.4s, v3.4s, v2.s[2]
+	WORD $0x4f821881 // fmla v1.4s, v4.4s, v2.s[2]
+	FLDPQ 0(R7), (F3, F4)
+	ADD R4, R7, R7
+	WORD $0x4fa21860 // fmla v0.4s, v3.4s, v2.s[3]
+	WORD $0x4fa21881 // fmla v1.4s, v4.4s, v2.s[3]
+	SUB $4, R8, R8
+	CMP $0, R8
+	BGE registers2Rows
+
+registers2Rest:
+	ADD $4, R8, R8
+	CBZ R8, registers2Store
+
+registers2Row:
+	FMOVS 0(R6), F2
+	ADD $4, R6, R6
+	FLDPQ 0(R7), (F3, F4)
+	ADD R4, R7, R7
+	WORD $0x4f821060 // fmla v0.4s, v3.4s, v2.s[0]
+	WORD $0x4f821081 // fmla v1.4s, v4.4s, v2.s[0]
+	SUB $1, R8, R8
+	CBNZ R8, registers2Row
+
+registers2Store:
+	FSTPQ (F0, F1), 0(R5)
+	ADD $32, R3, R3
+	ADD $32, R5, R5
+	SUB $8, R1, R1
+	B registers2
+
+registers2Done:
+	RET
+
+// func dots4NEONF32(n int, depth int, q *float32, ldq int, x *float32, ldx int, s *float32, lds int)
+TEXT ·dots4NEONF32(SB), NOSPLIT, $0-64
+	MOVD n+0(FP), R0
+	MOVD depth+8(FP), R1
+	MOVD q+16(FP), R2
+	MOVD ldq+24(FP), R3
+	LSL $2, R3, R3
+	MOVD x+32(FP), R4
+	MOVD ldx+40(FP), R5
+	LSL $2, R5, R5
+	MOVD s+48(FP), R6
+	MOVD lds+56(FP), R7
+	LSL $2, R7, R7
+
+rows4:
+	CMP $4, R0
+	BLT rows4Done
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	MOVD R2, R8
+	ADD R3, R8, R9
+	ADD R3, R9, R10
+	ADD R3, R10, R11
+	MOVD R4, R12
+	ADD R5, R12, R13
+	ADD R5, R13, R14
+	ADD R5, R14, R15
+	MOVD R1, R19
+
+rows4Depth:
+	FLDPQ 0(R8), (F16, F17)
+	ADD $32, R8, R8
+	FLDPQ 0(R9), (F18, F19)
+	ADD $32, R9, R9
+	FLDPQ 0(R10), (F20, F21)
+	ADD $32, R10, R10
+	FLDPQ 0(R11), (F22, F23)
+	ADD $32, R11, R11
+	FLDPQ 0(R12), (F24, F25)
+	ADD $32, R12, R12
+	WORD $0x4e30cf00 // fmla v0.4s, v24.4s, v16.4s
+	WORD $0x4e32cf04 // fmla v4.4s, v24.4s, v18.4s
+	WORD $0x4e34cf08 // fmla v8.4s, v24.4s, v20.4s
+	WORD $0x4e36cf0c // fmla v12.4s, v24.4s, v22.4s
+	WORD $0x4e31cf20 // fmla v0.4s, v25.4s, v17.4s
+	WORD $0x4e33cf24 // fmla v4.4s, v25.4s, v19.4s
+	WORD $0x4e35cf28 // fmla v8.4s, v25.4s, v21.4s
+	WORD $0x4e37cf2c // fmla v12.4s, v25.4s, v23.4s
+	FLDPQ 0(R13), (F24, F25)
+	ADD $32, R13, R13
+	WORD $0x4e30cf01 // fmla v1.4s, v24.4s, v16.4s
+	WORD $0x4e32cf05 // fmla v5.4s, v24.4s, v18.4s
+	WORD $0x4e34cf09 // fmla v9.4s, v24.4s, v20.4s
+	WORD $0x4e36cf0d // fmla v13.4s, v24.4s, v22.4s
+	WORD $0x4e31cf21 // fmla v1.4s, v25.4s, v17.4s
+	WORD $0x4e33cf25 // fmla v5.4s, v25.4s, v19.4s
+	WORD $0x4e35cf29 // fmla v9.4s, v25.4s, v21.4s
+	WORD $0x4e37cf2d // fmla v13.4s, v25.4s, v23.4s
+	FLDPQ 0(R14), (F24, F25)
+	ADD $32, R14, R14
+	WORD $0x4e30cf02 // fmla v2.4s, v24.4s, v16.4s
+	WORD $0x4e32cf06 // fmla v6.4s, v24.4s, v18.4s
+	WORD $0x4e34cf0a // fmla v10.4s, v24.4s, v20.4s
+	WORD $0x4e36cf0e // fmla v14.4s, v24.4s, v22.4s
+	WORD $0x4e31cf22 // fmla v2.4s, v25.4s, v17.4s
+	WORD $0x4e33cf26 // fmla v6.4s, v25.4s, v19.4s
+	WORD $0x4e35cf2a // fmla v10.4s, v25.4s, v21.4s
+	WORD $0x4e37cf2e // fmla v14.4s, v25.4s, v23.4s
+	FLDPQ 0(R15), (F24, F25)
+	ADD $32, R15, R15
+	WORD $0x4e30cf03 // fmla v3.4s, v24.4s, v16.4s
+	WORD $0x4e32cf07 // fmla v7.4s, v24.4s, v18.4s
+	WORD $0x4e34cf0b // fmla v11.4s, v24.4s, v20.4s
+	WORD $0x4e36cf0f // fmla v15.4s, v24.4s, v22.4s
+	WORD $0x4e31cf23 // fmla v3.4s, v25.4s, v17.4s
+	WORD $0x4e33cf27 // fmla v7.4s, v25.4s, v19.4s
+	WORD $0x4e35cf2b // fmla v11.4s, v25.4s, v21.4s
+	WORD $0x4e37cf2f // fmla v15.4s, v25.4s, v23.4s
+	SUB $8, R19, R19
+	CBNZ R19, rows4Depth
+	MOVD R6, R8
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x6e23d442 // faddp v2.4s, v2.4s, v3.4s
+	WORD $0x6e22d400 // faddp v0.4s, v0.4s, v2.4s
+	FMOVQ F0, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e25d484 // faddp v4.4s, v4.4s, v5.4s
+	WORD $0x6e27d4c6 // faddp v6.4s, v6.4s, v7.4s
+	WORD $0x6e26d484 // faddp v4.4s, v4.4s, v6.4s
+	FMOVQ F4, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e29d508 // faddp v8.4s, v8.4s, v9.4s
+	WORD $0x6e2bd54a // faddp v10.4s, v10.4s, v11.4s
+	WORD $0x6e2ad508 // faddp v8.4s, v8.4s, v10.4s
+	FMOVQ F8, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e2dd58c // faddp v12.4s, v12.4s, v13.4s
+	WORD $0x6e2fd5ce // faddp v14.4s, v14.4s, v15.4s
+	WORD $0x6e2ed58c // faddp v12.4s, v12.4s, v14.4s
+	FMOVQ F12, 0(R8)
+	ADD R5<<2, R4, R4
+	ADD $16, R6, R6
+	SUB $4, R0, R0
+	B rows4
+
+rows4Done:
+
+rows1:
+	CMP $1, R0
+	BLT rows1Done
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD R2, R8
+	ADD R3, R8, R9
+	ADD R3, R9, R10
+	ADD R3, R10, R11
+	MOVD R4, R12
+	MOVD R1, R13
+
+rows1Depth:
+	FLDPQ 0(R8), (F4, F5)
+	ADD $32, R8, R8
+	FLDPQ 0(R9), (F6, F7)
+	ADD $32, R9, R9
+	FLDPQ 0(R10), (F8, F9)
+	ADD $32, R10, R10
+	FLDPQ 0(R11), (F10, F11)
+	ADD $32, R11, R11
+	FLDPQ 0(R12), (F12, F13)
+	ADD $32, R12, R12
+	WORD $0x4e24cd80 // fmla v0.4s, v12.4s, v4.4s
+	WORD $0x4e26cd81 // fmla v1.4s, v12.4s, v6.4s
+	WORD $0x4e28cd82 // fmla v2.4s, v12.4s, v8.4s
+	WORD $0x4e2acd83 // fmla v3.4s, v12.4s, v10.4s
+	WORD $0x4e25cda0 // fmla v0.4s, v13.4s, v5.4s
+	WORD $0x4e27cda1 // fmla v1.4s, v13.4s, v7.4s
+	WORD $0x4e29cda2 // fmla v2.4s, v13.4s, v9.4s
+	WORD $0x4e2bcda3 // fmla v3.4s, v13.4s, v11.4s
+	SUB $8, R13, R13
+	CBNZ R13, rows1Depth
+	MOVD R6, R8
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	FMOVS F0, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	FMOVS F1, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
+	WORD $0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
+	FMOVS F2, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e23d463 // faddp v3.4s, v3.4s, v3.4s
+	WORD $0x6e23d463 // faddp v3.4s, v3.4s, v3.4s
+	FMOVS F3, 0(R8)
+	ADD R5, R4, R4
+	ADD $4, R6, R6
+	SUB $1, R0, R0
+	B rows1
+
+rows1Done:
+	RET
+
+// func sums4NEONF32(n int, width int, p *float32, ldp int, x *float32, ldx int, y *float32, ldy int)
+TEXT ·sums4NEONF32(SB), NOSPLIT, $0-64
+	MOVD n+0(FP), R0
+	MOVD width+8(FP), R1
+	MOVD p+16(FP), R2
+	MOVD ldp+24(FP), R3
+	LSL $2, R3, R3
+	MOVD x+32(FP), R4
+	MOVD ldx+40(FP), R5
+	LSL $2, R5, R5
+	MOVD y+48(FP), R6
+	MOVD ldy+56(FP), R7
+	LSL $2, R7, R7
+
+registers4:
+	CMP $16, R1
+	BLT registers4Done
+	ADD R7, R6, R8
+	ADD R7, R8, R9
+	ADD R7, R9, R10
+	FLDPQ 0(R6), (F0, F1)
+	FLDPQ 32(R6), (F2, F3)
+	FLDPQ 0(R8), (F4, F5)
+	FLDPQ 32(R8), (F6, F7)
+	FLDPQ 0(R9), (F8, F9)
+	FLDPQ 32(R9), (F10, F11)
+	FLDPQ 0(R10), (F12, F13)
+	FLDPQ 32(R10), (F14, F15)
+	MOVD R2, R11
+	ADD R3, R11, R12
+	ADD R3, R12, R13
+	ADD R3, R13, R14
+	MOVD R4, R15
+	SUB $4, R0, R19
+	CMP $0, R19
+	BLT registers4Rest
+
+registers4Rows:
+	FMOVQ 0(R11), F16
+	ADD $16, R11, R11
+	FMOVQ 0(R12), F17
+	ADD $16, R12, R12
+	FMOVQ 0(R13), F18
+	ADD $16, R13, R13
+	FMOVQ 0(R14), F19
+	ADD $16, R14, R14
+	FLDPQ 0(R15), (F20, F21)
+	FLDPQ 32(R15), (F22, F23)
+	ADD R5, R15, R15
+	WORD $0x4f901280 // fmla v0.4s, v20.4s, v16.s[0]
+	WORD $0x4f9012a1 // fmla v1.4s, v21.4s, v16.s[0]
+	WORD $0x4f9012c2 // fmla v2.4s, v22.4s, v16.s[0]
+	WORD $0x4f9012e3 // fmla v3.4s, v23.4s, v16.s[0]
+	WORD $0x4f911284 // fmla v4.4s, v20.4s, v17.s[0]
+	WORD $0x4f9112a5 // fmla v5.4s, v21.4s, v17.s[0]
+	WORD $0x4f9112c6 // fmla v6.4s, v22.4s, v17.s[0]
+	WORD $0x4f9112e7 // fmla v7.4s, v23.4s, v17.s[0]
+	WORD $0x4f921288 // fmla v8.4s, v20.4s, v18.s[0]
+	WORD $0x4f9212a9 // fmla v9.4s, v21.4s, v18.s[0]
+	WORD $0x4f9212ca // fmla v10.4s, v22.4s, v18.s[0]
+	WORD $0x4f9212eb // fmla v11.4s, v23.4s, v18.s[0]
+	WORD $0x4f93128c // fmla v12.4s, v20.4s, v19.s[0]
+	WORD $0x4f9312ad // fmla v13.4s, v21.4s, v19.s[0]
+	WORD $0x4f9312ce // fmla v14.4s, v22.4s, v19.s[0]
+	WORD $0x4f9312ef // fmla v15.4s, v23.4s, v19.s[0]
+	FLDPQ 0(R15), (F20, F21)
+	FLDPQ 32(R15), (F22, F23)
+	ADD R5, R15, R15
+	WORD $0x4fb01280 // fmla v0.4s, v20.4s, v16.s[1]
+	WORD $0x4fb012a1 // fmla v1.4s, v21.4s, v16.s[1]
+	WORD $0x4fb012c2 // fmla v2.4s, v22.4s, v16.s[1]
+	WORD $0x4fb012e3 // fmla v3.4s, v23.4s, v16.s[1]
+	WORD $0x4fb11284 // fmla v4.4s, v20.4s, v17.s[1]
+	WORD $0x4fb112a5 // fmla v5.4s, v21.4s, v17.s[1]
+	WORD $0x4fb112c6 // fmla v6.4s, v22.4s, v17.s[1]
+	WORD $0x4fb112e7 // fmla v7.4s, v23.4s, v17.s[1]
+	WORD $0x4fb21288 // fmla v8.4s, v20.4s, v18.s[1]
+	WORD $0x4fb212a9 // fmla v9.4s, v21.4s, v18.s[1]
+	WORD $0x4fb212ca // fmla v10.4s, v22.4s, v18.s[1]
+	WORD $0x4fb212eb // fmla v11.4s, v23.4s, v18.s[1]
+	WORD $0x4fb3128c // fmla v12.4s, v20.4s, v19.s[1]
+	WORD $0x4fb312ad // fmla v13.4s, v21.4s, v19.s[1]
+	WORD $0x4fb312ce // fmla v14.4s, v22.4s, v19.s[1]
+	WORD $0x4fb312ef // fmla v15.4s, v23.4s, v19.s[1]
+	FLDPQ 0(R15), (F20, F21)
+	FLDPQ 32(R15), (F22, F23)
+	ADD R5, R15, R15
+	WORD $0x4f901a80 // fmla v0.4s, v20.4s, v16.s[2]
+	WORD $0x4f901aa1 // fmla v1.4s, v21.4s, v16.s[2]
+	WORD $0x4f901ac2 // fmla v2.4s, v22.4s, v16.s[2]
+	WORD $0x4f901ae3 // fmla v3.4s, v23.4s, v16.s[2]
+	WORD $0x4f911a84 // fmla v4.4s, v20.4s, v17.s[2]
+	WORD $0x4f911aa5 // fmla v5.4s, v21.4s, v17.s[2]
+	WORD $0x4f911ac6 // fmla v6.4s, v22.4s, v17.s[2]
+	WORD $0x4f911ae7 // fmla v7.4s, v23.4s, v17.s[2]
+	WORD $0x4f921a88 // fmla v8.4s, v20.4s, v18.s[2]
+	WORD $0x4f921aa9 // fmla v9.4s, v21.4s, v18.s[2]
+	WORD $0x4f921aca // fmla v10.4s, v22.4s, v18.s[2]
+	WORD $0x4f921aeb // fmla v11.4s, v23.4s, v18.s[2]
+	WORD $0x4f931a8c // fmla v12.4s, v20.4s, v19.s[2]
+	WORD $0x4f931aad // fmla v13.4s, v21.4s, v19.s[2]
+	WORD $0x4f931ace // fmla v14.4s, v22.4s, v19.s[2]
+	WORD $0x4f931aef // fmla v15.4s, v23.4s, v19.s[2]
+	FLDPQ 0(R15), (F20, F21)
+	FLDPQ 32(R15), (F22, F23)
+	ADD R5, R15, R15
+	WORD $0x4fb01a80 // fmla v0.4s, v20.4s, v16.s[3]
+	WORD $0x4fb01aa1 // fmla v1.4s, v21.4s, v16.s[3]
+	WORD $0x4fb01ac2 // fmla v2.4s, v22.4s, v16.s[3]
+	WORD $0x4fb01ae3 // fmla v3.4s, v23.4s, v16.s[3]
+	WORD $0x4fb11a84 // fmla v4.4s, v20.4s, v17.s[3]
+	WORD $0x4fb11aa5 // fmla v5.4s, v21.4s, v17.s[3]
+	WORD $0x4fb11ac6 // fmla v6.4s, v22.4s, v17.s[3]
+	WORD $0x4fb11ae7 // fmla v7.4s, v23.4s, v17.s[3]
+	WORD $0x4fb21a88 // fmla v8.4s, v20.4s, v18.s[3]
+	WORD $0x4fb21aa9 // fmla v9.4s, v21.4s, v18.s[3]
+	WORD $0x4fb21aca // fmla v10.4s, v22.4s, v18.s[3]
+	WORD $0x4fb21aeb // fmla v11.4s, v23.4s, v18.s[3]
+	WORD $0x4fb31a8c // fmla v12.4s, v20.4s, v19.s[3]
+	WORD $0x4fb31aad // fmla v13.4s, v21.4s, v19.s[3]
+	WORD $0x4fb31ace // fmla v14.4s, v22.4s, v19.s[3]
+	WORD $0x4fb31aef // fmla v15.4s, v23.4s, v19.s[3]
+	SUB $4, R19, R19
+	CMP $0, R19
+	BGE registers4Rows
+
+registers4Rest:
+	ADD $4, R19, R19
+	CBZ R19, registers4Store
+
+registers4Row:
+	FMOVS 0(R11), F16
+	ADD $4, R11, R11
+	FMOVS 0(R12), F17
+	ADD $4, R12, R12
+	FMOVS 0(R13), F18
+	ADD $4, R13, R13
+	FMOVS 0(R14), F19
+	ADD $4, R14, R14
+	FLDPQ 0(R15), (F20, F21)
+	FLDPQ 32(R15), (F22, F23)
+	ADD R5, R15, R15
+	WORD $0x4f901280 // fmla v0.4s, v20.4s, v16.s[0]
+	WORD $0x4f9012a1 // fmla v1.4s, v21.4s, v16.s[0]
+	WORD $0x4f9012c2 // fmla v2.4s, v22.4s, v16.s[0]
+	WORD $0x4f9012e3 // fmla v3.4s, v23.4s, v16.s[0]
+	WORD $0x4f911284 // fmla v4.4s, v20.4s, v17.s[0]
+	WORD $0x4f9112a5 // fmla v5.4s, v21.4s, v17.s[0]
+	WORD $0x4f9112c6 // fmla v6.4s, v22.4s, v17.s[0]
+	WORD $0x4f9112e7 // fmla v7.4s, v23.4s, v17.s[0]
+	WORD $0x4f921288 // fmla v8.4s, v20.4s, v18.s[0]
+	WORD $0x4f9212a9 // fmla v9.4s, v21.4s, v18.s[0]
+	WORD $0x4f9212ca // fmla v10.4s, v22.4s, v18.s[0]
+	WORD $0x4f9212eb // fmla v11.4s, v23.4s, v18.s[0]
+	WORD $0x4f93128c // fmla v12.4s, v20.4s, v19.s[0]
+	WORD $0x4f9312ad // fmla v13.4s, v21.4s, v19.s[0]
+	WORD $0x4f9312ce // fmla v14.4s, v22.4s, v19.s[0]
+	WORD $0x4f9312ef // fmla v15.4s, v23.4s, v19.s[0]
+	SUB $1, R19, R19
+	CBNZ R19, registers4Row
+
+registers4Store:
+	FSTPQ (F0, F1), 0(R6)
+	FSTPQ (F2, F3), 32(R6)
+	FSTPQ (F4, F5), 0(R8)
+	FSTPQ (F6, F7), 32(R8)
+	FSTPQ (F8, F9), 0(R9)
+	FSTPQ (F10, F11), 32(R9)
+	FSTPQ (F12, F13), 0(R10)
+	FSTPQ (F14, F15), 32(R10)
+	ADD $64, R4, R4
+	ADD $64, R6, R6
+	SUB $16, R1, R1
+	B registers4
+
+registers4Done:
+
+registers2:
+	CMP $8, R1
+	BLT registers2Done
+	ADD R7, R6, R8
+	ADD R7, R8, R9
+	ADD R7, R9, R10
+	FLDPQ 0(R6), (F0, F1)
+	FLDPQ 0(R8), (F2, F3)
+	FLDPQ 0(R9), (F4, F5)
+	FLDPQ 0(R10), (F6, F7)
+	MOVD R2, R11
+	ADD R3, R11, R12
+	ADD R3, R12, R13
+	ADD R3, R13, R14
+	MOVD R4, R15
+	SUB $4, R0, R19
+	CMP $0, R19
+	BLT registers2Rest
+
+registers2Rows:
+	FMOVQ 0(R11), F8
+	ADD $16, R11, R11
+	FMOVQ 0(R12), F9
+	ADD $16, R12, R12
+	FMOVQ 0(R13), F10
+	ADD $16, R13, R13
+	FMOVQ 0(R14), F11
+	ADD $16, R14, R14
+	FLDPQ 0(R15), (F12, F13)
+	ADD R5, R15, R15
+	WORD $0x4f881180 // fmla v0.4s, v12.4s, v8.s[0]
+	WORD $0x4f8811a1 // fmla v1.4s, v13.4s, v8.s[0]
+	WORD $0x4f891182 // fmla v2.4s, v12.4s, v9.s[0]
+	WORD $0x4f8911a3 // fmla v3.4s, v13.4s, v9.s[0]
+	WORD $0x4f8a1184 // fmla v4.4s, v12.4s, v10.s[0]
+	WORD $0x4f8a11a5 // fmla v5.4s, v13.4s, v10.s[0]
+	WORD $0x4f8b1186 // fmla v6.4s, v12.4s, v11.s[0]
+	WORD $0x4f8b11a7 // fmla v7.4s, v13.4s, v11.s[0]
+	FLDPQ 0(R15), (F12, F13)
+	ADD R5, R15, R15
+	WORD $0x4fa81180 // fmla v0.4s, v12.4s, v8.s[1]
+	WORD $0x4fa811a1 // fmla v1.4s, v13.4s, v8.s[1]
+	WORD $0x4fa91182 // fmla v2.4s, v12.4s, v9.s[1]
+	WORD $0x4fa911a3 // fmla v3.4s, v13.4s, v9.s[1]
+	WORD $0x4faa1184 // fmla v4.4s, v12.4s, v10.s[1]
+	WORD $0x4faa11a5 // fmla v5.4s, v13.4s, v10.s[1]
+	WORD $0x4fab1186 // fmla v6.4s, v12.4s, v11.s[1]
+	WORD $0x4fab11a7 // fmla v7.4s, v13.4s, v11.s[1]
+	FLDPQ 0(R15), (F12, F13)
+	ADD R5, R15, R15
+	WORD $0x4f881980 // fmla v0.4s, v12.4s, v8.s[2]
+	WORD $0x4f8819a1 // fmla v1.4s, v13.4s, v8.s[2]
+	WORD $0x4f891982 // fmla v2.4s, v12.4s, v9.s[2]
+	WORD $0x4f8919a3 // fmla v3.4s, v13.4s, v9.s[2]
+	WORD $0x4f8a1984 // fmla v4.4s, v12.4s, v10.s[2]
+	WORD $0x4f8a19a5 // fmla v5.4s, v13.4s, v10.s[2]
+	WORD $0x4f8b1986 // fmla v6.4s, v12.4s, v11.s[2]
+	WORD $0x4f8b19a7 // fmla v7.4s, v13.4s, v11.s[2]
+	FLDPQ 0(R15), (F12, F13)
+	ADD R5, R15, R15
+	WORD $0x4fa81980 // fmla v0.4s, v12.4s, v8.s[3]
+	WORD $0x4fa819a1 // fmla v1.4s, v13.4s, v8.s[3]
+	WORD $0x4fa91982 // fmla v2.4s, v12.4s, v9.s[3]
+	WORD $0x4fa919a3 // fmla v3.4s, v13.4s, v9.s[3]
+	WORD $0x4faa1984 // fmla v4.4s, v12.4s, v10.s[3]
+	WORD $0x4faa19a5 // fmla v5.4s, v13.4s, v10.s[3]
+	WORD $0x4fab1986 // fmla v6.4s, v12.4s, v11.s[3]
+	WORD $0x4fab19a7 // fmla v7.4s, v13.4s, v11.s[3]
+	SUB $4, R19, R19
+	CMP $0, R19
+	BGE registers2Rows
+
+registers2Rest:
+	ADD $4, R19, R19
+	CBZ R19, registers2Store
+
+registers2Row:
+	FMOVS 0(R11), F8
+	ADD $4, R11, R11
+	FMOVS 0(R12), F9
+	ADD $4, R12, R12
+	FMOVS 0(R13), F10
+	ADD $4, R13, R13
+	FMOVS 0(R14), F11
+	ADD $4, R14, R14
+	FLDPQ 0(R15), (F12, F13)
+	ADD R5, R15, R15
+	WORD $0x4f881180 // fmla v0.4s, v12.4s, v8.s[0]
+	WORD $0x4f8811a1 // fmla v1.4s, v13.4s, v8.s[0]
+	WORD $0x4f891182 // fmla v2.4s, v12.4s, v9.s[0]
+	WORD $0x4f8911a3 // fmla v3.4s, v13.4s, v9.s[0]
+	WORD $0x4f8a1184 // fmla v4.4s, v12.4s, v10.s[0]
+	WORD $0x4f8a11a5 // fmla v5.4s, v13.4s, v10.s[0]
+	WORD $0x4f8b1186 // fmla v6.4s, v12.4s, v11.s[0]
+	WORD $0x4f8b11a7 // fmla v7.4s, v13.4s, v11.s[0]
+	SUB $1, R19, R19
+	CBNZ R19, registers2Row
+
+registers2Store:
+	FSTPQ (F0, F1), 0(R6)
+	FSTPQ (F2, F3), 0(R8)
+	FSTPQ (F4, F5), 0(R9)
+	FSTPQ (F6, F7), 0(R10)
+	ADD $32, R4, R4
+	ADD $32, R6, R6
+	SUB $8, R1, R1
+	B registers2
+
+registers2Done:
+	RET
+
+// func dots1NEONBF16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+TEXT ·dots1NEONBF16(SB), NOSPLIT, $0-64
+	MOVD n+0(FP), R0
+	MOVD depth+8(FP), R1
+	MOVD q+16(FP), R2
+	MOVD ldq+24(FP), R3
+	LSL $2, R3, R3
+	MOVD x+32(FP), R3
+	MOVD ldx+40(FP), R4
+	LSL $1, R4, R4
+	MOVD s+48(FP), R5
+	MOVD lds+56(FP), R6
+	LSL $2, R6, R6
+
+rows8:
+	CMP $8, R0
+	BLT rows8Done
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	MOVD R2, R6
+	MOVD R3, R7
+	ADD R4, R7, R8
+	ADD R4, R8, R9
+	ADD R4, R9, R10
+	ADD R4, R10, R11
+	ADD R4, R11, R12
+	ADD R4, R12, R13
+	ADD R4, R13, R14
+	MOVD R1, R15
+
+rows8Depth:
+	FLDPQ 0(R6), (F8, F9)
+	ADD $32, R6, R6
+	FMOVQ 0(R7), F10
+	WORD $0x2e61394b // shll v11.4s, v10.4h, #16
+	WORD $0x6e61394a // shll2 v10.4s, v10.8h, #16
+	ADD $16, R7, R7
+	WORD $0x4e28cd60 // fmla v0.4s, v11.4s, v8.4s
+	WORD $0x4e29cd40 // fmla v0.4s, v10.4s, v9.4s
+	FMOVQ 0(R8), F10
+	WORD $0x2e61394b // shll v11.4s, v10.4h, #16
+	WORD $0x6e61394a // shll2 v10.4s, v10.8h, #16
+	ADD $16, R8, R8
+	WORD $0x4e28cd61 // fmla v1.4s, v11.4s, v8.4s
+	WORD $0x4e29cd41 // fmla v1.4s, v10.4s, v9.4s
+	FMOVQ 0(R9), F10
+	WORD $0x2e61394b // shll v11.4s, v10.4h, #16
+	WORD $0x6e61394a // shll2 v10.4s, v10.8h, #16
+	ADD $16, R9, R9
+	WORD $0x4e28cd62 // fmla v2.4s, v11.4s, v8.4s
+	WORD $0x4e29cd42 // fmla v2.4s, v10.4s, v9.4s
+	FMOVQ 0(R10), F10
+	WORD $0x2e61394b // shll v11.4s, v10.4h, #16
+	WORD $0x6e61394a // shll2 v10.4s, v10.8h, #16
+	ADD $16, R10, R10
+	WORD $0x4e28cd63 // fmla v3.4s, v11.4s, v8.4s
+	WORD $0x4e29cd43 // fmla v3.4s, v10.4s, v9.4s
+	FMOVQ 0(R11), F10
+	WORD $0x2e61394b // shll v11.4s, v10.4h, #16
+	WORD $0x6e61394a // shll2 v10.4s, v10.8h, #16
+	ADD $16, R11, R11
+	WORD $0x4e28cd64 // fmla v4.4s, v11.4s, v8.4s
+	WORD $0x4e29cd44 // fmla v4.4s, v10.4s, v9.4s
+	FMOVQ 0(R12), F10
+	WORD $0x2e61394b // shll v11.4s, v10.4h, #16
+	WORD $0x6e61394a // shll2 v10.4s, v10.8h, #16
+	ADD $16, R12, R12
+	WORD $0x4e28cd65 // fmla v5.4s, v11.4s, v8.4s
+	WORD $0x4e29cd45 // fmla v5.4s, v10.4s, v9.4s
+	FMOVQ 0(R13), F10
+	WORD $0x2e61394b // shll v11.4s, v10.4h, #16
+	WORD $0x6e61394a // shll2 v10.4s, v10.8h, #16
+	ADD $16, R13, R13
+	WORD $0x4e28cd66 // fmla v6.4s, v11.4s, v8.4s
+	WORD $0x4e29cd46 // fmla v6.4s, v10.4s, v9.4s
+	FMOVQ 0(R14), F10
+	WORD $0x2e61394b // shll v11.4s, v10.4h, #16
+	WORD $0x6e61394a // shll2 v10.4s, v10.8h, #16
+	ADD $16, R14, R14
+	WORD $0x4e28cd67 // fmla v7.4s, v11.4s, v8.4s
+	WORD $0x4e29cd47 // fmla v7.4s, v10.4s, v9.4s
+	SUB $8, R15, R15
+	CBNZ R15, rows8Depth
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x6e23d442 // faddp v2.4s, v2.4s, v3.4s
+	WORD $0x6e22d400 // faddp v0.4s, v0.4s, v2.4s
+	FMOVQ F0, 0(R5)
+	WORD $0x6e25d484 // faddp v4.4s, v4.4s, v5.4s
+	WORD $0x6e27d4c6 // faddp v6.4s, v6.4s, v7.4s
+	WORD $0x6e26d484 // faddp v4.4s, v4.4s, v6.4s
+	FMOVQ F4, 16(R5)
+	ADD R4<<3, R3, R3
+	ADD $32, R5, R5
+	SUB $8, R0, R0
+	B rows8
+
+rows8Done:
+
+rows1:
+	CMP $1, R0
+	BLT rows1Done
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	MOVD R2, R6
+	MOVD R3, R7
+	MOVD R1, R8
+
+rows1Depth:
+	FLDPQ 0(R6), (F1, F2)
+	ADD $32, R6, R6
+	FMOVQ 0(R7), F3
+	WORD $0x2e613864 // shll v4.4s, v3.4h, #16
+	WORD $0x6e613863 // shll2 v3.4s, v3.8h, #16
+	ADD $16, R7, R7
+	WORD $0x4e21cc80 // fmla v0.4s, v4.4s, v1.4s
+	WORD $0x4e22cc60 // fmla v0.4s, v3.4s, v2.4s
+	SUB $8, R8, R8
+	CBNZ R8, rows1Depth
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	FMOVS F0, 0(R5)
+	ADD R4, R3, R3
+	ADD $4, R5, R5
+	SUB $1, R0, R0
+	B rows1
+
+rows1Done:
+	RET
+
+// func sums1NEONBF16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+TEXT ·sums1NEONBF16(SB), NOSPLIT, $0-64
+	MOVD n+0(FP), R0
+	MOVD width+8(FP), R1
+	MOVD p+16(FP), R2
+	MOVD ldp+24(FP), R3
+	LSL $2, R3, R3
+	MOVD x+32(FP), R3
+	MOVD ldx+40(FP), R4
+	LSL $1, R4, R4
+	MOVD y+48(FP), R5
+	MOVD ldy+56(FP), R6
+	LSL $2, R6, R6
+
+registers8:
+	CMP $32, R1
+	BLT registers8Done
+	FLDPQ 0(R5), (F0, F1)
+	FLDPQ 32(R5), (F2, F3)
+	FLDPQ 64(R5), (F4, F5)
+	FLDPQ 96(R5), (F6, F7)
+	MOVD R2, R6
+	MOVD R3, R7
+	SUB $4, R0, R8
+	CMP $0, R8
+	BLT registers8Rest
+
+registers8Rows:
+	FMOVQ 0(R6), F8
+	ADD $16, R6, R6
+	FMOVQ 0(R7), F9
+	WORD $0x2e61392a // shll v10.4s, v9.4h, #16
+	WORD $0x6e613929 // shll2 v9.4s, v9.8h, #16
+	FMOVQ 16(R7), F11
+	WORD $0x2e61396c // shll v12.4s, v11.4h, #16
+	WORD $0x6e61396b // shll2 v11.4s, v11.8h, #16
+	FMOVQ 32(R7), F13
+	WORD $0x2e6139ae // shll v14.4s, v13.4h, #16
+	WORD $0x6e6139ad // shll2 v13.4s, v13.8h, #16
+	FMOVQ 48(R7), F15
+	WORD $0x2e6139f0 // shll v16.4s, v15.4h, #16
+	WORD $0x6e6139ef // shll2 v15.4s, v15.8h, #16
+	ADD R4, R7, R7
+	WORD $0x4f881140 // fmla v0.4s, v10.4s, v8.s[0]
+	WORD $0x4f881121 // fmla v1.4s, v9.4s, v8.s[0]
+	WORD $0x4f881182 // fmla v2.4s, v12.4s, v8.s[0]
+	WORD $0x4f881163 // fmla v3.4s, v11.4s, v8.s[0]
+	WORD $0x4f8811c4 // fmla v4.4s, v14.4s, v8.s[0]
+	WORD $0x4f8811a5 // fmla v5.4s, v13.4s, v8.s[0]
+	WORD $0x4f881206 // fmla v6.4s, v16.4s, v8.s[0]
+	WORD $0x4f8811e7 // fmla v7.4s, v15.4s, v8.s[0]
+	FMOVQ 0(R7), F9
+	WORD $0x2e61392a // shll v10.4s, v9.4h, #16
+	WORD $0x6e613929 // shll2 v9.4s, v9.8h, #16
+	FMOVQ 16(R7), F11
+	WORD $0x2e61396c // shll v12.4s, v11.4h, #16
+	WORD $0x6e61396b // shll2 v11.4s, v11.8h, #16
+	FMOVQ 32(R7), F13
+	WORD $0x2e6139ae // shll v14.4s, v13.4h, #16
+	WORD $0x6e6139ad // shll2 v13.4s, v13.8h, #16
+	FMOVQ 48(R7), F15
+	WORD $0x2e6139f0 // shll v16.4s, v15.4h, #16
+	WORD $0x6e6139ef // shll2 v15.4s, v15.8h, #16
+	ADD R4, R7, R7
+	WORD $0x4fa81140 // fmla v0.4s, v10.4s, v8.s[1]
+	WORD $0x4fa81121 // fmla v1.4s, v9.4s, v8.s[1]
+	WORD $0x4fa81182 // fmla v2.4s, v12.4s, v8.s[1]
+	WORD $0x4fa81163 // fmla v3.4s, v11.4s, v8.s[1]
+	WORD $0x4fa811c4 // fmla v4.4s, v14.4s, v8.s[1]
+	WORD $0x4fa811a5 // fmla v5.4s, v13.4s, v8.s[1]
+	WORD $0x4fa81206 // fmla v6.4s, v16.4s, v8.s[1]
+	WORD $0x4fa811e7 // fmla v7.4s, v15.4s, v8.s[1]
+	FMOVQ 0(R7), F9
+	WORD $0x2e61392a // shll v10.4s, v9.4h, #16
+	WORD $0x6e613929 // shll2 v9.4s, v9.8h, #16
+	FMOVQ 16(R7), F11
+	WORD $0x2e61396c // shll v12.4s, v11.4h, #16
+	WORD $0x6e61396b // shll2 v11.4s, v11.8h, #16
+	FMOVQ 32(R7), F13
+	WORD $0x2e6139ae // shll v14.4s, v13.4h, #16
+	WORD $0x6e6139ad // shll2 v13.4s, v13.8h, #16
+	FMOVQ 48(R7), F15
+	WORD $0x2e6139f0 // shll v16.4s, v15.4h, #16
+	WORD $0x6e6139ef // shll2 v15.4s, v15.8h, #16
+	ADD R4, R7, R7
+	WORD $0x4f881940 // fmla v0.4s, v10.4s, v8.s[2]
+	WORD $0x4f881921 // fmla v1.4s, v9.4s, v8.s[2]
+	WORD $0x4f881982 // fmla v2.4s, v12.4s, v8.s[2]
+	WORD $0x4f881963 // fmla v3.4s, v11.4s, v8.s[2]
+	WORD $0x4f8819c4 // fmla v4.4s, v14.4s, v8.s[2]
+	WORD $0x4f8819a5 // fmla v5.4s, v13.4s, v8.s[2]
+	WORD $0x4f881a06 // fmla v6.4s, v16.4s, v8.s[2]
+	WORD $0x4f8819e7 // fmla v7.4s, v15.4s, v8.s[2]
+	FMOVQ 0(R7), F9
+	WORD $0x2e61392a // shll v10.4s, v9.4h, #16
+	WORD $0x6e613929 // shll2 v9.4s, v9.8h, #16
+	FMOVQ 16(R7), F11
+	WORD $0x2e61396c // shll v12.4s, v11.4h, #16
+	WORD $0x6e61396b // shll2 v11.4s, v11.8h, #16
+	FMOVQ 32(R7), F13
+	WORD $0x2e6139ae // shll v14.4s, v13.4h, #16
+	WORD $0x6e6139ad // shll2 v13.4s, v13.8h, #16
+	FMOVQ 48(R7), F15
+	WORD $0x2e6139f0 // shll v16.4s, v15.4h, #16
+	WORD $0x6e6139ef // shll2 v15.4s, v15.8h, #16
+	ADD R4, R7, R7
+	WORD $0x4fa81940 // fmla v0.4s, v10.4s, v8.s[3]
+	WORD $0x4fa81921 // fmla v1.4s, v9.4s, v8.s[3]
+	WORD $0x4fa81982 // fmla v2.4s, v12.4s, v8.s[3]
+	WORD $0x4fa81963 // fmla v3.4s, v11.4s, v8.s[3]
+	WORD $0x4fa819c4 // fmla v4.4s, v14.4s, v8.s[3]
+	WORD $0x4fa819a5 // fmla v5.4s, v13.4s, v8.s[3]
+	WORD $0x4fa81a06 // fmla v6.4s, v16.4s, v8.s[3]
+	WORD $0x4fa819e7 // fmla v7.4s, v15.4s, v8.s[3]
+	SUB $4, R8, R8
+	CMP $0, R8
+	BGE registers8Rows
+
+registers8Rest:
+	ADD $4, R8, R8
+	CBZ R8, registers8Store
+
+registers8Row:
+	FMOVS 0(R6), F8
+	ADD $4, R6, R6
+	FMOVQ 0(R7), F9
+	WORD $0x2e61392a // shll v10.4s, v9.4h, #16
+	WORD $0x6e613929 // shll2 v9.4s, v9.8h, #16
+	FMOVQ 16(R7), F11
+	WORD $0x2e61396c // shll v12.4s, v11.4h, #16
+	WORD $0x6e61396b // shll2 v11.4s, v11.8h, #16
+	FMOVQ 32(R7), F13
+	WORD $0x2e6139ae // shll v14.4s, v13.4h, #16
+	WORD $0x6e6139ad // shll2 v13.4s, v13.8h, #16
+	FMOVQ 48(R7), F15
+	WORD $0x2e6139f0 // shll v16.4s, v15.4h, #16
+	WORD $0x6e6139ef // shll2 v15.4s, v15.8h, #16
+	ADD R4, R7, R7
+	WORD $0x4f881140 // fmla v0.4s, v10.4s, v8.s[0]
+	WORD $0x4f881121 // fmla v1.4s, v9.4s, v8.s[0]
+	WORD $0x4f881182 // fmla v2.4s, v12.4s, v8.s[0]
+	WORD $0x4f881163 // fmla v3.4s, v11.4s, v8.s[0]
+	WORD $0x4f8811c4 // fmla v4.4s, v14.4s, v8.s[0]
+	WORD $0x4f8811a5 // fmla v5.4s, v13.4s, v8.s[0]
+	WORD $0x4f881206 // fmla v6.4s, v16.4s, v8.s[0]
+	WORD $0x4f8811e7 // fmla v7.4s, v15.4s, v8.s[0]
+	SUB $1, R8, R8
+	CBNZ R8, registers8Row
+
+registers8Store:
+	FSTPQ (F0, F1), 0(R5)
+	FSTPQ (F2, F3), 32(R5)
+	FSTPQ (F4, F5), 64(R5)
+	FSTPQ (F6, F7), 96(R5)
+	ADD $64, R3, R3
+	ADD $128, R5, R5
+	SUB $32, R1, R1
+	B registers8
+
+registers8Done:
+
+registers2:
+	CMP $8, R1
+	BLT registers2Done
+	FLDPQ 0(R5), (F0, F1)
+	MOVD R2, R6
+	MOVD R3, R7
+	SUB $4, R0, R8
+	CMP $0, R8
+	BLT registers2Rest
+
+registers2Rows:
+	FMOVQ 0(R6), F2
+	ADD $16, R6, R6
+	FMOVQ 0(R7), F3
+	WORD $0x2e613864 // shll v4.4s, v3.4h, #16
+	WORD $0x6e613863 // shll2 v3.4s, v3.8h, #16
+	ADD R4, R7, R7
+	WORD $0x4f821080 // fmla v0.4s, v4.4s, v2.s[0]
+	WORD $0x4f821061 // fmla v1.4s, v3.4s, v2.s[0]
+	FMOVQ 0(R7), F3
+	WORD $0x2e613864 // shll v4.4s, v3.4h, #16
+	WORD $0x6e613863 // shll2 v3.4s, v3.8h, #16
+	ADD R4, R7, R7
+	WORD $0x4fa21080 // fmla v0.4s, v4.4s, v2.s[1]
+	WORD $0x4fa21061 // fmla v1.4s, v3.4s, v2.s[1]
+	FMOVQ 0(R7), F3
+	WORD $0x2e613864 // shll v4.4s, v3.4h, #16
+	WORD $0x6e613863 // shll2 v3.4s, v3.8h, #16
+	ADD R4, R7, R7
+	WORD $0x4f821880 // fmla v0.4s, v4.4s, v2.s[2]
+	WORD $0x4f821861 // fmla v1.4s, v3.4s, v2.s[2]
+	FMOVQ 0(R7), F3
+	WORD $0x2e613864 // shll v4.4s, v3.4h, #16
+	WORD $0x6e613863 // shll2 v3.4s, v3.8h, #16
+	ADD R4, R7, R7
+	WORD $0x4fa21880 // fmla v0.4s, v4.4s, v2.s[3]
+	WORD $0x4fa21861 // fmla v1.4s, v3.4s, v2.s[3]
+	SUB $4, R8, R8
+	CMP $0, R8
+	BGE registers2Rows
+
+registers2Rest:
+	ADD $4, R8, R8
+	CBZ R8, registers2Store
+
+registers2Row:
+	FMOVS 0(R6), F2
+	ADD $4, R6, R6
+	FMOVQ 0(R7), F3
+	WORD $0x2e613864 // shll v4.4s, v3.4h, #16
+	WORD $0x6e613863 // shll2 v3.4s, v3.8h, #16
+	ADD R4, R7, R7
+	WORD $0x4f821080 // fmla v0.4s, v4.4s, v2.s[0]
+	WORD $0x4f821061 // fmla v1.4s, v3.4s, v2.s[0]
+	SUB $1, R8, R8
+	CBNZ R8, registers2Row
+
+registers2Store:
+	FSTPQ (F0, F1), 0(R5)
+	ADD $16, R3, R3
+	ADD $32, R5, R5
+	SUB $8, R1, R1
+	B registers2
+
+registers2Done:
+	RET
+
+// func dots4NEONBF16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+TEXT ·dots4NEONBF16(SB), NOSPLIT, $0-64
+	MOVD n+0(FP), R0
+	MOVD depth+8(FP), R1
+	MOVD q+16(FP), R2
+	MOVD ldq+24(FP), R3
+	LSL $2, R3, R3
+	MOVD x+32(FP), R4
+	MOVD ldx+40(FP), R5
+	LSL $1, R5, R5
+	MOVD s+48(FP), R6
+	MOVD lds+56(FP), R7
+	LSL $2, R7, R7
+
+rows4:
+	CMP $4, R0
+	BLT rows4Done
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	MOVD R2, R8
+	ADD R3, R8, R9
+	ADD R3, R9, R10
+	ADD R3, R10, R11
+	MOVD R4, R12
+	ADD R5, R12, R13
+	ADD R5, R13, R14
+	ADD R5, R14, R15
+	MOVD R1, R19
+
+rows4Depth:
+	FLDPQ 0(R8), (F16, F17)
+	ADD $32, R8, R8
+	FLDPQ 0(R9), (F18, F19)
+	ADD $32, R9, R9
+	FLDPQ 0(R10), (F20, F21)
+	ADD $32, R10, R10
+	FLDPQ 0(R11), (F22, F23)
+	ADD $32, R11, R11
+	FMOVQ 0(R12), F24
+	WORD $0x2e613b19 // shll v25.4s, v24.4h, #16
+	WORD $0x6e613b18 // shll2 v24.4s, v24.8h, #16
+	ADD $16, R12, R12
+	WORD $0x4e30cf20 // fmla v0.4s, v25.4s, v16.4s
+	WORD $0x4e32cf24 // fmla v4.4s, v25.4s, v18.4s
+	WORD $0x4e34cf28 // fmla v8.4s, v25.4s, v20.4s
+	WORD $0x4e36cf2c // fmla v12.4s, v25.4s, v22.4s
+	WORD $0x4e31cf00 // fmla v0.4s, v24.4s, v17.4s
+	WORD $0x4e33cf04 // fmla v4.4s, v24.4s, v19.4s
+	WORD $0x4e35cf08 // fmla v8.4s, v24.4s, v21.4s
+	WORD $0x4e37cf0c // fmla v12.4s, v24.4s, v23.4s
+	FMOVQ 0(R13), F24
+	WORD $0x2e613b19 // shll v25.4s, v24.4h, #16
+	WORD $0x6e613b18 // shll2 v24.4s, v24.8h, #16
+	ADD $16, R13, R13
+	WORD $0x4e30cf21 // fmla v1.4s, v25.4s, v16.4s
+	WORD $0x4e32cf25 // fmla v5.4s, v25.4s, v18.4s
+	WORD $0x4e34cf29 // fmla v9.4s, v25.4s, v20.4s
+	WORD $0x4e36cf2d // fmla v13.4s, v25.4s, v22.4s
+	WORD $0x4e31cf01 // fmla v1.4s, v24.4s, v17.4s
+	WORD $0x4e33cf05 // fmla v5.4s, v24.4s, v19.4s
+	WORD $0x4e35cf09 // fmla v9.4s, v24.4s, v21.4s
+	WORD $0x4e37cf0d // fmla v13.4s, v24.4s, v23.4s
+	FMOVQ 0(R14), F24
+	WORD $0x2e613b19 // shll v25.4s, v24.4h, #16
+	WORD $0x6e613b18 // shll2 v24.4s, v24.8h, #16
+	ADD $16, R14, R14
+	WORD $0x4e30cf22 // fmla v2.4s, v25.4s, v16.4s
+	WORD $0x4e32cf26 // fmla v6.4s, v25.4s, v18.4s
+	WORD $0x4e34cf2a // fmla v10.4s, v25.4s, v20.4s
+	WORD $0x4e36cf2e // fmla v14.4s, v25.4s, v22.4s
+	WORD $0x4e31cf02 // fmla v2.4s, v24.4s, v17.4s
+	WORD $0x4e33cf06 // fmla v6.4s, v24.4s, v19.4s
+	WORD $0x4e35cf0a // fmla v10.4s, v24.4s, v21.4s
+	WORD $0x4e37cf0e // fmla v14.4s, v24.4s, v23.4s
+	FMOVQ 0(R15), F24
+	WORD $0x2e613b19 // shll v25.4s, v24.4h, #16
+	WORD $0x6e613b18 // shll2 v24.4s, v24.8h, #16
+	ADD $16, R15, R15
+	WORD $0x4e30cf23 // fmla v3.4s, v25.4s, v16.4s
+	WORD $0x4e32cf27 // fmla v7.4s, v25.4s, v18.4s
+	WORD $0x4e34cf2b // fmla v11.4s, v25.4s, v20.4s
+	WORD $0x4e36cf2f // fmla v15.4s, v25.4s, v22.4s
+	WORD $0x4e31cf03 // fmla v3.4s, v24.4s, v17.4s
+	WORD $0x4e33cf07 // fmla v7.4s, v24.4s, v19.4s
+	WORD $0x4e35cf0b // fmla v11.4s, v24.4s, v21.4s
+	WORD $0x4e37cf0f // fmla v15.4s, v24.4s, v23.4s
+	SUB $8, R19, R19
+	CBNZ R19, rows4Depth
+	MOVD R6, R8
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x6e23d442 // faddp v2.4s, v2.4s, v3.4s
+	WORD $0x6e22d400 // faddp v0.4s, v0.4s, v2.4s
+	FMOVQ F0, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e25d484 // faddp v4.4s, v4.4s, v5.4s
+	WORD $0x6e27d4c6 // faddp v6.4s, v6.4s, v7.4s
+	WORD $0x6e26d484 // faddp v4.4s, v4.4s, v6.4s
+	FMOVQ F4, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e29d508 // faddp v8.4s, v8.4s, v9.4s
+	WORD $0x6e2bd54a // faddp v10.4s, v10.4s, v11.4s
+	WORD $0x6e2ad508 // faddp v8.4s, v8.4s, v10.4s
+	FMOVQ F8, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e2dd58c // faddp v12.4s, v12.4s, v13.4s
+	WORD $0x6e2fd5ce // faddp v14.4s, v14.4s, v15.4s
+	WORD $0x6e2ed58c // faddp v12.4s, v12.4s, v14.4s
+	FMOVQ F12, 0(R8)
+	ADD R5<<2, R4, R4
+	ADD $16, R6, R6
+	SUB $4, R0, R0
+	B rows4
+
+rows4Done:
+
+rows1:
+	CMP $1, R0
+	BLT rows1Done
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD R2, R8
+	ADD R3, R8, R9
+	ADD R3, R9, R10
+	ADD R3, R10, R11
+	MOVD R4, R12
+	MOVD R1, R13
+
+rows1Depth:
+	FLDPQ 0(R8), (F4, F5)
+	ADD $32, R8, R8
+	FLDPQ 0(R9), (F6, F7)
+	ADD $32, R9, R9
+	FLDPQ 0(R10), (F8, F9)
+	ADD $32, R10, R10
+	FLDPQ 0(R11), (F10, F11)
+	ADD $32, R11, R11
+	FMOVQ 0(R12), F12
+	WORD $0x2e61398d // shll v13.4s, v12.4h, #16
+	WORD $0x6e61398c // shll2 v12.4s, v12.8h, #16
+	ADD $16, R12, R12
+	WORD $0x4e24cda0 // fmla v0.4s, v13.4s, v4.4s
+	WORD $0x4e26cda1 // fmla v1.4s, v13.4s, v6.4s
+	WORD $0x4e28cda2 // fmla v2.4s, v13.4s, v8.4s
+	WORD $0x4e2acda3 // fmla v3.4s, v13.4s, v10.4s
+	WORD $0x4e25cd80 // fmla v0.4s, v12.4s, v5.4s
+	WORD $0x4e27cd81 // fmla v1.4s, v12.4s, v7.4s
+	WORD $0x4e29cd82 // fmla v2.4s, v12.4s, v9.4s
+	WORD $0x4e2bcd83 // fmla v3.4s, v12.4s, v11.4s
+	SUB $8, R13, R13
+	CBNZ R13, rows1Depth
+	MOVD R6, R8
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	FMOVS F0, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	FMOVS F1, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
+	WORD $0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
+	FMOVS F2, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e23d463 // faddp v3.4s, v3.4s, v3.4s
+	WORD $0x6e23d463 // faddp v3.4s, v3.4s, v3.4s
+	FMOVS F3, 0(R8)
+	ADD R5, R4, R4
+	ADD $4, R6, R6
+	SUB $1, R0, R0
+	B rows1
+
+rows1Done:
+	RET
+
+// func sums4NEONBF16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+TEXT ·sums4NEONBF16(SB), NOSPLIT, $0-64
+	MOVD n+0(FP), R0
+	MOVD width+8(FP), R1
+	MOVD p+16(FP), R2
+	MOVD ldp+24(FP), R3
+	LSL $2, R3, R3
+	MOVD x+32(FP), R4
+	MOVD ldx+40(FP), R5
+	LSL $1, R5, R5
+	MOVD y+48(FP), R6
+	MOVD ldy+56(FP), R7
+	LSL $2, R7, R7
+
+registers4:
+	CMP $16, R1
+	BLT registers4Done
+	ADD R7, R6, R8
+	ADD R7, R8, R9
+	ADD R7, R9, R10
+	FLDPQ 0(R6), (F0, F1)
+	FLDPQ 32(R6), (F2, F3)
+	FLDPQ 0(R8), (F4, F5)
+	FLDPQ 32(R8), (F6, F7)
+	FLDPQ 0(R9), (F8, F9)
+	FLDPQ 32(R9), (F10, F11)
+	FLDPQ 0(R10), (F12, F13)
+	FLDPQ 32(R10), (F14, F15)
+	MOVD R2, R11
+	ADD R3, R11, R12
+	ADD R3, R12, R13
+	ADD R3, R13, R14
+	MOVD R4, R15
+	SUB $4, R0, R19
+	CMP $0, R19
+	BLT registers4Rest
+
+registers4Rows:
+	FMOVQ 0(R11), F16
+	ADD $16, R11, R11
+	FMOVQ 0(R12), F17
+	ADD $16, R12, R12
+	FMOVQ 0(R13), F18
+	ADD $16, R13, R13
+	FMOVQ 0(R14), F19
+	ADD $16, R14, R14
+	FMOVQ 0(R15), F20
+	WORD $0x2e613a95 // shll v21.4s, v20.4h, #16
+	WORD $0x6e613a94 // shll2 v20.4s, v20.8h, #16
+	FMOVQ 16(R15), F22
+	WORD $0x2e613ad7 // shll v23.4s, v22.4h, #16
+	WORD $0x6e613ad6 // shll2 v22.4s, v22.8h, #16
+	ADD R5, R15, R15
+	WORD $0x4f9012a0 // fmla v0.4s, v21.4s, v16.s[0]
+	WORD $0x4f901281 // fmla v1.4s, v20.4s, v16.s[0]
+	WORD $0x4f9012e2 // fmla v2.4s, v23.4s, v16.s[0]
+	WORD $0x4f9012c3 // fmla v3.4s, v22.4s, v16.s[0]
+	WORD $0x4f9112a4 // fmla v4.4s, v21.4s, v17.s[0]
+	WORD $0x4f911285 // fmla v5.4s, v20.4s, v17.s[0]
+	WORD $0x4f9112e6 // fmla v6.4s, v23.4s, v17.s[0]
+	WORD $0x4f9112c7 // fmla v7.4s, v22.4s, v17.s[0]
+	WORD $0x4f9212a8 // fmla v8.4s, v21.4s, v18.s[0]
+	WORD $0x4f921289 // fmla v9.4s, v20.4s, v18.s[0]
+	WORD $0x4f9212ea // fmla v10.4s, v23.4s, v18.s[0]
+	WORD $0x4f9212cb // fmla v11.4s, v22.4s, v18.s[0]
+	WORD $0x4f9312ac // fmla v12.4s, v21.4s, v19.s[0]
+	WORD $0x4f93128d // fmla v13.4s, v20.4s, v19.s[0]
+	WORD $0x4f9312ee // fmla v14.4s, v23.4s, v19.s[0]
+	WORD $0x4f9312cf // fmla v15.4s, v22.4s, v19.s[0]
+	FMOVQ 0(R15), F20
+	WORD $0x2e613a95 // shll v21.4s, v20.4h, #16
+	WORD $0x6e613a94 // shll2 v20.4s, v20.8h, #16
+	FMOVQ 16(R15), F22
+	WORD $0x2e613ad7 // shll v23.4s, v22.4h, #16
+	WORD $0x6e613ad6 // shll2 v22.4s, v22.8h, #16
+	ADD R5, R15, R15
+	WORD $0x4fb012a0 // fmla v0.4s, v21.4s, v16.s[1]
+	WORD $0x4fb01281 // fmla v1.4s, v20.4s, v16.s[1]
+	WORD $0x4fb012e2 // fmla v2.4s, v23.4s, v16.s[1]
+	WORD $0x4fb012c3 // fmla v3.4s, v22.4s, v16.s[1]
+	WORD $0x4fb112a4 // fmla v4.4s, v21.4s, v17.s[1]
+	WORD $0x4fb11285 // fmla v5.4s, v20.4s, v17.s[1]
+	WORD $0x4fb112e6 // fmla v6.4s, v23.4s, v17.s[1]
+	WORD $0x4fb112c7 // fmla v7.4s, v22.4s, v17.s[1]
+	WORD $0x4fb212a8 // fmla v8.4s, v21.4s, v18.s[1]
+	WORD $0x4fb21289 // fmla v9.4s, v20.4s, v18.s[1]
+	WORD $0x4fb212ea // fmla v10.4s, v23.4s, v18.s[1]
+	WORD $0x4fb212cb // fmla v11.4s, v22.4s, v18.s[1]
+	WORD $0x4fb312ac // fmla v12.4s, v21.4s, v19.s[1]
+	WORD $0x4fb3128d // fmla v13.4s, v20.4s, v19.s[1]
+	WORD $0x4fb312ee // fmla v14.4s, v23.4s, v19.s[1]
+	WORD $0x4fb312cf // fmla v15.4s, v22.4s, v19.s[1]
+	FMOVQ 0(R15), F20
+	WORD $0x2e613a95 // shll v21.4s, v20.4h, #16
+	WORD $0x6e613a94 // shll2 v20.4s, v20.8h, #16
+	FMOVQ 16(R15), F22
+	WORD $0x2e613ad7 // shll v23.4s, v22.4h, #16
+	WORD $0x6e613ad6 // shll2 v22.4s, v22.8h, #16
+	ADD R5, R15, R15
+	WORD $0x4f901aa0 // fmla v0.4s, v21.4s, v16.s[2]
+	WORD $0x4f901a81 // fmla v1.4s, v20.4s, v16.s[2]
+	WORD $0x4f901ae2 // fmla v2.4s, v23.4s, v16.s[2]
+	WORD $0x4f901ac3 // fmla v3.4s, v22.4s, v16.s[2]
+	WORD $0x4f911aa4 // fmla v4.4s, v21.4s, v17.s[2]
+	WORD $0x4f911a85 // fmla v5.4s, v20.4s, v17.s[2]
+	WORD $0x4f911ae6 // fmla v6.4s, v23.4s, v17.s[2]
+	WORD $0x4f911ac7 // fmla v7.4s, v22.4s, v17.s[2]
+	WORD $0x4f921aa8 // fmla v8.4s, v21.4s, v18.s[2]
+	WORD $0x4f921a89 // fmla v9.4s, v20.4s, v18.s[2]
+	WORD $0x4f921aea // fmla v10.4s, v23.4s, v18.s[2]
+	WORD $0x4f921acb // fmla v11.4s, v22.4s, v18.s[2]
+	WORD $0x4f931aac // fmla v12.4s, v21.4s, v19.s[2]
+	WORD $0x4f931a8d // fmla v13.4s, v20.4s, v19.s[2]
+	WORD $0x4f931aee // fmla v14.4s, v23.4s, v19.s[2]
+	WORD $0x4f931acf // fmla v15.4s, v22.4s, v19.s[2]
+	FMOVQ 0(R15), F20
+	WORD $0x2e613a95 // shll v21.4s, v20.4h, #16
+	WORD $0x6e613a94 // shll2 v20.4s, v20.8h, #16
+	FMOVQ 16(R15), F22
+	WORD $0x2e613ad7 // shll v23.4s, v22.4h, #16
+	WORD $0x6e613ad6 // shll2 v22.4s, v22.8h, #16
+	ADD R5, R15, R15
+	WORD $0x4fb01aa0 // fmla v0.4s, v21.4s, v16.s[3]
+	WORD $0x4fb01a81 // fmla v1.4s, v20.4s, v16.s[3]
+	WORD $0x4fb01ae2 // fmla v2.4s, v23.4s, v16.s[3]
+	WORD $0x4fb01ac3 // fmla v3.4s, v22.4s, v16.s[3]
+	WORD $0x4fb11aa4 // fmla v4.4s, v21.4s, v17.s[3]
+	WORD $0x4fb11a85 // fmla v5.4s, v20.4s, v17.s[3]
+	WORD $0x4fb11ae6 // fmla v6.4s, v23.4s, v17.s[3]
+	WORD $0x4fb11ac7 // fmla v7.4s, v22.4s, v17.s[3]
+	WORD $0x4fb21aa8 // fmla v8.4s, v21.4s, v18.s[3]
+	WORD $0x4fb21a89 // fmla v9.4s, v20.4s, v18.s[3]
+	WORD $0x4fb21aea // fmla v10.4s, v23.4s, v18.s[3]
+	WORD $0x4fb21acb // fmla v11.4s, v22.4s, v18.s[3]
+	WORD $0x4fb31aac // fmla v12.4s, v21.4s, v19.s[3]
+	WORD $0x4fb31a8d // fmla v13.4s, v20.4s, v19.s[3]
+	WORD $0x4fb31aee // fmla v14.4s, v23.4s, v19.s[3]
+	WORD $0x4fb31acf // fmla v15.4s, v22.4s, v19.s[3]
+	SUB $4, R19, R19
+	CMP $0, R19
+	BGE registers4Rows
+
+registers4Rest:
+	ADD $4, R19, R19
+	CBZ R19, registers4Store
+
+registers4Row:
+	FMOVS 0(R11), F16
+	ADD $4, R11, R11
+	FMOVS 0(R12), F17
+	ADD $4, R12, R12
+	FMOVS 0(R13), F18
+	ADD $4, R13, R13
+	FMOVS 0(R14), F19
+	ADD $4, R14, R14
+	FMOVQ 0(R15), F20
+	WORD $0x2e613a95 // shll v21.4s, v20.4h, #16
+	WORD $0x6e613a94 // shll2 v20.4s, v20.8h, #16
+	FMOVQ 16(R15), F22
+	WORD $0x2e613ad7 // shll v23.4s, v22.4h, #16
+	WORD $0x6e613ad6 // shll2 v22.4s, v22.8h, #16
+	ADD R5, R15, R15
+	WORD $0x4f9012a0 // fmla v0.4s, v21.4s, v16.s[0]
+	WORD $0x4f901281 // fmla v1.4s, v20.4s, v16.s[0]
+	WORD $0x4f9012e2 // fmla v2.4s, v23.4s, v16.s[0]
+	WORD $0x4f9012c3 // fmla v3.4s, v22.4s, v16.s[0]
+	WORD $0x4f9112a4 // fmla v4.4s, v21.4s, v17.s[0]
+	WORD $0x4f911285 // fmla v5.4s, v20.4s, v17.s[0]
+	WORD $0x4f9112e6 // fmla v6.4s, v23.4s, v17.s[0]
+	WORD $0x4f9112c7 // fmla v7.4s, v22.4s, v17.s[0]
+	WORD $0x4f9212a8 // fmla v8.4s, v21.4s, v18.s[0]
+	WORD $0x4f921289 // fmla v9.4s, v20.4s, v18.s[0]
+	WORD $0x4f9212ea // fmla v10.4s, v23.4s, v18.s[0]
+	WORD $0x4f9212cb // fmla v11.4s, v22.4s, v18.s[0]
+	WORD $0x4f9312ac // fmla v12.4s, v21.4s, v19.s[0]
+	WORD $0x4f93128d // fmla v13.4s, v20.4s, v19.s[0]
+	WORD $0x4f9312ee // fmla v14.4s, v23.4s, v19.s[0]
+	WORD $0x4f9312cf // fmla v15.4s, v22.4s, v19.s[0]
+	SUB $1, R19, R19
+	CBNZ R19, registers4Row
+
+registers4Store:
+	FSTPQ (F0, F1), 0(R6)
+	FSTPQ (F2, F3), 32(R6)
+	FSTPQ (F4, F5), 0(R8)
+	FSTPQ (F6, F7), 32(R8)
+	FSTPQ (F8, F9), 0(R9)
+	FSTPQ (F10, F11), 32(R9)
+	FSTPQ (F12, F13), 0(R10)
+	FSTPQ (F14, F15), 32(R10)
+	ADD $32, R4, R4
+	ADD $64, R6, R6
+	SUB $16, R1, R1
+	B registers4
+
+registers4Done:
+
+registers2:
+	CMP $8, R1
+	BLT registers2Done
+	ADD R7, R6, R8
+	ADD R7, R8, R9
+	ADD R7, R9, R10
+	FLDPQ 0(R6), (F0, F1)
+	FLDPQ 0(R8), (F2, F3)
+	FLDPQ 0(R9), (F4, F5)
+	FLDPQ 0(R10), (F6, F7)
+	MOVD R2, R11
+	ADD R3, R11, R12
+	ADD R3, R12, R13
+	ADD R3, R13, R14
+	MOVD R4, R15
+	SUB $4, R0, R19
+	CMP $0, R19
+	BLT registers2Rest
+
+registers2Rows:
+	FMOVQ 0(R11), F8
+	ADD $16, R11, R11
+	FMOVQ 0(R12), F9
+	ADD $16, R12, R12
+	FMOVQ 0(R13), F10
+	ADD $16, R13, R13
+	FMOVQ 0(R14), F11
+	ADD $16, R14, R14
+	FMOVQ 0(R15), F12
+	WORD $0x2e61398d // shll v13.4s, v12.4h, #16
+	WORD $0x6e61398c // shll2 v12.4s, v12.8h, #16
+	ADD R5, R15, R15
+	WORD $0x4f8811a0 // fmla v0.4s, v13.4s, v8.s[0]
+	WORD $0x4f881181 // fmla v1.4s, v12.4s, v8.s[0]
+	WORD $0x4f8911a2 // fmla v2.4s, v13.4s, v9.s[0]
+	WORD $0x4f891183 // fmla v3.4s, v12.4s, v9.s[0]
+	WORD $0x4f8a11a4 // fmla v4.4s, v13.4s, v10.s[0]
+	WORD $0x4f8a1185 // fmla v5.4s, v12.4s, v10.s[0]
+	WORD $0x4f8b11a6 // fmla v6.4s, v13.4s, v11.s[0]
+	WORD $0x4f8b1187 // fmla v7.4s, v12.4s, v11.s[0]
+	FMOVQ 0(R15), F12
+	WORD $0x2e61398d // shll v13.4s, v12.4h, #16
+	WORD $0x6e61398c // shll2 v12.4s, v12.8h, #16
+	ADD R5, R15, R15
+	WORD $0x4fa811a0 // fmla v0.4s, v13.4s, v8.s[1]
+	WORD $0x4fa81181 // fmla v1.4s, v12.4s, v8.s[1]
+	WORD $0x4fa911a2 // fmla v2.4s, v13.4s, v9.s[1]
+	WORD $0x4fa91183 // fmla v3.4s, v12.4s, v9.s[1]
+	WORD $0x4faa11a4 // fmla v4.4s, v13.4s, v10.s[1]
+	WORD $0x4faa1185 // fmla v5.4s, v12.4s, v10.s[1]
+	WORD $0x4fab11a6 // fmla v6.4s, v13.4s, v11.s[1]
+	WORD $0x4fab1187 // fmla v7.4s, v12.4s, v11.s[1]
+	FMOVQ 0(R15), F12
+	WORD $0x2e61398d // shll v13.4s, v12.4h, #16
+	WORD $0x6e61398c // shll2 v12.4s, v12.8h, #16
+	ADD R5, R15, R15
+	WORD $0x4f8819a0 // fmla v0.4s, v13.4s, v8.s[2]
+	WORD $0x4f881981 // fmla v1.4s, v12.4s, v8.s[2]
+	WORD $0x4f8919a2 // fmla v2.4s, v13.4s, v9.s[2]
+	WORD $0x4f891983 // fmla v3.4s, v12.4s, v9.s[2]
+	WORD $0x4f8a19a4 // fmla v4.4s, v13.4s, v10.s[2]
+	WORD $0x4f8a1985 // fmla v5.4s, v12.4s, v10.s[2]
+	WORD $0x4f8b19a6 // fmla v6.4s, v13.4s, v11.s[2]
+	WORD $0x4f8b1987 // fmla v7.4s, v12.4s, v11.s[2]
+	FMOVQ 0(R15), F12
+	WORD $0x2e61398d // shll v13.4s, v12.4h, #16
+	WORD $0x6e61398c // shll2 v12.4s, v12.8h, #16
+	ADD R5, R15, R15
+	WORD $0x4fa819a0 // fmla v0.4s, v13.4s, v8.s[3]
+	WORD $0x4fa81981 // fmla v1.4s, v12.4s, v8.s[3]
+	WORD $0x4fa919a2 // fmla v2.4s, v13.4s, v9.s[3]
+	WORD $0x4fa91983 // fmla v3.4s, v12.4s, v9.s[3]
+	WORD $0x4faa19a4 // fmla v4.4s, v13.4s, v10.s[3]
+	WORD $0x4faa1985 // fmla v5.4s, v12.4s, v10.s[3]
+	WORD $0x4fab19a6 // fmla v6.4s, v13.4s, v11.s[3]
+	WORD $0x4fab1987 // fmla v7.4s, v12.4s, v11.s[3]
+	SUB $4, R19, R19
+	CMP $0, R19
+	BGE registers2Rows
+
+registers2Rest:
+	ADD $4, R19, R19
+	CBZ R19, registers2Store
+
+registers2Row:
+	FMOVS 0(R11), F8
+	ADD $4, R11, R11
+	FMOVS 0(R12), F9
+	ADD $4, R12, R12
+	FMOVS 0(R13), F10
+	ADD $4, R13, R13
+	FMOVS 0(R14), F11
+	ADD $4, R14, R14
+	FMOVQ 0(R15), F12
+	WORD $0x2e61398d // shll v13.4s, v12.4h, #16
+	WORD $0x6e61398c // shll2 v12.4s, v12.8h, #16
+	ADD R5, R15, R15
+	WORD $0x4f8811a0 // fmla v0.4s, v13.4s, v8.s[0]
+	WORD $0x4f881181 // fmla v1.4s, v12.4s, v8.s[0]
+	WORD $0x4f8911a2 // fmla v2.4s, v13.4s, v9.s[0]
+	WORD $0x4f891183 // fmla v3.4s, v12.4s, v9.s[0]
+	WORD $0x4f8a11a4 // fmla v4.4s, v13.4s, v10.s[0]
+	WORD $0x4f8a1185 // fmla v5.4s, v12.4s, v10.s[0]
+	WORD $0x4f8b11a6 // fmla v6.4s, v13.4s, v11.s[0]
+	WORD $0x4f8b1187 // fmla v7.4s, v12.4s, v11.s[0]
+	SUB $1, R19, R19
+	CBNZ R19, registers2Row
+
+registers2Store:
+	FSTPQ (F0, F1), 0(R6)
+	FSTPQ (F2, F3), 0(R8)
+	FSTPQ (F4, F5), 0(R9)
+	FSTPQ (F6, F7), 0(R10)
+	ADD $16, R4, R4
+	ADD $32, R6, R6
+	SUB $8, R1, R1
+	B registers2
+
+registers2Done:
+	RET
+
+// func dots1NEONF16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+TEXT ·dots1NEONF16(SB), NOSPLIT, $0-64
+	MOVD n+0(FP), R0
+	MOVD depth+8(FP), R1
+	MOVD q+16(FP), R2
+	MOVD ldq+24(FP), R3
+	LSL $2, R3, R3
+	MOVD x+32(FP), R3
+	MOVD ldx+40(FP), R4
+	LSL $1, R4, R4
+	MOVD s+48(FP), R5
+	MOVD lds+56(FP), R6
+	LSL $2, R6, R6
+
+rows8:
+	CMP $8, R0
+	BLT rows8Done
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	MOVD R2, R6
+	MOVD R3, R7
+	ADD R4, R7, R8
+	ADD R4, R8, R9
+	ADD R4, R9, R10
+	ADD R4, R10, R11
+	ADD R4, R11, R12
+	ADD R4, R12, R13
+	ADD R4, R13, R14
+	MOVD R1, R15
+
+rows8Depth:
+	FLDPQ 0(R6), (F8, F9)
+	ADD $32, R6, R6
+	FMOVQ 0(R7), F10
+	WORD $0x0e21794b // fcvtl v11.4s, v10.4h
+	WORD $0x4e21794a // fcvtl2 v10.4s, v10.8h
+	ADD $16, R7, R7
+	WORD $0x4e28cd60 // fmla v0.4s, v11.4s, v8.4s
+	WORD $0x4e29cd40 // fmla v0.4s, v10.4s, v9.4s
+	FMOVQ 0(R8), F10
+	WORD $0x0e21794b // fcvtl v11.4s, v10.4h
+	WORD $0x4e21794a // fcvtl2 v10.4s, v10.8h
+	ADD $16, R8, R8
+	WORD $0x4e28cd61 // fmla v1.4s, v11.4s, v8.4s
+	WORD $0x4e29cd41 // fmla v1.4s, v10.4s, v9.4s
+	FMOVQ 0(R9), F10
+	WORD $0x0e21794b // fcvtl v11.4s, v10.4h
+	WORD $0x4e21794a // fcvtl2 v10.4s, v10.8h
+	ADD $16, R9, R9
+	WORD $0x4e28cd62 // fmla v2.4s, v11.4s, v8.4s
+	WORD $0x4e29cd42 // fmla v2.4s, v10.4s, v9.4s
+	FMOVQ 0(R10), F10
+	WORD $0x0e21794b // fcvtl v11.4s, v10.4h
+	WORD $0x4e21794a // fcvtl2 v10.4s, v10.8h
+	ADD $16, R10, R10
+	WORD $0x4e28cd63 // fmla v3.4s, v11.4s, v8.4s
+	WORD $0x4e29cd43 // fmla v3.4s, v10.4s, v9.4s
+	FMOVQ 0(R11), F10
+	WORD $0x0e21794b // fcvtl v11.4s, v10.4h
+	WORD $0x4e21794a // fcvtl2 v10.4s, v10.8h
+	ADD $16, R11, R11
+	WORD $0x4e28cd64 // fmla v4.4s, v11.4s, v8.4s
+	WORD $0x4e29cd44 // fmla v4.4s, v10.4s, v9.4s
+	FMOVQ 0(R12), F10
+	WORD $0x0e21794b // fcvtl v11.4s, v10.4h
+	WORD $0x4e21794a // fcvtl2 v10.4s, v10.8h
+	ADD $16, R12, R12
+	WORD $0x4e28cd65 // fmla v5.4s, v11.4s, v8.4s
+	WORD $0x4e29cd45 // fmla v5.4s, v10.4s, v9.4s
+	FMOVQ 0(R13), F10
+	WORD $0x0e21794b // fcvtl v11.4s, v10.4h
+	WORD $0x4e21794a // fcvtl2 v10.4s, v10.8h
+	ADD $16, R13, R13
+	WORD $0x4e28cd66 // fmla v6.4s, v11.4s, v8.4s
+	WORD $0x4e29cd46 // fmla v6.4s, v10.4s, v9.4s
+	FMOVQ 0(R14), F10
+	WORD $0x0e21794b // fcvtl v11.4s, v10.4h
+	WORD $0x4e21794a // fcvtl2 v10.4s, v10.8h
+	ADD $16, R14, R14
+	WORD $0x4e28cd67 // fmla v7.4s, v11.4s, v8.4s
+	WORD $0x4e29cd47 // fmla v7.4s, v10.4s, v9.4s
+	SUB $8, R15, R15
+	CBNZ R15, rows8Depth
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x6e23d442 // faddp v2.4s, v2.4s, v3.4s
+	WORD $0x6e22d400 // faddp v0.4s, v0.4s, v2.4s
+	FMOVQ F0, 0(R5)
+	WORD $0x6e25d484 // faddp v4.4s, v4.4s, v5.4s
+	WORD $0x6e27d4c6 // faddp v6.4s, v6.4s, v7.4s
+	WORD $0x6e26d484 // faddp v4.4s, v4.4s, v6.4s
+	FMOVQ F4, 16(R5)
+	ADD R4<<3, R3, R3
+	ADD $32, R5, R5
+	SUB $8, R0, R0
+	B rows8
+
+rows8Done:
+
+rows1:
+	CMP $1, R0
+	BLT rows1Done
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	MOVD R2, R6
+	MOVD R3, R7
+	MOVD R1, R8
+
+rows1Depth:
+	FLDPQ 0(R6), (F1, F2)
+	ADD $32, R6, R6
+	FMOVQ 0(R7), F3
+	WORD $0x0e217864 // fcvtl v4.4s, v3.4h
+	WORD $0x4e217863 // fcvtl2 v3.4s, v3.8h
+	ADD $16, R7, R7
+	WORD $0x4e21cc80 // fmla v0.4s, v4.4s, v1.4s
+	WORD $0x4e22cc60 // fmla v0.4s, v3.4s, v2.4s
+	SUB $8, R8, R8
+	CBNZ R8, rows1Depth
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	FMOVS F0, 0(R5)
+	ADD R4, R3, R3
+	ADD $4, R5, R5
+	SUB $1, R0, R0
+	B rows1
+
+rows1Done:
+	RET
+
+// func sums1NEONF16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+TEXT ·sums1NEONF16(SB), NOSPLIT, $0-64
+	MOVD n+0(FP), R0
+	MOVD width+8(FP), R1
+	MOVD p+16(FP), R2
+	MOVD ldp+24(FP), R3
+	LSL $2, R3, R3
+	MOVD x+32(FP), R3
+	MOVD ldx+40(FP), R4
+	LSL $1, R4, R4
+	MOVD y+48(FP), R5
+	MOVD ldy+56(FP), R6
+	LSL $2, R6, R6
+
+registers8:
+	CMP $32, R1
+	BLT registers8Done
+	FLDPQ 0(R5), (F0, F1)
+	FLDPQ 32(R5), (F2, F3)
+	FLDPQ 64(R5), (F4, F5)
+	FLDPQ 96(R5), (F6, F7)
+	MOVD R2, R6
+	MOVD R3, R7
+	SUB $4, R0, R8
+	CMP $0, R8
+	BLT registers8Rest
+
+registers8Rows:
+	FMOVQ 0(R6), F8
+	ADD $16, R6, R6
+	FMOVQ 0(R7), F9
+	WORD $0x0e21792a // fcvtl v10.4s, v9.4h
+	WORD $0x4e217929 // fcvtl2 v9.4s, v9.8h
+	FMOVQ 16(R7), F11
+	WORD $0x0e21796c // fcvtl v12.4s, v11.4h
+	WORD $0x4e21796b // fcvtl2 v11.4s, v11.8h
+	FMOVQ 32(R7), F13
+	WORD $0x0e2179ae // fcvtl v14.4s, v13.4h
+	WORD $0x4e2179ad // fcvtl2 v13.4s, v13.8h
+	FMOVQ 48(R7), F15
+	WORD $0x0e2179f0 // fcvtl v16.4s, v15.4h
+	WORD $0x4e2179ef // fcvtl2 v15.4s, v15.8h
+	ADD R4, R7, R7
+	WORD $0x4f881140 // fmla v0.4s, v10.4s, v8.s[0]
+	WORD $0x4f881121 // fmla v1.4s, v9.4s, v8.s[0]
+	WORD $0x4f881182 // fmla v2.4s, v12.4s, v8.s[0]
+	WORD $0x4f881163 // fmla v3.4s, v11.4s, v8.s[0]
+	WORD $0x4f8811c4 // fmla v4.4s, v14.4s, v8.s[0]
+	WORD $0x4f8811a5 // fmla v5.4s, v13.4s, v8.s[0]
+	WORD $0x4f881206 // fmla v6.4s, v16.4s, v8.s[0]
+	WORD $0x4f8811e7 // fmla v7.4s, v15.4s, v8.s[0]
+	FMOVQ 0(R7), F9
+	WORD $0x0e21792a // fcvtl v10.4s, v9.4h
+	WORD $0x4e217929 // fcvtl2 v9.4s, v9.8h
+	FMOVQ 16(R7), F11
+	WORD $0x0e21796c // fcvtl v12.4s, v11.4h
+	WORD $0x4e21796b // fcvtl2 v11.4s, v11.8h
+	FMOVQ 32(R7), F13
+	WORD $0x0e2179ae // fcvtl v14.4s, v13.4h
+	WORD $0x4e2179ad // fcvtl2 v13.4s, v13.8h
+	FMOVQ 48(R7), F15
+	WORD $0x0e2179f0 // fcvtl v16.4s, v15.4h
+	WORD $0x4e2179ef // fcvtl2 v15.4s, v15.8h
+	ADD R4, R7, R7
+	WORD $0x4fa81140 // fmla v0.4s, v10.4s, v8.s[1]
+	WORD $0x4fa81121 // fmla v1.4s, v9.4s, v8.s[1]
+	WORD $0x4fa81182 // fmla v2.4s, v12.4s, v8.s[1]
+	WORD $0x4fa81163 // fmla v3.4s, v11.4s, v8.s[1]
+	WORD $0x4fa811c4 // fmla v4.4s, v14.4s, v8.s[1]
+	WORD $0x4fa811a5 // fmla v5.4s, v13.4s, v8.s[1]
+	WORD $0x4fa81206 // fmla v6.4s, v16.4s, v8.s[1]
+	WORD $0x4fa811e7 // fmla v7.4s, v15.4s, v8.s[1]
+	FMOVQ 0(R7), F9
+	WORD $0x0e21792a // fcvtl v10.4s, v9.4h
+	WORD $0x4e217929 // fcvtl2 v9.4s, v9.8h
+	FMOVQ 16(R7), F11
+	WORD $0x0e21796c // fcvtl v12.4s, v11.4h
+	WORD $0x4e21796b // fcvtl2 v11.4s, v11.8h
+	FMOVQ 32(R7), F13
+	WORD $0x0e2179ae // fcvtl v14.4s, v13.4h
+	WORD $0x4e2179ad // fcvtl2 v13.4s, v13.8h
+	FMOVQ 48(R7), F15
+	WORD $0x0e2179f0 // fcvtl v16.4s, v15.4h
+	WORD $0x4e2179ef // fcvtl2 v15.4s, v15.8h
+	ADD R4, R7, R7
+	WORD $0x4f881940 // fmla v0.4s, v10.4s, v8.s[2]
+	WORD $0x4f881921 // fmla v1.4s, v9.4s, v8.s[2]
+	WORD $0x4f881982 // fmla v2.4s, v12.4s, v8.s[2]
+	WORD $0x4f881963 // fmla v3.4s, v11.4s, v8.s[2]
+	WORD $0x4f8819c4 // fmla v4.4s, v14.4s, v8.s[2]
+	WORD $0x4f8819a5 // fmla v5.4s, v13.4s, v8.s[2]
+	WORD $0x4f881a06 // fmla v6.4s, v16.4s, v8.s[2]
+	WORD $0x4f8819e7 // fmla v7.4s, v15.4s, v8.s[2]
+	FMOVQ 0(R7), F9
+	WORD $0x0e21792a // fcvtl v10.4s, v9.4h
+	WORD $0x4e217929 // fcvtl2 v9.4s, v9.8h
+	FMOVQ 16(R7), F11
+	WORD $0x0e21796c // fcvtl v12.4s, v11.4h
+	WORD $0x4e21796b // fcvtl2 v11.4s, v11.8h
+	FMOVQ 32(R7), F13
+	WORD $0x0e2179ae // fcvtl v14.4s, v13.4h
+	WORD $0x4e2179ad // fcvtl2 v13.4s, v13.8h
+	FMOVQ 48(R7), F15
+	WORD $0x0e2179f0 // fcvtl v16.4s, v15.4h
+	WORD $0x4e2179ef // fcvtl2 v15.4s, v15.8h
+	ADD R4, R7, R7
+	WORD $0x4fa81940 // fmla v0.4s, v10.4s, v8.s[3]
+	WORD $0x4fa81921 // fmla v1.4s, v9.4s, v8.s[3]
+	WORD $0x4fa81982 // fmla v2.4s, v12.4s, v8.s[3]
+	WORD $0x4fa81963 // fmla v3.4s, v11.4s, v8.s[3]
+	WORD $0x4fa819c4 // fmla v4.4s, v14.4s, v8.s[3]
+	WORD $0x4fa819a5 // fmla v5.4s, v13.4s, v8.s[3]
+	WORD $0x4fa81a06 // fmla v6.4s, v16.4s, v8.s[3]
+	WORD $0x4fa819e7 // fmla v7.4s, v15.4s, v8.s[3]
+	SUB $4, R8, R8
+	CMP $0, R8
+	BGE registers8Rows
+
+registers8Rest:
+	ADD $4, R8, R8
+	CBZ R8, registers8Store
+
+registers8Row:
+	FMOVS 0(R6), F8
+	ADD $4, R6, R6
+	FMOVQ 0(R7), F9
+	WORD $0x0e21792a // fcvtl v10.4s, v9.4h
+	WORD $0x4e217929 // fcvtl2 v9.4s, v9.8h
+	FMOVQ 16(R7), F11
+	WORD $0x0e21796c // fcvtl v12.4s, v11.4h
+	WORD $0x4e21796b // fcvtl2 v11.4s, v11.8h
+	FMOVQ 32(R7), F13
+	WORD $0x0e2179ae // fcvtl v14.4s, v13.4h
+	WORD $0x4e2179ad // fcvtl2 v13.4s, v13.8h
+	FMOVQ 48(R7), F15
+	WORD $0x0e2179f0 // fcvtl v16.4s, v15.4h
+	WORD $0x4e2179ef // fcvtl2 v15.4s, v15.8h
+	ADD R4, R7, R7
+	WORD $0x4f881140 // fmla v0.4s, v10.4s, v8.s[0]
+	WORD $0x4f881121 // fmla v1.4s, v9.4s, v8.s[0]
+	WORD $0x4f881182 // fmla v2.4s, v12.4s, v8.s[0]
+	WORD $0x4f881163 // fmla v3.4s, v11.4s, v8.s[0]
+	WORD $0x4f8811c4 // fmla v4.4s, v14.4s, v8.s[0]
+	WORD $0x4f8811a5 // fmla v5.4s, v13.4s, v8.s[0]
+	WORD $0x4f881206 // fmla v6.4s, v16.4s, v8.s[0]
+	WORD $0x4f8811e7 // fmla v7.4s, v15.4s, v8.s[0]
+	SUB $1, R8, R8
+	CBNZ R8, registers8Row
+
+registers8Store:
+	FSTPQ (F0, F1), 0(R5)
+	FSTPQ (F2, F3), 32(R5)
+	FSTPQ (F4, F5), 64(R5)
+	FSTPQ (F6, F7), 96(R5)
+	ADD $64, R3, R3
+	ADD $128, R5, R5
+	SUB $32, R1, R1
+	B registers8
+
+registers8Done:
+
+registers2:
+	CMP $8, R1
+	BLT registers2Done
+	FLDPQ 0(R5), (F0, F1)
+	MOVD R2, R6
+	MOVD R3, R7
+	SUB $4, R0, R8
+	CMP $0, R8
+	BLT registers2Rest
+
+registers2Rows:
+	FMOVQ 0(R6), F2
+	ADD $16, R6, R6
+	FMOVQ 0(R7), F3
+	WORD $0x0e217864 // fcvtl v4.4s, v3.4h
+	WORD $0x4e217863 // fcvtl2 v3.4s, v3.8h
+	ADD R4, R7, R7
+	WORD $0x4f821080 // fmla v0.4s, v4.4s, v2.s[0]
+	WORD $0x4f821061 // fmla v1.4s, v3.4s, v2.s[0]
+	FMOVQ 0(R7), F3
+	WORD $0x0e217864 // fcvtl v4.4s, v3.4h
+	WORD $0x4e217863 // fcvtl2 v3.4s, v3.8h
+	ADD R4, R7, R7
+	WORD $0x4fa21080 // fmla v0.4s, v4.4s, v2.s[1]
+	WORD $0x4fa21061 // fmla v1.4s, v3.4s, v2.s[1]
+	FMOVQ 0(R7), F3
+	WORD $0x0e217864 // fcvtl v4.4s, v3.4h
+	WORD $0x4e217863 // fcvtl2 v3.4s, v3.8h
+	ADD R4, R7, R7
+	WORD $0x4f821880 // fmla v0.4s, v4.4s, v2.s[2]
+	WORD $0x4f821861 // fmla v1.4s, v3.4s, v2.s[2]
+	FMOVQ 0(R7), F3
+	WORD $0x0e217864 // fcvtl v4.4s, v3.4h
+	WORD $0x4e217863 // fcvtl2 v3.4s, v3.8h
+	ADD R4, R7, R7
+	WORD $0x4fa21880 // fmla v0.4s, v4.4s, v2.s[3]
+	WORD $0x4fa21861 // fmla v1.4s, v3.4s, v2.s[3]
+	SUB $4, R8, R8
+	CMP $0, R8
+	BGE registers2Rows
+
+registers2Rest:
+	ADD $4, R8, R8
+	CBZ R8, registers2Store
+
+registers2Row:
+	FMOVS 0(R6), F2
+	ADD $4, R6, R6
+	FMOVQ 0(R7), F3
+	WORD $0x0e217864 // fcvtl v4.4s, v3.4h
+	WORD $0x4e217863 // fcvtl2 v3.4s, v3.8h
+	ADD R4, R7, R7
+	WORD $0x4f821080 // fmla v0.4s, v4.4s, v2.s[0]
+	WORD $0x4f821061 // fmla v1.4s, v3.4s, v2.s[0]
+	SUB $1, R8, R8
+	CBNZ R8, registers2Row
+
+registers2Store:
+	FSTPQ (F0, F1), 0(R5)
+	ADD $16, R3, R3
+	ADD $32, R5, R5
+	SUB $8, R1, R1
+	B registers2
+
+registers2Done:
+	RET
+
+// func dots4NEONF16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s *float32, lds int)
+TEXT ·dots4NEONF16(SB), NOSPLIT, $0-64
+	MOVD n+0(FP), R0
+	MOVD depth+8(FP), R1
+	MOVD q+16(FP), R2
+	MOVD ldq+24(FP), R3
+	LSL $2, R3, R3
+	MOVD x+32(FP), R4
+	MOVD ldx+40(FP), R5
+	LSL $1, R5, R5
+	MOVD s+48(FP), R6
+	MOVD lds+56(FP), R7
+	LSL $2, R7, R7
+
+rows4:
+	CMP $4, R0
+	BLT rows4Done
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	MOVD R2, R8
+	ADD R3, R8, R9
+	ADD R3, R9, R10
+	ADD R3, R10, R11
+	MOVD R4, R12
+	ADD R5, R12, R13
+	ADD R5, R13, R14
+	ADD R5, R14, R15
+	MOVD R1, R19
+
+rows4Depth:
+	FLDPQ 0(R8), (F16, F17)
+	ADD $32, R8, R8
+	FLDPQ 0(R9), (F18, F19)
+	ADD $32, R9, R9
+	FLDPQ 0(R10), (F20, F21)
+	ADD $32, R10, R10
+	FLDPQ 0(R11), (F22, F23)
+	ADD $32, R11, R11
+	FMOVQ 0(R12), F24
+	WORD $0x0e217b19 // fcvtl v25.4s, v24.4h
+	WORD $0x4e217b18 // fcvtl2 v24.4s, v24.8h
+	ADD $16, R12, R12
+	WORD $0x4e30cf20 // fmla v0.4s, v25.4s, v16.4s
+	WORD $0x4e32cf24 // fmla v4.4s, v25.4s, v18.4s
+	WORD $0x4e34cf28 // fmla v8.4s, v25.4s, v20.4s
+	WORD $0x4e36cf2c // fmla v12.4s, v25.4s, v22.4s
+	WORD $0x4e31cf00 // fmla v0.4s, v24.4s, v17.4s
+	WORD $0x4e33cf04 // fmla v4.4s, v24.4s, v19.4s
+	WORD $0x4e35cf08 // fmla v8.4s, v24.4s, v21.4s
+	WORD $0x4e37cf0c // fmla v12.4s, v24.4s, v23.4s
+	FMOVQ 0(R13), F24
+	WORD $0x0e217b19 // fcvtl v25.4s, v24.4h
+	WORD $0x4e217b18 // fcvtl2 v24.4s, v24.8h
+	ADD $16, R13, R13
+	WORD $0x4e30cf21 // fmla v1.4s, v25.4s, v16.4s
+	WORD $0x4e32cf25 // fmla v5.4s, v25.4s, v18.4s
+	WORD $0x4e34cf29 // fmla v9.4s, v25.4s, v20.4s
+	WORD $0x4e36cf2d // fmla v13.4s, v25.4s, v22.4s
+	WORD $0x4e31cf01 // fmla v1.4s, v24.4s, v17.4s
+	WORD $0x4e33cf05 // fmla v5.4s, v24.4s, v19.4s
+	WORD $0x4e35cf09 // fmla v9.4s, v24.4s, v21.4s
+	WORD $0x4e37cf0d // fmla v13.4s, v24.4s, v23.4s
+	FMOVQ 0(R14), F24
+	WORD $0x0e217b19 // fcvtl v25.4s, v24.4h
+	WORD $0x4e217b18 // fcvtl2 v24.4s, v24.8h
+	ADD $16, R14, R14
+	WORD $0x4e30cf22 // fmla v2.4s, v25.4s, v16.4s
+	WORD $0x4e32cf26 // fmla v6.4s, v25.4s, v18.4s
+	WORD $0x4e34cf2a // fmla v10.4s, v25.4s, v20.4s
+	WORD $0x4e36cf2e // fmla v14.4s, v25.4s, v22.4s
+	WORD $0x4e31cf02 // fmla v2.4s, v24.4s, v17.4s
+	WORD $0x4e33cf06 // fmla v6.4s, v24.4s, v19.4s
+	WORD $0x4e35cf0a // fmla v10.4s, v24.4s, v21.4s
+	WORD $0x4e37cf0e // fmla v14.4s, v24.4s, v23.4s
+	FMOVQ 0(R15), F24
+	WORD $0x0e217b19 // fcvtl v25.4s, v24.4h
+	WORD $0x4e217b18 // fcvtl2 v24.4s, v24.8h
+	ADD $16, R15, R15
+	WORD $0x4e30cf23 // fmla v3.4s, v25.4s, v16.4s
+	WORD $0x4e32cf27 // fmla v7.4s, v25.4s, v18.4s
+	WORD $0x4e34cf2b // fmla v11.4s, v25.4s, v20.4s
+	WORD $0x4e36cf2f // fmla v15.4s, v25.4s, v22.4s
+	WORD $0x4e31cf03 // fmla v3.4s, v24.4s, v17.4s
+	WORD $0x4e33cf07 // fmla v7.4s, v24.4s, v19.4s
+	WORD $0x4e35cf0b // fmla v11.4s, v24.4s, v21.4s
+	WORD $0x4e37cf0f // fmla v15.4s, v24.4s, v23.4s
+	SUB $8, R19, R19
+	CBNZ R19, rows4Depth
+	MOVD R6, R8
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x6e23d442 // faddp v2.4s, v2.4s, v3.4s
+	WORD $0x6e22d400 // faddp v0.4s, v0.4s, v2.4s
+	FMOVQ F0, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e25d484 // faddp v4.4s, v4.4s, v5.4s
+	WORD $0x6e27d4c6 // faddp v6.4s, v6.4s, v7.4s
+	WORD $0x6e26d484 // faddp v4.4s, v4.4s, v6.4s
+	FMOVQ F4, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e29d508 // faddp v8.4s, v8.4s, v9.4s
+	WORD $0x6e2bd54a // faddp v10.4s, v10.4s, v11.4s
+	WORD $0x6e2ad508 // faddp v8.4s, v8.4s, v10.4s
+	FMOVQ F8, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e2dd58c // faddp v12.4s, v12.4s, v13.4s
+	WORD $0x6e2fd5ce // faddp v14.4s, v14.4s, v15.4s
+	WORD $0x6e2ed58c // faddp v12.4s, v12.4s, v14.4s
+	FMOVQ F12, 0(R8)
+	ADD R5<<2, R4, R4
+	ADD $16, R6, R6
+	SUB $4, R0, R0
+	B rows4
+
+rows4Done:
+
+rows1:
+	CMP $1, R0
+	BLT rows1Done
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	MOVD R2, R8
+	ADD R3, R8, R9
+	ADD R3, R9, R10
+	ADD R3, R10, R11
+	MOVD R4, R12
+	MOVD R1, R13
+
+rows1Depth:
+	FLDPQ 0(R8), (F4, F5)
+	ADD $32, R8, R8
+	FLDPQ 0(R9), (F6, F7)
+	ADD $32, R9, R9
+	FLDPQ 0(R10), (F8, F9)
+	ADD $32, R10, R10
+	FLDPQ 0(R11), (F10, F11)
+	ADD $32, R11, R11
+	FMOVQ 0(R12), F12
+	WORD $0x0e21798d // fcvtl v13.4s, v12.4h
+	WORD $0x4e21798c // fcvtl2 v12.4s, v12.8h
+	ADD $16, R12, R12
+	WORD $0x4e24cda0 // fmla v0.4s, v13.4s, v4.4s
+	WORD $0x4e26cda1 // fmla v1.4s, v13.4s, v6.4s
+	WORD $0x4e28cda2 // fmla v2.4s, v13.4s, v8.4s
+	WORD $0x4e2acda3 // fmla v3.4s, v13.4s, v10.4s
+	WORD $0x4e25cd80 // fmla v0.4s, v12.4s, v5.4s
+	WORD $0x4e27cd81 // fmla v1.4s, v12.4s, v7.4s
+	WORD $0x4e29cd82 // fmla v2.4s, v12.4s, v9.4s
+	WORD $0x4e2bcd83 // fmla v3.4s, v12.4s, v11.4s
+	SUB $8, R13, R13
+	CBNZ R13, rows1Depth
+	MOVD R6, R8
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	FMOVS F0, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	FMOVS F1, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
+	WORD $0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
+	FMOVS F2, 0(R8)
+	ADD R7, R8, R8
+	WORD $0x6e23d463 // faddp v3.4s, v3.4s, v3.4s
+	WORD $0x6e23d463 // faddp v3.4s, v3.4s, v3.4s
+	FMOVS F3, 0(R8)
+	ADD R5, R4, R4
+	ADD $4, R6, R6
+	SUB $1, R0, R0
+	B rows1
+
+rows1Done:
+	RET
+
+// func sums4NEONF16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+TEXT ·sums4NEONF16(SB), NOSPLIT, $0-64
+	MOVD n+0(FP), R0
+	MOVD width+8(FP), R1
+	MOVD p+16(FP), R2
+	MOVD ldp+24(FP), R3
+	LSL $2, R3, R3
+	MOVD x+32(FP), R4
+	MOVD ldx+40(FP), R5
+	LSL $1, R5, R5
+	MOVD y+48(FP), R6
+	MOVD ldy+56(FP), R7
+	LSL $2, R7, R7
+
+registers4:
+	CMP $16, R1
+	BLT registers4Done
+	ADD R7, R6, R8
+	ADD R7, R8, R9
+	ADD R7, R9, R10
+	FLDPQ 0(R6), (F0, F1)
+	FLDPQ 32(R6), (F2, F3)
+	FLDPQ 0(R8), (F4, F5)
+	FLDPQ 32(R8), (F6, F7)
+	FLDPQ 0(R9), (F8, F9)
+	FLDPQ 32(R9), (F10, F11)
+	FLDPQ 0(R10), (F12, F13)
+	FLDPQ 32(R10), (F14, F15)
+	MOVD R2, R11
+	ADD R3, R11, R12
+	ADD R3, R12, R13
+	ADD R3, R13, R14
+	MOVD R4, R15
+	SUB $4, R0, R19
+	CMP $0, R19
+	BLT registers4Rest
+
+registers4Rows:
+	FMOVQ 0(R11), F16
+	ADD $16, R11, R11
+	FMOVQ 0(R12), F17
+	ADD $16, R12, R12
+	FMOVQ 0(R13), F18
+	ADD $16, R13, R13
+	FMOVQ 0(R14), F19
+	ADD $16, R14, R14
+	FMOVQ 0(R15), F20
+	WORD $0x0e217a95 // fcvtl v21.4s, v20.4h
+	WORD $0x4e217a94 // fcvtl2 v20.4s, v20.8h
+	FMOVQ 16(R15), F22
+	WORD $0x0e217ad7 // fcvtl v23.4s, v22.4h
+	WORD $0x4e217ad6 // fcvtl2 v22.4s, v22.8h
+	ADD R5, R15, R15
+	WORD $0x4f9012a0 // fmla v0.4s, v21.4s, v16.s[0]
+	WORD $0x4f901281 // fmla v1.4s, v20.4s, v16.s[0]
+	WORD $0x4f9012e2 // fmla v2.4s, v23.4s, v16.s[0]
+	WORD $0x4f9012c3 // fmla v3.4s, v22.4s, v16.s[0]
+	WORD $0x4f9112a4 // fmla v4.4s, v21.4s, v17.s[0]
+	WORD $0x4f911285 // fmla v5.4s, v20.4s, v17.s[0]
+	WORD $0x4f9112e6 // fmla v6.4s, v23.4s, v17.s[0]
+	WORD $0x4f9112c7 // fmla v7.4s, v22.4s, v17.s[0]
+	WORD $0x4f9212a8 // fmla v8.4s, v21.4s, v18.s[0]
+	WORD $0x4f921289 // fmla v9.4s, v20.4s, v18.s[0]
+	WORD $0x4f9212ea // fmla v10.4s, v23.4s, v18.s[0]
+	WORD $0x4f9212cb // fmla v11.4s, v22.4s, v18.s[0]
+	WORD $0x4f9312ac // fmla v12.4s, v21.4s, v19.s[0]
+	WORD $0x4f93128d // fmla v13.4s, v20.4s, v19.s[0]
+	WORD $0x4f9312ee // fmla v14.4s, v23.4s, v19.s[0]
+	WORD $0x4f9312cf // fmla v15.4s, v22.4s, v19.s[0]
+	FMOVQ 0(R15), F20
+	WORD $0x0e217a95 // fcvtl v21.4s, v20.4h
+	WORD $0x4e217a94 // fcvtl2 v20.4s, v20.8h
+	FMOVQ 16(R15), F22
+	WORD $0x0e217ad7 // fcvtl v23.4s, v22.4h
+	WORD $0x4e217ad6 // fcvtl2 v22.4s, v22.8h
+	ADD R5, R15, R15
+	WORD $0x4fb012a0 // fmla v0.4s, v21.4s, v16.s[1]
+	WORD $0x4fb01281 // fmla v1.4s, v20.4s, v16.s[1]
+	WORD $0x4fb012e2 // fmla v2.4s, v23.4s, v16.s[1]
+	WORD $0x4fb012c3 // fmla v3.4s, v22.4s, v16.s[1]
+	WORD $0x4fb112a4 // fmla v4.4s, v21.4s, v17.s[1]
+	WORD $0x4fb11285 // fmla v5.4s, v20.4s, v17.s[1]
+	WORD $0x4fb112e6 // fmla v6.4s, v23.4s, v17.s[1]
+	WORD $0x4fb112c7 // fmla v7.4s, v22.4s, v17.s[1]
+	WORD $0x4fb212a8 // fmla v8.4s, v21.4s, v18.s[1]
+	WORD $0x4fb21289 // fmla v9.4s, v20.4s, v18.s[1]
+	WORD $0x4fb212ea // fmla v10.4s, v23.4s, v18.s[1]
+	WORD $0x4fb212cb // fmla v11.4s, v22.4s, v18.s[1]
+	WORD $0x4fb312ac // fmla v12.4s, v21.4s, v19.s[1]
+	WORD $0x4fb3128d // fmla v13.4s, v20.4s, v19.s[1]
+	WORD $0x4fb312ee // fmla v14.4s, v23.4s, v19.s[1]
+	WORD $0x4fb312cf // fmla v15.4s, v22.4s, v19.s[1]
+	FMOVQ 0(R15), F20
+	WORD $0x0e217a95 // fcvtl v21.4s, v20.4h
+	WORD $0x4e217a94 // fcvtl2 v20.4s, v20.8h
+	FMOVQ 16(R15), F22
+	WORD $0x0e217ad7 // fcvtl v23.4s, v22.4h
+	WORD $0x4e217ad6 // fcvtl2 v22.4s, v22.8h
+	ADD R5, R15, R15
+	WORD $0x4f901aa0 // fmla v0.4s, v21.4s, v16.s[2]
+	WORD $0x4f901a81 // fmla v1.4s, v20.4s, v16.s[2]
+	WORD $0x4f901ae2 // fmla v2.4s, v23.4s, v16.s[2]
+	WORD $0x4f901ac3 // fmla v3.4s, v22.4s, v16.s[2]
+	WORD $0x4f911aa4 // fmla v4.4s, v21.4s, v17.s[2]
+	WORD $0x4f911a85 // fmla v5.4s, v20.4s, v17.s[2]
+	WORD $0x4f911ae6 // fmla v6.4s, v23.4s, v17.s[2]
+	WORD $0x4f911ac7 // fmla v7.4s, v22.4s, v17.s[2]
+	WORD $0x4f921aa8 // fmla v8.4s, v21.4s, v18.s[2]
+	WORD $0x4f921a89 // fmla v9.4s, v20.4s, v18.s[2]
+	WORD $0x4f921aea // fmla v10.4s, v23.4s, v18.s[2]
+	WORD $0x4f921acb // fmla v11.4s, v22.4s, v18.s[2]
+	WORD $0x4f931aac // fmla v12.4s, v21.4s, v19.s[2]
+	WORD $0x4f931a8d // fmla v13.4s, v20.4s, v19.s[2]
+	WORD $0x4f931aee // fmla v14.4s, v23.4s, v19.s[2]
+	WORD $0x4f931acf // fmla v15.4s, v22.4s, v19.s[2]
+	FMOVQ 0(R15), F20
+	WORD $0x0e217a95 // fcvtl v21.4s, v20.4h
+	WORD $0x4e217a94 // fcvtl2 v20.4s, v20.8h
+	FMOVQ 16(R15), F22
+	WORD $0x0e217ad7 // fcvtl v23.4s, v22.4h
+	WORD $0x4e217ad6 // fcvtl2 v22.4s, v22.8h
+	ADD R5, R15, R15
+	WORD $0x4fb01aa0 // fmla v0.4s, v21.4s, v16.s[3]
+	WORD $0x4fb01a81 // fmla v1.4s, v20.4s, v16.s[3]
+	WORD $0x4fb01ae2 // fmla v2.4s, v23.4s, v16.s[3]
+	WORD $0x4fb01ac3 // fmla v3.4s, v22.4s, v16.s[3]
+	WORD $0x4fb11aa4 // fmla v4.4s, v21.4s, v17.s[3]
+	WORD $0x4fb11a85 // fmla v5.4s, v20.4s, v17.s[3]
+	WORD $0x4fb11ae6 // fmla v6.4s, v23.4s, v17.s[3]
+	WORD $0x4fb11ac7 // fmla v7.4s, v22.4s, v17.s[3]
+	WORD $0x4fb21aa8 // fmla v8.4s, v21.4s, v18.s[3]
+	WORD $0x4fb21a89 // fmla v9.4s, v20.4s, v18.s[3]
+	WORD $0x4fb21aea // fmla v10.4s, v23.4s, v18.s[3]
+	WORD $0x4fb21acb // fmla v11.4s, v22.4s, v18.s[3]
+	WORD $0x4fb31aac // fmla v12.4s, v21.4s, v19.s[3]
+	WORD $0x4fb31a8d // fmla v13.4s, v20.4s, v19.s[3]
+	WORD $0x4fb31aee // fmla v14.4s, v23.4s, v19.s[3]
+	WORD $0x4fb31acf // fmla v15.4s, v22.4s, v19.s[3]
+	SUB $4, R19, R19
+	CMP $0, R19
+	BGE registers4Rows
+
+registers4Rest:
+	ADD $4, R19, R19
+	CBZ R19, registers4Store
+
+registers4Row:
+	FMOVS 0(R11), F16
+	ADD $4, R11, R11
+	FMOVS 0(R12), F17
+	ADD $4, R12, R12
+	FMOVS 0(R13), F18
+	ADD $4, R13, R13
+	FMOVS 0(R14), F19
+	ADD $4, R14, R14
+	FMOVQ 0(R15), F20
+	WORD $0x0e217a95 // fcvtl v21.4s, v20.4h
+	WORD $0x4e217a94 // fcvtl2 v20.4s, v20.8h
+	FMOVQ 16(R15), F22
+	WORD $0x0e217ad7 // fcvtl v23.4s, v22.4h
+	WORD $0x4e217ad6 // fcvtl2 v22.4s, v22.8h
+	ADD R5, R15, R15
+	WORD $0x4f9012a0 // fmla v0.4s, v21.4s, v16.s[0]
+	WORD $0x4f901281 // fmla v1.4s, v20.4s, v16.s[0]
+	WORD $0x4f9012e2 // fmla v2.4s, v23.4s, v16.s[0]
+	WORD $0x4f9012c3 // fmla v3.4s, v22.4s, v16.s[0]
+	WORD $0x4f9112a4 // fmla v4.4s, v21.4s, v17.s[0]
+	WORD $0x4f911285 // fmla v5.4s, v20.4s, v17.s[0]
+	WORD $0x4f9112e6 // fmla v6.4s, v23.4s, v17.s[0]
+	WORD $0x4f9112c7 // fmla v7.4s, v22.4s, v17.s[0]
+	WORD $0x4f9212a8 // fmla v8.4s, v21.4s, v18.s[0]
+	WORD $0x4f921289 // fmla v9.4s, v20.4s, v18.s[0]
+	WORD $0x4f9212ea // fmla v10.4s, v23.4s, v18.s[0]
+	WORD $0x4f9212cb // fmla v11.4s, v22.4s, v18.s[0]
+	WORD $0x4f9312ac // fmla v12.4s, v21.4s, v19.s[0]
+	WORD $0x4f93128d // fmla v13.4s, v20.4s, v19.s[0]
+	WORD $0x4f9312ee // fmla v14.4s, v23.4s, v19.s[0]
+	WORD $0x4f9312cf // fmla v15.4s, v22.4s, v19.s[0]
+	SUB $1, R19, R19
+	CBNZ R19, registers4Row
+
+registers4Store:
+	FSTPQ (F0, F1), 0(R6)
+	FSTPQ (F2, F3), 32(R6)
+	FSTPQ (F4, F5), 0(R8)
+	FSTPQ (F6, F7), 32(R8)
+	FSTPQ (F8, F9), 0(R9)
+	FSTPQ (F10, F11), 32(R9)
+	FSTPQ (F12, F13), 0(R10)
+	FSTPQ (F14, F15), 32(R10)
+	ADD $32, R4, R4
+	ADD $64, R6, R6
+	SUB $16, R1, R1
+	B registers4
+
+registers4Done:
+
+registers2:
+	CMP $8, R1
+	BLT registers2Done
+	ADD R7, R6, R8
+	ADD R7, R8, R9
+	ADD R7, R9, R10
+	FLDPQ 0(R6), (F0, F1)
+	FLDPQ 0(R8), (F2, F3)
+	FLDPQ 0(R9), (F4, F5)
+	FLDPQ 0(R10), (F6, F7)
+	MOVD R2, R11
+	ADD R3, R11, R12
+	ADD R3, R12, R13
+	ADD R3, R13, R14
+	MOVD R4, R15
+	SUB $4, R0, R19
+	CMP $0, R19
+	BLT registers2Rest
+
+registers2Rows:
+	FMOVQ 0(R11), F8
+	ADD $16, R11, R11
+	FMOVQ 0(R12), F9
+	ADD $16, R12, R12
+	FMOVQ 0(R13), F10
+	ADD $16, R13, R13
+	FMOVQ 0(R14), F11
+	ADD $16, R14, R14
+	FMOVQ 0(R15), F12
+	WORD $0x0e21798d // fcvtl v13.4s, v12.4h
+	WORD $0x4e21798c // fcvtl2 v12.4s, v12.8h
+	ADD R5, R15, R15
+	WORD $0x4f8811a0 // fmla v0.4s, v13.4s, v8.s[0]
+	WORD $0x4f881181 // fmla v1.4s, v12.4s, v8.s[0]
+	WORD $0x4f8911a2 // fmla v2.4s, v13.4s, v9.s[0]
+	WORD $0x4f891183 // fmla v3.4s, v12.4s, v9.s[0]
+	WORD $0x4f8a11a4 // fmla v4.4s, v13.4s, v10.s[0]
+	WORD $0x4f8a1185 // fmla v5.4s, v12.4s, v10.s[0]
+	WORD $0x4f8b11a6 // fmla v6.4s, v13.4s, v11.s[0]
+	WORD $0x4f8b1187 // fmla v7.4s, v12.4s, v11.s[0]
+	FMOVQ 0(R15), F12
+	WORD $0x0e21798d // fcvtl v13.4s, v12.4h
+	WORD $0x4e21798c // fcvtl2 v12.4s, v12.8h
+	ADD R5, R15, R15
+	WORD $0x4fa811a0 // fmla v0.4s, v13.4s, v8.s[1]
+	WORD $0x4fa81181 // fmla v1.4s, v12.4s, v8.s[1]
+	WORD $0x4fa911a2 // fmla v2.4s, v13.4s, v9.s[1]
+	WORD $0x4fa91183 // fmla v3.4s, v12.4s, v9.s[1]
+	WORD $0x4faa11a4 // fmla v4.4s, v13.4s, v10.s[1]
+	WORD $0x4faa1185 // fmla v5.4s, v12.4s, v10.s[1]
+	WORD $0x4fab11a6 // fmla v6.4s, v13.4s, v11.s[1]
+	WORD $0x4fab1187 // fmla v7.4s, v12.4s, v11.s[1]
+	FMOVQ 0(R15), F12
+	WORD $0x0e21798d // fcvtl v13.4s, v12.4h
+	WORD $0x4e21798c // fcvtl2 v12.4s, v12.8h
+	ADD R5, R15, R15
+	WORD $0x4f8819a0 // fmla v0.4s, v13.4s, v8.s[2]
+	WORD $0x4f881981 // fmla v1.4s, v12.4s, v8.s[2]
+	WORD $0x4f8919a2 // fmla v2.4s, v13.4s, v9.s[2]
+	WORD $0x4f891983 // fmla v3.4s, v12.4s, v9.s[2]
+	WORD $0x4f8a19a4 // fmla v4.4s, v13.4s, v10.s[2]
+	WORD $0x4f8a1985 // fmla v5.4s, v12.4s, v10.s[2]
+	WORD $0x4f8b19a6 // fmla v6.4s, v13.4s, v11.s[2]
+	WORD $0x4f8b1987 // fmla v7.4s, v12.4s, v11.s[2]
+	FMOVQ 0(R15), F12
+	WORD $0x0e21798d // fcvtl v13.4s, v12.4h
+	WORD $0x4e21798c // fcvtl2 v12.4s, v12.8h
+	ADD R5, R15, R15
+	WORD $0x4fa819a0 // fmla v0.4s, v13.4s, v8.s[3]
+	WORD $0x4fa81981 // fmla v1.4s, v12.4s, v8.s[3]
+	WORD $0x4fa919a2 // fmla v2.4s, v13.4s, v9.s[3]
+	WORD $0x4fa91983 // fmla v3.4s, v12.4s, v9.s[3]
+	WORD $0x4faa19a4 // fmla v4.4s, v13.4s, v10.s[3]
+	WORD $0x4faa1985 // fmla v5.4s, v12.4s, v10.s[3]
+	WORD $0x4fab19a6 // fmla v6.4s, v13.4s, v11.s[3]
+	WORD $0x4fab1987 // fmla v7.4s, v12.4s, v11.s[3]
+	SUB $4, R19, R19
+	CMP $0, R19
+	BGE registers2Rows
+
+registers2Rest:
+	ADD $4, R19, R19
+	CBZ R19, registers2Store
+
+registers2Row:
+	FMOVS 0(R11), F8
+	ADD $4, R11, R11
+	FMOVS 0(R12), F9
+	ADD $4, R12, R12
+	FMOVS 0(R13), F10
+	ADD $4, R13, R13
+	FMOVS 0(R14), F11
+	ADD $4, R14, R14
+	FMOVQ 0(R15), F12
+	WORD $0x0e21798d // fcvtl v13.4s, v12.4h
+	WORD $0x4e21798c // fcvtl2 v12.4s, v12.8h
+	ADD R5, R15, R15
+	WORD $0x4f8811a0 // fmla v0.4s, v13.4s, v8.s[0]
+	WORD $0x4f881181 // fmla v1.4s, v12.4s, v8.s[0]
+	WORD $0x4f8911a2 // fmla v2.4s, v13.4s, v9.s[0]
+	WORD $0x4f891183 // fmla v3.4s, v12.4s, v9.s[0]
+	WORD $0x4f8a11a4 // fmla v4.4s, v13.4s, v10.s[0]
+	WORD $0x4f8a1185 // fmla v5.4s, v12.4s, v10.s[0]
+	WORD $0x4f8b11a6 // fmla v6.4s, v13.4s, v11.s[0]
+	WORD $0x4f8b1187 // fmla v7.4s, v12.4s, v11.s[0]
+	SUB $1, R19, R19
+	CBNZ R19, registers2Row
+
+registers2Store:
+	FSTPQ (F0, F1), 0(R6)
+	FSTPQ (F2, F3), 0(R8)
+	FSTPQ (F4, F5), 0(R9)
+	FSTPQ (F6, F7), 0(R10)
+	ADD $16, R4, R4
+	ADD $32, R6, R6
+	SUB $8, R1, R1
+	B registers2
+
+registers2Done:
 	RET

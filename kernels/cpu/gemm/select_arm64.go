@@ -1,6 +1,10 @@
 package gemm
 
-import "golang.org/x/sys/cpu"
+import (
+	"golang.org/x/sys/cpu"
+
+	"fusec/graph"
+)
 
 // native32 lists the assembly kernels that this processor supports.
 func native32() []*kernel[float32] {
@@ -15,6 +19,11 @@ func native32() []*kernel[float32] {
 		{8, 2, []gatherTile[float32]{gather2x8NEONF32, gather4x8NEONF32, gather6x8NEONF32, gather8x8NEONF32}},
 		{4, 2, []gatherTile[float32]{gather2x4NEONF32, gather4x4NEONF32, gather6x4NEONF32, gather8x4NEONF32, gather10x4NEONF32,
 			gather12x4NEONF32}},
+	}
+	neon.fewVectors = []Few[float32, float32]{{4, 8, dots4NEONF32, sums4NEONF32}, {1, 8, dots1NEONF32, sums1NEONF32}}
+	neon.fewHalves = map[graph.DType][]Few[float32, uint16]{
+		graph.BF16: {{4, 8, dots4NEONBF16, sums4NEONBF16}, {1, 8, dots1NEONBF16, sums1NEONBF16}},
+		graph.F16:  {{4, 8, dots4NEONF16, sums4NEONF16}, {1, 8, dots1NEONF16, sums1NEONF16}},
 	}
 	withFew(&neon, 4, tile4NEONF32, tile4AheadNEONF32)
 	return supported(neon)
@@ -63,5 +72,23 @@ func rowCopier(bytes int) func(rows, panels int, src *byte, srcStride int, dst *
 	return nil
 }
 
-// quads lists the kernels of [Quads], of which there are none.
-func quads() [][]gatherPanel[float32] { return nil }
+// quads lists the kernels of [Quads], the fastest first: those by SUDOT and those by SDOT, if this processor has the instruction.
+func quads() (list [][]gatherPanel[float32]) {
+	if cpu.ARM64.HasI8MM {
+		list = append(list, []gatherPanel[float32]{
+			{12, 2, []gatherTile[float32]{gather2x12SUDOTQuads, gather4x12SUDOTQuads, gather6x12SUDOTQuads}},
+			{8, 2, []gatherTile[float32]{gather2x8SUDOTQuads, gather4x8SUDOTQuads, gather6x8SUDOTQuads, gather8x8SUDOTQuads}},
+			{4, 2, []gatherTile[float32]{gather2x4SUDOTQuads, gather4x4SUDOTQuads, gather6x4SUDOTQuads, gather8x4SUDOTQuads,
+				gather10x4SUDOTQuads, gather12x4SUDOTQuads}},
+		})
+	}
+	if cpu.ARM64.HasASIMDDP {
+		list = append(list, []gatherPanel[float32]{
+			{12, 2, []gatherTile[float32]{gather2x12SDOTQuads, gather4x12SDOTQuads, gather6x12SDOTQuads}},
+			{8, 2, []gatherTile[float32]{gather2x8SDOTQuads, gather4x8SDOTQuads, gather6x8SDOTQuads, gather8x8SDOTQuads}},
+			{4, 2, []gatherTile[float32]{gather2x4SDOTQuads, gather4x4SDOTQuads, gather6x4SDOTQuads, gather8x4SDOTQuads,
+				gather10x4SDOTQuads, gather12x4SDOTQuads}},
+		})
+	}
+	return list
+}

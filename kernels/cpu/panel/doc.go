@@ -26,9 +26,11 @@
 // SDOT does with numbers that both have signs what AVX512-VNNI does, where the processor has FEAT_DotProd. SMMLA, of FEAT_I8MM,
 // multiplies two rows by two columns, eight pairs each. Without them NEON sums products in pairs, which have room in 16 bits.
 //
-// Rows of U8 are multiplied as they are, by AVX512-VNNI or AVX2, and read where they lie if their length is a multiple of 8. AVX2
-// multiplies pairs of numbers of 16 bits, the even and the odd bytes, since two products of bytes may have no room there.
-// Processors with AVX-512 but without VNNI multiply in float32, which is as fast there.
+// Rows of U8 are multiplied as they are, by AVX512-VNNI, AVX2, SDOT or SUDOT, and read where they lie if their length is a multiple
+// of 8. SUDOT, of FEAT_I8MM, multiplies signed by unsigned numbers; for SDOT 128 is taken from each number of a row, and the sum of
+// each column is computed beside the products, and added 128 times. AVX2 multiplies pairs of numbers of 16 bits, the even and the
+// odd bytes, since two products of bytes may have no room there. Processors with AVX-512 but without VNNI multiply in float32,
+// which is as fast there, and those of Arm without dot products do so, too.
 //
 // Rows of BF16 are multiplied by weights of BF16 in pairs, where the processor has AVX512-BF16: an instruction multiplies two
 // numbers each of 16 columns, and adds to sums in float32. Two rows of a panel are brought side by side in registers. So a product

@@ -296,6 +296,48 @@ func i4Integersx4SMMLA(octets int, block int, x *byte, xs *float32, q *byte, sca
 //go:noescape
 func i4Integersx8SMMLA(octets int, block int, x *byte, xs *float32, q *byte, scale *float32, lds int, y *float32)
 
+// i8Bytesx1SDOT stores the product of 1 rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. The rows of x are ldx bytes apart,
+// those of y ldy bytes. Sums are integers of 32 bits.
+//
+//go:noescape
+func i8Bytesx1SDOT(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+
+// i8Bytesx2SDOT stores the product of 2 rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. The rows of x are ldx bytes apart,
+// those of y ldy bytes. Sums are integers of 32 bits.
+//
+//go:noescape
+func i8Bytesx2SDOT(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+
+// i8Bytesx4SDOT stores the product of 4 rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. The rows of x are ldx bytes apart,
+// those of y ldy bytes. Sums are integers of 32 bits.
+//
+//go:noescape
+func i8Bytesx4SDOT(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+
+// i8Bytesx1SUDOT stores the product of 1 rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. The rows of x are ldx bytes apart,
+// those of y ldy bytes. Sums are integers of 32 bits.
+//
+//go:noescape
+func i8Bytesx1SUDOT(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+
+// i8Bytesx2SUDOT stores the product of 2 rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. The rows of x are ldx bytes apart,
+// those of y ldy bytes. Sums are integers of 32 bits.
+//
+//go:noescape
+func i8Bytesx2SUDOT(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+
+// i8Bytesx4SUDOT stores the product of 4 rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.
+// The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. The rows of x are ldx bytes apart,
+// those of y ldy bytes. Sums are integers of 32 bits.
+//
+//go:noescape
+func i8Bytesx4SUDOT(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+
 // roundRowNEON rounds a row of octets to eight bits, with a scale for each block of them: the largest size divided by 127.
 // The integers of an octet, in an order, are stored stride bytes after those of the octet before it. The scale of a block
 // is stored at scales, what sums of products begin with, −offset times the sum of its integers, gap bytes behind it, and

@@ -20,9 +20,13 @@ DATA constants<>+112(SB)/8, $0x09ffffff08ffffff
 DATA constants<>+120(SB)/8, $0x0bffffff0affffff
 DATA constants<>+128(SB)/8, $0x0dffffff0cffffff
 DATA constants<>+136(SB)/8, $0x0fffffff0effffff
-DATA constants<>+144(SB)/8, $0x42fe000042fe0000
-DATA constants<>+152(SB)/8, $0x42fe000042fe0000
-GLOBL constants<>(SB), RODATA|NOPTR, $160
+DATA constants<>+144(SB)/8, $0x8080808080808080
+DATA constants<>+152(SB)/8, $0x8080808080808080
+DATA constants<>+160(SB)/8, $0x0101010101010101
+DATA constants<>+168(SB)/8, $0x0101010101010101
+DATA constants<>+176(SB)/8, $0x42fe000042fe0000
+DATA constants<>+184(SB)/8, $0x42fe000042fe0000
+GLOBL constants<>(SB), RODATA|NOPTR, $192
 
 // func i4x1NEON(octets int, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
 TEXT ·i4x1NEON(SB), NOSPLIT, $0-56
@@ -13986,6 +13990,978 @@ octet3:
 	CBNZ R1, block
 	RET
 
+// func i8Bytesx1SDOT(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+TEXT ·i8Bytesx1SDOT(SB), NOSPLIT, $0-48
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD x+8(FP), R2
+	MOVD ldx+16(FP), R3
+	MOVD q+24(FP), R3
+	MOVD y+32(FP), R4
+	MOVD ldy+40(FP), R5
+	FMOVQ 144(R0), F0
+	FMOVQ 160(R0), F1
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	WORD $0x6f00e411 // movi v17.2d, #0x0
+	ADD $0, R3, R0
+
+octet0:
+	FMOVD 0(R2), F18
+	ADD $8, R2, R2
+	WORD $0x6e201e52 // eor v18.16b, v18.16b, v0.16b
+	FLDPQ 0(R0), (F19, F20)
+	WORD $0x4f92e262 // sdot v2.4s, v19.16b, v18.4b[0]
+	WORD $0x4f81e26a // sdot v10.4s, v19.16b, v1.4b[0]
+	WORD $0x4f92e283 // sdot v3.4s, v20.16b, v18.4b[0]
+	WORD $0x4f81e28b // sdot v11.4s, v20.16b, v1.4b[0]
+	FLDPQ 32(R0), (F19, F20)
+	WORD $0x4f92e264 // sdot v4.4s, v19.16b, v18.4b[0]
+	WORD $0x4f81e26c // sdot v12.4s, v19.16b, v1.4b[0]
+	WORD $0x4f92e285 // sdot v5.4s, v20.16b, v18.4b[0]
+	WORD $0x4f81e28d // sdot v13.4s, v20.16b, v1.4b[0]
+	FLDPQ 64(R0), (F19, F20)
+	WORD $0x4f92e266 // sdot v6.4s, v19.16b, v18.4b[0]
+	WORD $0x4f81e26e // sdot v14.4s, v19.16b, v1.4b[0]
+	WORD $0x4f92e287 // sdot v7.4s, v20.16b, v18.4b[0]
+	WORD $0x4f81e28f // sdot v15.4s, v20.16b, v1.4b[0]
+	FLDPQ 96(R0), (F19, F20)
+	WORD $0x4f92e268 // sdot v8.4s, v19.16b, v18.4b[0]
+	WORD $0x4f81e270 // sdot v16.4s, v19.16b, v1.4b[0]
+	WORD $0x4f92e289 // sdot v9.4s, v20.16b, v18.4b[0]
+	WORD $0x4f81e291 // sdot v17.4s, v20.16b, v1.4b[0]
+	FLDPQ 128(R0), (F19, F20)
+	WORD $0x4fb2e262 // sdot v2.4s, v19.16b, v18.4b[1]
+	WORD $0x4f81e26a // sdot v10.4s, v19.16b, v1.4b[0]
+	WORD $0x4fb2e283 // sdot v3.4s, v20.16b, v18.4b[1]
+	WORD $0x4f81e28b // sdot v11.4s, v20.16b, v1.4b[0]
+	FLDPQ 160(R0), (F19, F20)
+	WORD $0x4fb2e264 // sdot v4.4s, v19.16b, v18.4b[1]
+	WORD $0x4f81e26c // sdot v12.4s, v19.16b, v1.4b[0]
+	WORD $0x4fb2e285 // sdot v5.4s, v20.16b, v18.4b[1]
+	WORD $0x4f81e28d // sdot v13.4s, v20.16b, v1.4b[0]
+	FLDPQ 192(R0), (F19, F20)
+	WORD $0x4fb2e266 // sdot v6.4s, v19.16b, v18.4b[1]
+	WORD $0x4f81e26e // sdot v14.4s, v19.16b, v1.4b[0]
+	WORD $0x4fb2e287 // sdot v7.4s, v20.16b, v18.4b[1]
+	WORD $0x4f81e28f // sdot v15.4s, v20.16b, v1.4b[0]
+	FLDPQ 224(R0), (F19, F20)
+	WORD $0x4fb2e268 // sdot v8.4s, v19.16b, v18.4b[1]
+	WORD $0x4f81e270 // sdot v16.4s, v19.16b, v1.4b[0]
+	WORD $0x4fb2e289 // sdot v9.4s, v20.16b, v18.4b[1]
+	WORD $0x4f81e291 // sdot v17.4s, v20.16b, v1.4b[0]
+	ADD $256, R0, R0
+	SUB $1, R1, R1
+	CBNZ R1, octet0
+	WORD $0x4f27554a // shl v10.4s, v10.4s, #7
+	WORD $0x4f27556b // shl v11.4s, v11.4s, #7
+	WORD $0x4f27558c // shl v12.4s, v12.4s, #7
+	WORD $0x4f2755ad // shl v13.4s, v13.4s, #7
+	WORD $0x4f2755ce // shl v14.4s, v14.4s, #7
+	WORD $0x4f2755ef // shl v15.4s, v15.4s, #7
+	WORD $0x4f275610 // shl v16.4s, v16.4s, #7
+	WORD $0x4f275631 // shl v17.4s, v17.4s, #7
+	ADD $0, R4, R0
+	WORD $0x4eaa8442 // add v2.4s, v2.4s, v10.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	FMOVQ F2, 0(R0)
+	WORD $0x4eab8463 // add v3.4s, v3.4s, v11.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	FMOVQ F3, 16(R0)
+	WORD $0x4eac8484 // add v4.4s, v4.4s, v12.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	FMOVQ F4, 32(R0)
+	WORD $0x4ead84a5 // add v5.4s, v5.4s, v13.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	FMOVQ F5, 48(R0)
+	WORD $0x4eae84c6 // add v6.4s, v6.4s, v14.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	FMOVQ F6, 64(R0)
+	WORD $0x4eaf84e7 // add v7.4s, v7.4s, v15.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVQ F7, 80(R0)
+	WORD $0x4eb08508 // add v8.4s, v8.4s, v16.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	FMOVQ F8, 96(R0)
+	WORD $0x4eb18529 // add v9.4s, v9.4s, v17.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	FMOVQ F9, 112(R0)
+	RET
+
+// func i8Bytesx2SDOT(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+TEXT ·i8Bytesx2SDOT(SB), NOSPLIT, $0-48
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD x+8(FP), R2
+	MOVD ldx+16(FP), R3
+	MOVD q+24(FP), R4
+	MOVD y+32(FP), R5
+	MOVD ldy+40(FP), R6
+	FMOVQ 144(R0), F0
+	FMOVQ 160(R0), F1
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	WORD $0x6f00e411 // movi v17.2d, #0x0
+	WORD $0x6f00e412 // movi v18.2d, #0x0
+	WORD $0x6f00e413 // movi v19.2d, #0x0
+	WORD $0x6f00e414 // movi v20.2d, #0x0
+	WORD $0x6f00e415 // movi v21.2d, #0x0
+	WORD $0x6f00e416 // movi v22.2d, #0x0
+	WORD $0x6f00e417 // movi v23.2d, #0x0
+	WORD $0x6f00e418 // movi v24.2d, #0x0
+	WORD $0x6f00e419 // movi v25.2d, #0x0
+	ADD R3, R2, R0
+	ADD $0, R4, R3
+
+octet0:
+	FMOVD 0(R2), F26
+	ADD $8, R2, R2
+	WORD $0x6e201f5a // eor v26.16b, v26.16b, v0.16b
+	FMOVD 0(R0), F27
+	ADD $8, R0, R0
+	WORD $0x6e201f7b // eor v27.16b, v27.16b, v0.16b
+	FLDPQ 0(R3), (F28, F29)
+	WORD $0x4f9ae382 // sdot v2.4s, v28.16b, v26.4b[0]
+	WORD $0x4f9be38a // sdot v10.4s, v28.16b, v27.4b[0]
+	WORD $0x4f81e392 // sdot v18.4s, v28.16b, v1.4b[0]
+	WORD $0x4f9ae3a3 // sdot v3.4s, v29.16b, v26.4b[0]
+	WORD $0x4f9be3ab // sdot v11.4s, v29.16b, v27.4b[0]
+	WORD $0x4f81e3b3 // sdot v19.4s, v29.16b, v1.4b[0]
+	FLDPQ 32(R3), (F28, F29)
+	WORD $0x4f9ae384 // sdot v4.4s, v28.16b, v26.4b[0]
+	WORD $0x4f9be38c // sdot v12.4s, v28.16b, v27.4b[0]
+	WORD $0x4f81e394 // sdot v20.4s, v28.16b, v1.4b[0]
+	WORD $0x4f9ae3a5 // sdot v5.4s, v29.16b, v26.4b[0]
+	WORD $0x4f9be3ad // sdot v13.4s, v29.16b, v27.4b[0]
+	WORD $0x4f81e3b5 // sdot v21.4s, v29.16b, v1.4b[0]
+	FLDPQ 64(R3), (F28, F29)
+	WORD $0x4f9ae386 // sdot v6.4s, v28.16b, v26.4b[0]
+	WORD $0x4f9be38e // sdot v14.4s, v28.16b, v27.4b[0]
+	WORD $0x4f81e396 // sdot v22.4s, v28.16b, v1.4b[0]
+	WORD $0x4f9ae3a7 // sdot v7.4s, v29.16b, v26.4b[0]
+	WORD $0x4f9be3af // sdot v15.4s, v29.16b, v27.4b[0]
+	WORD $0x4f81e3b7 // sdot v23.4s, v29.16b, v1.4b[0]
+	FLDPQ 96(R3), (F28, F29)
+	WORD $0x4f9ae388 // sdot v8.4s, v28.16b, v26.4b[0]
+	WORD $0x4f9be390 // sdot v16.4s, v28.16b, v27.4b[0]
+	WORD $0x4f81e398 // sdot v24.4s, v28.16b, v1.4b[0]
+	WORD $0x4f9ae3a9 // sdot v9.4s, v29.16b, v26.4b[0]
+	WORD $0x4f9be3b1 // sdot v17.4s, v29.16b, v27.4b[0]
+	WORD $0x4f81e3b9 // sdot v25.4s, v29.16b, v1.4b[0]
+	FLDPQ 128(R3), (F28, F29)
+	WORD $0x4fbae382 // sdot v2.4s, v28.16b, v26.4b[1]
+	WORD $0x4fbbe38a // sdot v10.4s, v28.16b, v27.4b[1]
+	WORD $0x4f81e392 // sdot v18.4s, v28.16b, v1.4b[0]
+	WORD $0x4fbae3a3 // sdot v3.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbbe3ab // sdot v11.4s, v29.16b, v27.4b[1]
+	WORD $0x4f81e3b3 // sdot v19.4s, v29.16b, v1.4b[0]
+	FLDPQ 160(R3), (F28, F29)
+	WORD $0x4fbae384 // sdot v4.4s, v28.16b, v26.4b[1]
+	WORD $0x4fbbe38c // sdot v12.4s, v28.16b, v27.4b[1]
+	WORD $0x4f81e394 // sdot v20.4s, v28.16b, v1.4b[0]
+	WORD $0x4fbae3a5 // sdot v5.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbbe3ad // sdot v13.4s, v29.16b, v27.4b[1]
+	WORD $0x4f81e3b5 // sdot v21.4s, v29.16b, v1.4b[0]
+	FLDPQ 192(R3), (F28, F29)
+	WORD $0x4fbae386 // sdot v6.4s, v28.16b, v26.4b[1]
+	WORD $0x4fbbe38e // sdot v14.4s, v28.16b, v27.4b[1]
+	WORD $0x4f81e396 // sdot v22.4s, v28.16b, v1.4b[0]
+	WORD $0x4fbae3a7 // sdot v7.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbbe3af // sdot v15.4s, v29.16b, v27.4b[1]
+	WORD $0x4f81e3b7 // sdot v23.4s, v29.16b, v1.4b[0]
+	FLDPQ 224(R3), (F28, F29)
+	WORD $0x4fbae388 // sdot v8.4s, v28.16b, v26.4b[1]
+	WORD $0x4fbbe390 // sdot v16.4s, v28.16b, v27.4b[1]
+	WORD $0x4f81e398 // sdot v24.4s, v28.16b, v1.4b[0]
+	WORD $0x4fbae3a9 // sdot v9.4s, v29.16b, v26.4b[1]
+	WORD $0x4fbbe3b1 // sdot v17.4s, v29.16b, v27.4b[1]
+	WORD $0x4f81e3b9 // sdot v25.4s, v29.16b, v1.4b[0]
+	ADD $256, R3, R3
+	SUB $1, R1, R1
+	CBNZ R1, octet0
+	WORD $0x4f275652 // shl v18.4s, v18.4s, #7
+	WORD $0x4f275673 // shl v19.4s, v19.4s, #7
+	WORD $0x4f275694 // shl v20.4s, v20.4s, #7
+	WORD $0x4f2756b5 // shl v21.4s, v21.4s, #7
+	WORD $0x4f2756d6 // shl v22.4s, v22.4s, #7
+	WORD $0x4f2756f7 // shl v23.4s, v23.4s, #7
+	WORD $0x4f275718 // shl v24.4s, v24.4s, #7
+	WORD $0x4f275739 // shl v25.4s, v25.4s, #7
+	ADD $0, R5, R0
+	WORD $0x4eb28442 // add v2.4s, v2.4s, v18.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	FMOVQ F2, 0(R0)
+	WORD $0x4eb38463 // add v3.4s, v3.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	FMOVQ F3, 16(R0)
+	WORD $0x4eb48484 // add v4.4s, v4.4s, v20.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	FMOVQ F4, 32(R0)
+	WORD $0x4eb584a5 // add v5.4s, v5.4s, v21.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	FMOVQ F5, 48(R0)
+	WORD $0x4eb684c6 // add v6.4s, v6.4s, v22.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	FMOVQ F6, 64(R0)
+	WORD $0x4eb784e7 // add v7.4s, v7.4s, v23.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVQ F7, 80(R0)
+	WORD $0x4eb88508 // add v8.4s, v8.4s, v24.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	FMOVQ F8, 96(R0)
+	WORD $0x4eb98529 // add v9.4s, v9.4s, v25.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	FMOVQ F9, 112(R0)
+	ADD R6, R0, R0
+	WORD $0x4eb2854a // add v10.4s, v10.4s, v18.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVQ F10, 0(R0)
+	WORD $0x4eb3856b // add v11.4s, v11.4s, v19.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	FMOVQ F11, 16(R0)
+	WORD $0x4eb4858c // add v12.4s, v12.4s, v20.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	FMOVQ F12, 32(R0)
+	WORD $0x4eb585ad // add v13.4s, v13.4s, v21.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVQ F13, 48(R0)
+	WORD $0x4eb685ce // add v14.4s, v14.4s, v22.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVQ F14, 64(R0)
+	WORD $0x4eb785ef // add v15.4s, v15.4s, v23.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	FMOVQ F15, 80(R0)
+	WORD $0x4eb88610 // add v16.4s, v16.4s, v24.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	FMOVQ F16, 96(R0)
+	WORD $0x4eb98631 // add v17.4s, v17.4s, v25.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	FMOVQ F17, 112(R0)
+	RET
+
+// func i8Bytesx4SDOT(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+TEXT ·i8Bytesx4SDOT(SB), NOSPLIT, $0-48
+	MOVD $constants<>(SB), R0
+	MOVD octets+0(FP), R1
+	MOVD x+8(FP), R2
+	MOVD ldx+16(FP), R3
+	MOVD q+24(FP), R4
+	MOVD y+32(FP), R5
+	MOVD ldy+40(FP), R6
+	FMOVQ 144(R0), F0
+	FMOVQ 160(R0), F1
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	WORD $0x6f00e411 // movi v17.2d, #0x0
+	WORD $0x6f00e412 // movi v18.2d, #0x0
+	WORD $0x6f00e413 // movi v19.2d, #0x0
+	WORD $0x6f00e414 // movi v20.2d, #0x0
+	WORD $0x6f00e415 // movi v21.2d, #0x0
+	MOVD R2, R0
+	ADD R3, R0, R7
+	ADD R3, R7, R8
+	ADD R3, R8, R9
+	ADD $0, R4, R10
+	MOVD R1, R11
+
+octet0:
+	FMOVD 0(R0), F22
+	ADD $8, R0, R0
+	WORD $0x6e201ed6 // eor v22.16b, v22.16b, v0.16b
+	FMOVD 0(R7), F23
+	ADD $8, R7, R7
+	WORD $0x6e201ef7 // eor v23.16b, v23.16b, v0.16b
+	FMOVD 0(R8), F24
+	ADD $8, R8, R8
+	WORD $0x6e201f18 // eor v24.16b, v24.16b, v0.16b
+	FMOVD 0(R9), F25
+	ADD $8, R9, R9
+	WORD $0x6e201f39 // eor v25.16b, v25.16b, v0.16b
+	FLDPQ 0(R10), (F26, F27)
+	WORD $0x4f96e342 // sdot v2.4s, v26.16b, v22.4b[0]
+	WORD $0x4f97e346 // sdot v6.4s, v26.16b, v23.4b[0]
+	WORD $0x4f98e34a // sdot v10.4s, v26.16b, v24.4b[0]
+	WORD $0x4f99e34e // sdot v14.4s, v26.16b, v25.4b[0]
+	WORD $0x4f81e352 // sdot v18.4s, v26.16b, v1.4b[0]
+	WORD $0x4f96e363 // sdot v3.4s, v27.16b, v22.4b[0]
+	WORD $0x4f97e367 // sdot v7.4s, v27.16b, v23.4b[0]
+	WORD $0x4f98e36b // sdot v11.4s, v27.16b, v24.4b[0]
+	WORD $0x4f99e36f // sdot v15.4s, v27.16b, v25.4b[0]
+	WORD $0x4f81e373 // sdot v19.4s, v27.16b, v1.4b[0]
+	FLDPQ 32(R10), (F26, F27)
+	WORD $0x4f96e344 // sdot v4.4s, v26.16b, v22.4b[0]
+	WORD $0x4f97e348 // sdot v8.4s, v26.16b, v23.4b[0]
+	WORD $0x4f98e34c // sdot v12.4s, v26.16b, v24.4b[0]
+	WORD $0x4f99e350 // sdot v16.4s, v26.16b, v25.4b[0]
+	WORD $0x4f81e354 // sdot v20.4s, v26.16b, v1.4b[0]
+	WORD $0x4f96e365 // sdot v5.4s, v27.16b, v22.4b[0]
+	WORD $0x4f97e369 // sdot v9.4s, v27.16b, v23.4b[0]
+	WORD $0x4f98e36d // sdot v13.4s, v27.16b, v24.4b[0]
+	WORD $0x4f99e371 // sdot v17.4s, v27.16b, v25.4b[0]
+	WORD $0x4f81e375 // sdot v21.4s, v27.16b, v1.4b[0]
+	FLDPQ 128(R10), (F26, F27)
+	WORD $0x4fb6e342 // sdot v2.4s, v26.16b, v22.4b[1]
+	WORD $0x4fb7e346 // sdot v6.4s, v26.16b, v23.4b[1]
+	WORD $0x4fb8e34a // sdot v10.4s, v26.16b, v24.4b[1]
+	WORD $0x4fb9e34e // sdot v14.4s, v26.16b, v25.4b[1]
+	WORD $0x4f81e352 // sdot v18.4s, v26.16b, v1.4b[0]
+	WORD $0x4fb6e363 // sdot v3.4s, v27.16b, v22.4b[1]
+	WORD $0x4fb7e367 // sdot v7.4s, v27.16b, v23.4b[1]
+	WORD $0x4fb8e36b // sdot v11.4s, v27.16b, v24.4b[1]
+	WORD $0x4fb9e36f // sdot v15.4s, v27.16b, v25.4b[1]
+	WORD $0x4f81e373 // sdot v19.4s, v27.16b, v1.4b[0]
+	FLDPQ 160(R10), (F26, F27)
+	WORD $0x4fb6e344 // sdot v4.4s, v26.16b, v22.4b[1]
+	WORD $0x4fb7e348 // sdot v8.4s, v26.16b, v23.4b[1]
+	WORD $0x4fb8e34c // sdot v12.4s, v26.16b, v24.4b[1]
+	WORD $0x4fb9e350 // sdot v16.4s, v26.16b, v25.4b[1]
+	WORD $0x4f81e354 // sdot v20.4s, v26.16b, v1.4b[0]
+	WORD $0x4fb6e365 // sdot v5.4s, v27.16b, v22.4b[1]
+	WORD $0x4fb7e369 // sdot v9.4s, v27.16b, v23.4b[1]
+	WORD $0x4fb8e36d // sdot v13.4s, v27.16b, v24.4b[1]
+	WORD $0x4fb9e371 // sdot v17.4s, v27.16b, v25.4b[1]
+	WORD $0x4f81e375 // sdot v21.4s, v27.16b, v1.4b[0]
+	ADD $256, R10, R10
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	WORD $0x4f275652 // shl v18.4s, v18.4s, #7
+	WORD $0x4f275673 // shl v19.4s, v19.4s, #7
+	WORD $0x4f275694 // shl v20.4s, v20.4s, #7
+	WORD $0x4f2756b5 // shl v21.4s, v21.4s, #7
+	ADD $0, R5, R0
+	WORD $0x4eb28442 // add v2.4s, v2.4s, v18.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	FMOVQ F2, 0(R0)
+	WORD $0x4eb38463 // add v3.4s, v3.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	FMOVQ F3, 16(R0)
+	WORD $0x4eb48484 // add v4.4s, v4.4s, v20.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	FMOVQ F4, 32(R0)
+	WORD $0x4eb584a5 // add v5.4s, v5.4s, v21.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	FMOVQ F5, 48(R0)
+	ADD R6, R0, R0
+	WORD $0x4eb284c6 // add v6.4s, v6.4s, v18.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	FMOVQ F6, 0(R0)
+	WORD $0x4eb384e7 // add v7.4s, v7.4s, v19.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVQ F7, 16(R0)
+	WORD $0x4eb48508 // add v8.4s, v8.4s, v20.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	FMOVQ F8, 32(R0)
+	WORD $0x4eb58529 // add v9.4s, v9.4s, v21.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	FMOVQ F9, 48(R0)
+	ADD R6, R0, R0
+	WORD $0x4eb2854a // add v10.4s, v10.4s, v18.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVQ F10, 0(R0)
+	WORD $0x4eb3856b // add v11.4s, v11.4s, v19.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	FMOVQ F11, 16(R0)
+	WORD $0x4eb4858c // add v12.4s, v12.4s, v20.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	FMOVQ F12, 32(R0)
+	WORD $0x4eb585ad // add v13.4s, v13.4s, v21.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVQ F13, 48(R0)
+	ADD R6, R0, R0
+	WORD $0x4eb285ce // add v14.4s, v14.4s, v18.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVQ F14, 0(R0)
+	WORD $0x4eb385ef // add v15.4s, v15.4s, v19.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	FMOVQ F15, 16(R0)
+	WORD $0x4eb48610 // add v16.4s, v16.4s, v20.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	FMOVQ F16, 32(R0)
+	WORD $0x4eb58631 // add v17.4s, v17.4s, v21.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	FMOVQ F17, 48(R0)
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6f00e410 // movi v16.2d, #0x0
+	WORD $0x6f00e411 // movi v17.2d, #0x0
+	WORD $0x6f00e412 // movi v18.2d, #0x0
+	WORD $0x6f00e413 // movi v19.2d, #0x0
+	WORD $0x6f00e414 // movi v20.2d, #0x0
+	WORD $0x6f00e415 // movi v21.2d, #0x0
+	ADD R3, R2, R0
+	ADD R3, R0, R7
+	ADD R3, R7, R3
+	ADD $64, R4, R4
+
+octet1:
+	FMOVD 0(R2), F22
+	ADD $8, R2, R2
+	WORD $0x6e201ed6 // eor v22.16b, v22.16b, v0.16b
+	FMOVD 0(R0), F23
+	ADD $8, R0, R0
+	WORD $0x6e201ef7 // eor v23.16b, v23.16b, v0.16b
+	FMOVD 0(R7), F24
+	ADD $8, R7, R7
+	WORD $0x6e201f18 // eor v24.16b, v24.16b, v0.16b
+	FMOVD 0(R3), F25
+	ADD $8, R3, R3
+	WORD $0x6e201f39 // eor v25.16b, v25.16b, v0.16b
+	FLDPQ 0(R4), (F26, F27)
+	WORD $0x4f96e342 // sdot v2.4s, v26.16b, v22.4b[0]
+	WORD $0x4f97e346 // sdot v6.4s, v26.16b, v23.4b[0]
+	WORD $0x4f98e34a // sdot v10.4s, v26.16b, v24.4b[0]
+	WORD $0x4f99e34e // sdot v14.4s, v26.16b, v25.4b[0]
+	WORD $0x4f81e352 // sdot v18.4s, v26.16b, v1.4b[0]
+	WORD $0x4f96e363 // sdot v3.4s, v27.16b, v22.4b[0]
+	WORD $0x4f97e367 // sdot v7.4s, v27.16b, v23.4b[0]
+	WORD $0x4f98e36b // sdot v11.4s, v27.16b, v24.4b[0]
+	WORD $0x4f99e36f // sdot v15.4s, v27.16b, v25.4b[0]
+	WORD $0x4f81e373 // sdot v19.4s, v27.16b, v1.4b[0]
+	FLDPQ 32(R4), (F26, F27)
+	WORD $0x4f96e344 // sdot v4.4s, v26.16b, v22.4b[0]
+	WORD $0x4f97e348 // sdot v8.4s, v26.16b, v23.4b[0]
+	WORD $0x4f98e34c // sdot v12.4s, v26.16b, v24.4b[0]
+	WORD $0x4f99e350 // sdot v16.4s, v26.16b, v25.4b[0]
+	WORD $0x4f81e354 // sdot v20.4s, v26.16b, v1.4b[0]
+	WORD $0x4f96e365 // sdot v5.4s, v27.16b, v22.4b[0]
+	WORD $0x4f97e369 // sdot v9.4s, v27.16b, v23.4b[0]
+	WORD $0x4f98e36d // sdot v13.4s, v27.16b, v24.4b[0]
+	WORD $0x4f99e371 // sdot v17.4s, v27.16b, v25.4b[0]
+	WORD $0x4f81e375 // sdot v21.4s, v27.16b, v1.4b[0]
+	FLDPQ 128(R4), (F26, F27)
+	WORD $0x4fb6e342 // sdot v2.4s, v26.16b, v22.4b[1]
+	WORD $0x4fb7e346 // sdot v6.4s, v26.16b, v23.4b[1]
+	WORD $0x4fb8e34a // sdot v10.4s, v26.16b, v24.4b[1]
+	WORD $0x4fb9e34e // sdot v14.4s, v26.16b, v25.4b[1]
+	WORD $0x4f81e352 // sdot v18.4s, v26.16b, v1.4b[0]
+	WORD $0x4fb6e363 // sdot v3.4s, v27.16b, v22.4b[1]
+	WORD $0x4fb7e367 // sdot v7.4s, v27.16b, v23.4b[1]
+	WORD $0x4fb8e36b // sdot v11.4s, v27.16b, v24.4b[1]
+	WORD $0x4fb9e36f // sdot v15.4s, v27.16b, v25.4b[1]
+	WORD $0x4f81e373 // sdot v19.4s, v27.16b, v1.4b[0]
+	FLDPQ 160(R4), (F26, F27)
+	WORD $0x4fb6e344 // sdot v4.4s, v26.16b, v22.4b[1]
+	WORD $0x4fb7e348 // sdot v8.4s, v26.16b, v23.4b[1]
+	WORD $0x4fb8e34c // sdot v12.4s, v26.16b, v24.4b[1]
+	WORD $0x4fb9e350 // sdot v16.4s, v26.16b, v25.4b[1]
+	WORD $0x4f81e354 // sdot v20.4s, v26.16b, v1.4b[0]
+	WORD $0x4fb6e365 // sdot v5.4s, v27.16b, v22.4b[1]
+	WORD $0x4fb7e369 // sdot v9.4s, v27.16b, v23.4b[1]
+	WORD $0x4fb8e36d // sdot v13.4s, v27.16b, v24.4b[1]
+	WORD $0x4fb9e371 // sdot v17.4s, v27.16b, v25.4b[1]
+	WORD $0x4f81e375 // sdot v21.4s, v27.16b, v1.4b[0]
+	ADD $256, R4, R4
+	SUB $1, R1, R1
+	CBNZ R1, octet1
+	WORD $0x4f275652 // shl v18.4s, v18.4s, #7
+	WORD $0x4f275673 // shl v19.4s, v19.4s, #7
+	WORD $0x4f275694 // shl v20.4s, v20.4s, #7
+	WORD $0x4f2756b5 // shl v21.4s, v21.4s, #7
+	ADD $64, R5, R0
+	WORD $0x4eb28442 // add v2.4s, v2.4s, v18.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	FMOVQ F2, 0(R0)
+	WORD $0x4eb38463 // add v3.4s, v3.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	FMOVQ F3, 16(R0)
+	WORD $0x4eb48484 // add v4.4s, v4.4s, v20.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	FMOVQ F4, 32(R0)
+	WORD $0x4eb584a5 // add v5.4s, v5.4s, v21.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	FMOVQ F5, 48(R0)
+	ADD R6, R0, R0
+	WORD $0x4eb284c6 // add v6.4s, v6.4s, v18.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	FMOVQ F6, 0(R0)
+	WORD $0x4eb384e7 // add v7.4s, v7.4s, v19.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVQ F7, 16(R0)
+	WORD $0x4eb48508 // add v8.4s, v8.4s, v20.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	FMOVQ F8, 32(R0)
+	WORD $0x4eb58529 // add v9.4s, v9.4s, v21.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	FMOVQ F9, 48(R0)
+	ADD R6, R0, R0
+	WORD $0x4eb2854a // add v10.4s, v10.4s, v18.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVQ F10, 0(R0)
+	WORD $0x4eb3856b // add v11.4s, v11.4s, v19.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	FMOVQ F11, 16(R0)
+	WORD $0x4eb4858c // add v12.4s, v12.4s, v20.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	FMOVQ F12, 32(R0)
+	WORD $0x4eb585ad // add v13.4s, v13.4s, v21.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVQ F13, 48(R0)
+	ADD R6, R0, R0
+	WORD $0x4eb285ce // add v14.4s, v14.4s, v18.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVQ F14, 0(R0)
+	WORD $0x4eb385ef // add v15.4s, v15.4s, v19.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	FMOVQ F15, 16(R0)
+	WORD $0x4eb48610 // add v16.4s, v16.4s, v20.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	FMOVQ F16, 32(R0)
+	WORD $0x4eb58631 // add v17.4s, v17.4s, v21.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	FMOVQ F17, 48(R0)
+	RET
+
+// func i8Bytesx1SUDOT(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+TEXT ·i8Bytesx1SUDOT(SB), NOSPLIT, $0-48
+	MOVD octets+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD ldx+16(FP), R2
+	MOVD q+24(FP), R2
+	MOVD y+32(FP), R3
+	MOVD ldy+40(FP), R4
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	ADD $0, R2, R2
+
+octet0:
+	FMOVD 0(R1), F8
+	ADD $8, R1, R1
+	FLDPQ 0(R2), (F9, F10)
+	WORD $0x4f08f120 // sudot v0.4s, v9.16b, v8.4b[0]
+	WORD $0x4f08f141 // sudot v1.4s, v10.16b, v8.4b[0]
+	FLDPQ 32(R2), (F9, F10)
+	WORD $0x4f08f122 // sudot v2.4s, v9.16b, v8.4b[0]
+	WORD $0x4f08f143 // sudot v3.4s, v10.16b, v8.4b[0]
+	FLDPQ 64(R2), (F9, F10)
+	WORD $0x4f08f124 // sudot v4.4s, v9.16b, v8.4b[0]
+	WORD $0x4f08f145 // sudot v5.4s, v10.16b, v8.4b[0]
+	FLDPQ 96(R2), (F9, F10)
+	WORD $0x4f08f126 // sudot v6.4s, v9.16b, v8.4b[0]
+	WORD $0x4f08f147 // sudot v7.4s, v10.16b, v8.4b[0]
+	FLDPQ 128(R2), (F9, F10)
+	WORD $0x4f28f120 // sudot v0.4s, v9.16b, v8.4b[1]
+	WORD $0x4f28f141 // sudot v1.4s, v10.16b, v8.4b[1]
+	FLDPQ 160(R2), (F9, F10)
+	WORD $0x4f28f122 // sudot v2.4s, v9.16b, v8.4b[1]
+	WORD $0x4f28f143 // sudot v3.4s, v10.16b, v8.4b[1]
+	FLDPQ 192(R2), (F9, F10)
+	WORD $0x4f28f124 // sudot v4.4s, v9.16b, v8.4b[1]
+	WORD $0x4f28f145 // sudot v5.4s, v10.16b, v8.4b[1]
+	FLDPQ 224(R2), (F9, F10)
+	WORD $0x4f28f126 // sudot v6.4s, v9.16b, v8.4b[1]
+	WORD $0x4f28f147 // sudot v7.4s, v10.16b, v8.4b[1]
+	ADD $256, R2, R2
+	SUB $1, R0, R0
+	CBNZ R0, octet0
+	ADD $0, R3, R0
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	FMOVQ F0, 0(R0)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	FMOVQ F1, 16(R0)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	FMOVQ F2, 32(R0)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	FMOVQ F3, 48(R0)
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	FMOVQ F4, 64(R0)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	FMOVQ F5, 80(R0)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	FMOVQ F6, 96(R0)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVQ F7, 112(R0)
+	RET
+
+// func i8Bytesx2SUDOT(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+TEXT ·i8Bytesx2SUDOT(SB), NOSPLIT, $0-48
+	MOVD octets+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD ldx+16(FP), R2
+	MOVD q+24(FP), R3
+	MOVD y+32(FP), R4
+	MOVD ldy+40(FP), R5
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD R2, R1, R2
+	ADD $0, R3, R3
+
+octet0:
+	FMOVD 0(R1), F16
+	ADD $8, R1, R1
+	FMOVD 0(R2), F17
+	ADD $8, R2, R2
+	FLDPQ 0(R3), (F18, F19)
+	WORD $0x4f10f240 // sudot v0.4s, v18.16b, v16.4b[0]
+	WORD $0x4f11f248 // sudot v8.4s, v18.16b, v17.4b[0]
+	WORD $0x4f10f261 // sudot v1.4s, v19.16b, v16.4b[0]
+	WORD $0x4f11f269 // sudot v9.4s, v19.16b, v17.4b[0]
+	FLDPQ 32(R3), (F18, F19)
+	WORD $0x4f10f242 // sudot v2.4s, v18.16b, v16.4b[0]
+	WORD $0x4f11f24a // sudot v10.4s, v18.16b, v17.4b[0]
+	WORD $0x4f10f263 // sudot v3.4s, v19.16b, v16.4b[0]
+	WORD $0x4f11f26b // sudot v11.4s, v19.16b, v17.4b[0]
+	FLDPQ 64(R3), (F18, F19)
+	WORD $0x4f10f244 // sudot v4.4s, v18.16b, v16.4b[0]
+	WORD $0x4f11f24c // sudot v12.4s, v18.16b, v17.4b[0]
+	WORD $0x4f10f265 // sudot v5.4s, v19.16b, v16.4b[0]
+	WORD $0x4f11f26d // sudot v13.4s, v19.16b, v17.4b[0]
+	FLDPQ 96(R3), (F18, F19)
+	WORD $0x4f10f246 // sudot v6.4s, v18.16b, v16.4b[0]
+	WORD $0x4f11f24e // sudot v14.4s, v18.16b, v17.4b[0]
+	WORD $0x4f10f267 // sudot v7.4s, v19.16b, v16.4b[0]
+	WORD $0x4f11f26f // sudot v15.4s, v19.16b, v17.4b[0]
+	FLDPQ 128(R3), (F18, F19)
+	WORD $0x4f30f240 // sudot v0.4s, v18.16b, v16.4b[1]
+	WORD $0x4f31f248 // sudot v8.4s, v18.16b, v17.4b[1]
+	WORD $0x4f30f261 // sudot v1.4s, v19.16b, v16.4b[1]
+	WORD $0x4f31f269 // sudot v9.4s, v19.16b, v17.4b[1]
+	FLDPQ 160(R3), (F18, F19)
+	WORD $0x4f30f242 // sudot v2.4s, v18.16b, v16.4b[1]
+	WORD $0x4f31f24a // sudot v10.4s, v18.16b, v17.4b[1]
+	WORD $0x4f30f263 // sudot v3.4s, v19.16b, v16.4b[1]
+	WORD $0x4f31f26b // sudot v11.4s, v19.16b, v17.4b[1]
+	FLDPQ 192(R3), (F18, F19)
+	WORD $0x4f30f244 // sudot v4.4s, v18.16b, v16.4b[1]
+	WORD $0x4f31f24c // sudot v12.4s, v18.16b, v17.4b[1]
+	WORD $0x4f30f265 // sudot v5.4s, v19.16b, v16.4b[1]
+	WORD $0x4f31f26d // sudot v13.4s, v19.16b, v17.4b[1]
+	FLDPQ 224(R3), (F18, F19)
+	WORD $0x4f30f246 // sudot v6.4s, v18.16b, v16.4b[1]
+	WORD $0x4f31f24e // sudot v14.4s, v18.16b, v17.4b[1]
+	WORD $0x4f30f267 // sudot v7.4s, v19.16b, v16.4b[1]
+	WORD $0x4f31f26f // sudot v15.4s, v19.16b, v17.4b[1]
+	ADD $256, R3, R3
+	SUB $1, R0, R0
+	CBNZ R0, octet0
+	ADD $0, R4, R0
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	FMOVQ F0, 0(R0)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	FMOVQ F1, 16(R0)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	FMOVQ F2, 32(R0)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	FMOVQ F3, 48(R0)
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	FMOVQ F4, 64(R0)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	FMOVQ F5, 80(R0)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	FMOVQ F6, 96(R0)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVQ F7, 112(R0)
+	ADD R5, R0, R0
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	FMOVQ F8, 0(R0)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	FMOVQ F9, 16(R0)
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVQ F10, 32(R0)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	FMOVQ F11, 48(R0)
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	FMOVQ F12, 64(R0)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVQ F13, 80(R0)
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVQ F14, 96(R0)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	FMOVQ F15, 112(R0)
+	RET
+
+// func i8Bytesx4SUDOT(octets int, x *byte, ldx int, q *byte, y *float32, ldy int)
+TEXT ·i8Bytesx4SUDOT(SB), NOSPLIT, $0-48
+	MOVD octets+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD ldx+16(FP), R2
+	MOVD q+24(FP), R3
+	MOVD y+32(FP), R4
+	MOVD ldy+40(FP), R5
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	MOVD R1, R6
+	ADD R2, R6, R7
+	ADD R2, R7, R8
+	ADD R2, R8, R9
+	ADD $0, R3, R10
+	MOVD R0, R11
+
+octet0:
+	FMOVD 0(R6), F16
+	ADD $8, R6, R6
+	FMOVD 0(R7), F17
+	ADD $8, R7, R7
+	FMOVD 0(R8), F18
+	ADD $8, R8, R8
+	FMOVD 0(R9), F19
+	ADD $8, R9, R9
+	FLDPQ 0(R10), (F20, F21)
+	WORD $0x4f10f280 // sudot v0.4s, v20.16b, v16.4b[0]
+	WORD $0x4f11f284 // sudot v4.4s, v20.16b, v17.4b[0]
+	WORD $0x4f12f288 // sudot v8.4s, v20.16b, v18.4b[0]
+	WORD $0x4f13f28c // sudot v12.4s, v20.16b, v19.4b[0]
+	WORD $0x4f10f2a1 // sudot v1.4s, v21.16b, v16.4b[0]
+	WORD $0x4f11f2a5 // sudot v5.4s, v21.16b, v17.4b[0]
+	WORD $0x4f12f2a9 // sudot v9.4s, v21.16b, v18.4b[0]
+	WORD $0x4f13f2ad // sudot v13.4s, v21.16b, v19.4b[0]
+	FLDPQ 32(R10), (F20, F21)
+	WORD $0x4f10f282 // sudot v2.4s, v20.16b, v16.4b[0]
+	WORD $0x4f11f286 // sudot v6.4s, v20.16b, v17.4b[0]
+	WORD $0x4f12f28a // sudot v10.4s, v20.16b, v18.4b[0]
+	WORD $0x4f13f28e // sudot v14.4s, v20.16b, v19.4b[0]
+	WORD $0x4f10f2a3 // sudot v3.4s, v21.16b, v16.4b[0]
+	WORD $0x4f11f2a7 // sudot v7.4s, v21.16b, v17.4b[0]
+	WORD $0x4f12f2ab // sudot v11.4s, v21.16b, v18.4b[0]
+	WORD $0x4f13f2af // sudot v15.4s, v21.16b, v19.4b[0]
+	FLDPQ 128(R10), (F20, F21)
+	WORD $0x4f30f280 // sudot v0.4s, v20.16b, v16.4b[1]
+	WORD $0x4f31f284 // sudot v4.4s, v20.16b, v17.4b[1]
+	WORD $0x4f32f288 // sudot v8.4s, v20.16b, v18.4b[1]
+	WORD $0x4f33f28c // sudot v12.4s, v20.16b, v19.4b[1]
+	WORD $0x4f30f2a1 // sudot v1.4s, v21.16b, v16.4b[1]
+	WORD $0x4f31f2a5 // sudot v5.4s, v21.16b, v17.4b[1]
+	WORD $0x4f32f2a9 // sudot v9.4s, v21.16b, v18.4b[1]
+	WORD $0x4f33f2ad // sudot v13.4s, v21.16b, v19.4b[1]
+	FLDPQ 160(R10), (F20, F21)
+	WORD $0x4f30f282 // sudot v2.4s, v20.16b, v16.4b[1]
+	WORD $0x4f31f286 // sudot v6.4s, v20.16b, v17.4b[1]
+	WORD $0x4f32f28a // sudot v10.4s, v20.16b, v18.4b[1]
+	WORD $0x4f33f28e // sudot v14.4s, v20.16b, v19.4b[1]
+	WORD $0x4f30f2a3 // sudot v3.4s, v21.16b, v16.4b[1]
+	WORD $0x4f31f2a7 // sudot v7.4s, v21.16b, v17.4b[1]
+	WORD $0x4f32f2ab // sudot v11.4s, v21.16b, v18.4b[1]
+	WORD $0x4f33f2af // sudot v15.4s, v21.16b, v19.4b[1]
+	ADD $256, R10, R10
+	SUB $1, R11, R11
+	CBNZ R11, octet0
+	ADD $0, R4, R6
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	FMOVQ F0, 0(R6)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	FMOVQ F1, 16(R6)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	FMOVQ F2, 32(R6)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	FMOVQ F3, 48(R6)
+	ADD R5, R6, R6
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	FMOVQ F4, 0(R6)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	FMOVQ F5, 16(R6)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	FMOVQ F6, 32(R6)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVQ F7, 48(R6)
+	ADD R5, R6, R6
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	FMOVQ F8, 0(R6)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	FMOVQ F9, 16(R6)
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVQ F10, 32(R6)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	FMOVQ F11, 48(R6)
+	ADD R5, R6, R6
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	FMOVQ F12, 0(R6)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVQ F13, 16(R6)
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVQ F14, 32(R6)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	FMOVQ F15, 48(R6)
+	WORD $0x6f00e400 // movi v0.2d, #0x0
+	WORD $0x6f00e401 // movi v1.2d, #0x0
+	WORD $0x6f00e402 // movi v2.2d, #0x0
+	WORD $0x6f00e403 // movi v3.2d, #0x0
+	WORD $0x6f00e404 // movi v4.2d, #0x0
+	WORD $0x6f00e405 // movi v5.2d, #0x0
+	WORD $0x6f00e406 // movi v6.2d, #0x0
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6f00e408 // movi v8.2d, #0x0
+	WORD $0x6f00e409 // movi v9.2d, #0x0
+	WORD $0x6f00e40a // movi v10.2d, #0x0
+	WORD $0x6f00e40b // movi v11.2d, #0x0
+	WORD $0x6f00e40c // movi v12.2d, #0x0
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6f00e40e // movi v14.2d, #0x0
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	ADD R2, R1, R6
+	ADD R2, R6, R7
+	ADD R2, R7, R2
+	ADD $64, R3, R3
+
+octet1:
+	FMOVD 0(R1), F16
+	ADD $8, R1, R1
+	FMOVD 0(R6), F17
+	ADD $8, R6, R6
+	FMOVD 0(R7), F18
+	ADD $8, R7, R7
+	FMOVD 0(R2), F19
+	ADD $8, R2, R2
+	FLDPQ 0(R3), (F20, F21)
+	WORD $0x4f10f280 // sudot v0.4s, v20.16b, v16.4b[0]
+	WORD $0x4f11f284 // sudot v4.4s, v20.16b, v17.4b[0]
+	WORD $0x4f12f288 // sudot v8.4s, v20.16b, v18.4b[0]
+	WORD $0x4f13f28c // sudot v12.4s, v20.16b, v19.4b[0]
+	WORD $0x4f10f2a1 // sudot v1.4s, v21.16b, v16.4b[0]
+	WORD $0x4f11f2a5 // sudot v5.4s, v21.16b, v17.4b[0]
+	WORD $0x4f12f2a9 // sudot v9.4s, v21.16b, v18.4b[0]
+	WORD $0x4f13f2ad // sudot v13.4s, v21.16b, v19.4b[0]
+	FLDPQ 32(R3), (F20, F21)
+	WORD $0x4f10f282 // sudot v2.4s, v20.16b, v16.4b[0]
+	WORD $0x4f11f286 // sudot v6.4s, v20.16b, v17.4b[0]
+	WORD $0x4f12f28a // sudot v10.4s, v20.16b, v18.4b[0]
+	WORD $0x4f13f28e // sudot v14.4s, v20.16b, v19.4b[0]
+	WORD $0x4f10f2a3 // sudot v3.4s, v21.16b, v16.4b[0]
+	WORD $0x4f11f2a7 // sudot v7.4s, v21.16b, v17.4b[0]
+	WORD $0x4f12f2ab // sudot v11.4s, v21.16b, v18.4b[0]
+	WORD $0x4f13f2af // sudot v15.4s, v21.16b, v19.4b[0]
+	FLDPQ 128(R3), (F20, F21)
+	WORD $0x4f30f280 // sudot v0.4s, v20.16b, v16.4b[1]
+	WORD $0x4f31f284 // sudot v4.4s, v20.16b, v17.4b[1]
+	WORD $0x4f32f288 // sudot v8.4s, v20.16b, v18.4b[1]
+	WORD $0x4f33f28c // sudot v12.4s, v20.16b, v19.4b[1]
+	WORD $0x4f30f2a1 // sudot v1.4s, v21.16b, v16.4b[1]
+	WORD $0x4f31f2a5 // sudot v5.4s, v21.16b, v17.4b[1]
+	WORD $0x4f32f2a9 // sudot v9.4s, v21.16b, v18.4b[1]
+	WORD $0x4f33f2ad // sudot v13.4s, v21.16b, v19.4b[1]
+	FLDPQ 160(R3), (F20, F21)
+	WORD $0x4f30f282 // sudot v2.4s, v20.16b, v16.4b[1]
+	WORD $0x4f31f286 // sudot v6.4s, v20.16b, v17.4b[1]
+	WORD $0x4f32f28a // sudot v10.4s, v20.16b, v18.4b[1]
+	WORD $0x4f33f28e // sudot v14.4s, v20.16b, v19.4b[1]
+	WORD $0x4f30f2a3 // sudot v3.4s, v21.16b, v16.4b[1]
+	WORD $0x4f31f2a7 // sudot v7.4s, v21.16b, v17.4b[1]
+	WORD $0x4f32f2ab // sudot v11.4s, v21.16b, v18.4b[1]
+	WORD $0x4f33f2af // sudot v15.4s, v21.16b, v19.4b[1]
+	ADD $256, R3, R3
+	SUB $1, R0, R0
+	CBNZ R0, octet1
+	ADD $64, R4, R0
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	FMOVQ F0, 0(R0)
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	FMOVQ F1, 16(R0)
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	FMOVQ F2, 32(R0)
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	FMOVQ F3, 48(R0)
+	ADD R5, R0, R0
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	FMOVQ F4, 0(R0)
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	FMOVQ F5, 16(R0)
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	FMOVQ F6, 32(R0)
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVQ F7, 48(R0)
+	ADD R5, R0, R0
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	FMOVQ F8, 0(R0)
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	FMOVQ F9, 16(R0)
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVQ F10, 32(R0)
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	FMOVQ F11, 48(R0)
+	ADD R5, R0, R0
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	FMOVQ F12, 0(R0)
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVQ F13, 16(R0)
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVQ F14, 32(R0)
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	FMOVQ F15, 48(R0)
+	RET
+
 // func roundRowNEON(octets int, block int, x *float32, q *byte, stride int, scales *float32, gap int, offset int, order *byte)
 TEXT ·roundRowNEON(SB), NOSPLIT, $0-72
 	MOVD $constants<>(SB), R0
@@ -13998,7 +14974,7 @@ TEXT ·roundRowNEON(SB), NOSPLIT, $0-72
 	MOVD gap+48(FP), R7
 	MOVD order+64(FP), R8
 	FMOVQ 0(R8), F0
-	FMOVQ 144(R0), F1
+	FMOVQ 176(R0), F1
 	WORD $0x6f00e402 // movi v2.2d, #0x0
 
 block:

@@ -16,6 +16,7 @@ func init() {
 		useAssemblyF32(kernels32)
 		useAssemblyF64(kernels64)
 		widenGroups, narrowGroups = widenBlocks, narrowBlocks
+		u8ToF32, i8ToF32, f32ToU8, f32ToI8 = u8ToF32Blocks, i8ToF32Blocks, f32ToU8Blocks, f32ToI8Blocks
 		maskToF32, maskToF64, maskOfF32, maskOfF64 = maskToF32Blocks, maskToF64Blocks, maskOfF32Blocks, maskOfF64Blocks
 		groupsF16 = halfGroups{widenF16Blocks, narrowF16Blocks, roundF16Blocks}
 		groupsBF16 = halfGroups{widenBF16Blocks, narrowBF16Blocks, roundBF16Blocks}

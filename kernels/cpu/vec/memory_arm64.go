@@ -30,6 +30,26 @@ func widenBlocks(dst []float64, src []float32) (done int)
 //go:noescape
 func narrowBlocks(dst []float32, src []float64) (done int)
 
+// u8ToF32Blocks converts the elements in whole groups of 8 and returns their number.
+//
+//go:noescape
+func u8ToF32Blocks(dst []float32, src []uint8) (done int)
+
+// f32ToU8Blocks converts the elements in whole groups of 8 and returns their number.
+//
+//go:noescape
+func f32ToU8Blocks(dst []uint8, src []float32) (done int)
+
+// i8ToF32Blocks converts the elements in whole groups of 8 and returns their number.
+//
+//go:noescape
+func i8ToF32Blocks(dst []float32, src []int8) (done int)
+
+// f32ToI8Blocks converts the elements in whole groups of 8 and returns their number.
+//
+//go:noescape
+func f32ToI8Blocks(dst []int8, src []float32) (done int)
+
 // maskToF32Blocks converts the elements in whole groups of 8 and returns their number.
 //
 //go:noescape

@@ -224,6 +224,130 @@ done:
 	MOVD R3, done+48(FP)
 	RET
 
+// func u8ToF32Blocks(dst []float32, src []uint8) (done int)
+TEXT ·u8ToF32Blocks(SB), NOSPLIT, $0-56
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD src_base+24(FP), R2
+	MOVD src_len+32(FP), R3
+	CMP R3, R1
+	CSEL LT, R1, R3, R1
+	MOVD $0, R3
+	SUB $8, R1, R1
+	CMP $0, R1
+	BLT done
+
+loop:
+	FMOVD 0(R2), F0
+	WORD $0x2f08a400 // uxtl v0.8h, v0.8b
+	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
+	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
+	WORD $0x6e21d821 // ucvtf v1.4s, v1.4s
+	WORD $0x6e21d800 // ucvtf v0.4s, v0.4s
+	FSTPQ (F1, F0), 0(R0)
+	ADD $8, R2, R2
+	ADD $32, R0, R0
+	ADD $8, R3, R3
+	CMP R1, R3
+	BLE loop
+
+done:
+	MOVD R3, done+48(FP)
+	RET
+
+// func f32ToU8Blocks(dst []uint8, src []float32) (done int)
+TEXT ·f32ToU8Blocks(SB), NOSPLIT, $0-56
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD src_base+24(FP), R2
+	MOVD src_len+32(FP), R3
+	CMP R3, R1
+	CSEL LT, R1, R3, R1
+	MOVD $0, R3
+	SUB $8, R1, R1
+	CMP $0, R1
+	BLT done
+
+loop:
+	FLDPQ 0(R2), (F0, F1)
+	WORD $0x4e21a800 // fcvtns v0.4s, v0.4s
+	WORD $0x4e21a821 // fcvtns v1.4s, v1.4s
+	WORD $0x0e614800 // sqxtn v0.4h, v0.4s
+	WORD $0x4e614820 // sqxtn2 v0.8h, v1.4s
+	WORD $0x2e212800 // sqxtun v0.8b, v0.8h
+	FMOVD F0, 0(R0)
+	ADD $32, R2, R2
+	ADD $8, R0, R0
+	ADD $8, R3, R3
+	CMP R1, R3
+	BLE loop
+
+done:
+	MOVD R3, done+48(FP)
+	RET
+
+// func i8ToF32Blocks(dst []float32, src []int8) (done int)
+TEXT ·i8ToF32Blocks(SB), NOSPLIT, $0-56
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD src_base+24(FP), R2
+	MOVD src_len+32(FP), R3
+	CMP R3, R1
+	CSEL LT, R1, R3, R1
+	MOVD $0, R3
+	SUB $8, R1, R1
+	CMP $0, R1
+	BLT done
+
+loop:
+	FMOVD 0(R2), F0
+	WORD $0x0f08a400 // sxtl v0.8h, v0.8b
+	WORD $0x0f10a401 // sxtl v1.4s, v0.4h
+	WORD $0x4f10a400 // sxtl2 v0.4s, v0.8h
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	FSTPQ (F1, F0), 0(R0)
+	ADD $8, R2, R2
+	ADD $32, R0, R0
+	ADD $8, R3, R3
+	CMP R1, R3
+	BLE loop
+
+done:
+	MOVD R3, done+48(FP)
+	RET
+
+// func f32ToI8Blocks(dst []int8, src []float32) (done int)
+TEXT ·f32ToI8Blocks(SB), NOSPLIT, $0-56
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD src_base+24(FP), R2
+	MOVD src_len+32(FP), R3
+	CMP R3, R1
+	CSEL LT, R1, R3, R1
+	MOVD $0, R3
+	SUB $8, R1, R1
+	CMP $0, R1
+	BLT done
+
+loop:
+	FLDPQ 0(R2), (F0, F1)
+	WORD $0x4e21a800 // fcvtns v0.4s, v0.4s
+	WORD $0x4e21a821 // fcvtns v1.4s, v1.4s
+	WORD $0x0e614800 // sqxtn v0.4h, v0.4s
+	WORD $0x4e614820 // sqxtn2 v0.8h, v1.4s
+	WORD $0x0e214800 // sqxtn v0.8b, v0.8h
+	FMOVD F0, 0(R0)
+	ADD $32, R2, R2
+	ADD $8, R0, R0
+	ADD $8, R3, R3
+	CMP R1, R3
+	BLE loop
+
+done:
+	MOVD R3, done+48(FP)
+	RET
+
 // func maskToF32Blocks(dst []float32, src []bool) (done int)
 TEXT ·maskToF32Blocks(SB), NOSPLIT, $0-56
 	MOVD $constants<>(SB), R0

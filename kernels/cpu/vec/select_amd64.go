@@ -13,9 +13,3 @@ func useWiderF32(k *Kernels[float32]) {
 		k.transposeLines, k.interleave = transposeLinesAVX512F32, interleaveAVX512F32
 	}
 }
-
-func init() {
-	if hasAssembly() {
-		u8ToF32, i8ToF32, f32ToU8, f32ToI8 = u8ToF32Blocks, i8ToF32Blocks, f32ToU8Blocks, f32ToI8Blocks
-	}
-}

@@ -72,7 +72,9 @@ func every() *Func {
 	f.WidenBF16(true, v(), v())
 	f.Lookup(v(), v(), v())
 	for at := range 4 {
-		f.Dot(v(), v(), v(), at)
+		for name := range dots {
+			f.Dot(name, v(), v(), v(), at)
+		}
 	}
 	f.Greatest(v(), v())
 	f.Zero(v())

@@ -135,6 +135,7 @@ var changes = map[string]change{
 	"sqxtn.b":  {0x0e214800, B8, H8, 1, false},
 	"sqxtn.h":  {0x0e614800, H4, S4, 1, false},
 	"sqxtn2.h": {0x4e614800, H8, S4, 1, true},
+	"sqxtun.b": {0x2e212800, B8, H8, 1, false},
 	"sadalp.s": {0x4e606800, S4, H8, 1, true},
 	"smmla.s":  {0x4e80a400, S4, B16, 2, true},
 	"smull.h":  {0x0e20c000, H8, B8, 2, false},
@@ -146,6 +147,9 @@ var changes = map[string]change{
 	"uxtl.s":   {0x2f10a400, S4, H4, 1, false},
 	"uxtl2.s":  {0x6f10a400, S4, H8, 1, false},
 	"uxtl.d":   {0x2f20a400, D2, S2, 1, false},
+	"sxtl.h":   {0x0f08a400, H8, B8, 1, false},
+	"sxtl.s":   {0x0f10a400, S4, H4, 1, false},
+	"sxtl2.s":  {0x4f10a400, S4, H8, 1, false},
 	"sxtl.d":   {0x0f20a400, D2, S2, 1, false},
 	"uxtl2.d":  {0x6f20a400, D2, S4, 1, false},
 	"umull.d":  {0x2ea0c000, D2, S2, 2, false},
@@ -168,8 +172,8 @@ var byElement = map[string]encoding{
 	"fmla": {0x4f801000, floating, true},
 }
 
-// dotBits is SDOT by an element.
-const dotBits = 0x4f80e000
+// dots has the dot products with four bytes of an element.
+var dots = map[string]uint32{"sdot": 0x4f80e000, "sudot": 0x4f00f000}
 
 // registers puts the numbers of registers into an instruction.
 func registers(word, d, n, m uint32) uint32 { return word | m<<16 | n<<5 | d }

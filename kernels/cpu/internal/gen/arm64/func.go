@@ -165,10 +165,15 @@ func (f *Func) Element(name string, a Arrangement, d, n, m operand.Op, at int) {
 		func(r []uint32) uint32 { return registers(word, r[0], r[1], r[2]) }, f.register(d), f.value(n), f.value(m))
 }
 
-// Dot adds to each S4 lane of d the products of four signed bytes of n and those of lane number at of m. FEAT_DotProd has it.
-func (f *Func) Dot(d, n, m operand.Op, at int) {
-	word := elementWord(encoding{bits: dotBits}, S4, uint32(at))
-	f.vector(fmt.Sprintf("sdot v%%[1]s.4s, v%%[2]s.16b, v%%[3]s.4b[%d]", at), true,
+// Dot adds to each S4 lane of d the products of four signed bytes of n and those of lane number at of m, which have a sign for
+// sdot, of FEAT_DotProd, and none for sudot, of FEAT_I8MM.
+func (f *Func) Dot(name string, d, n, m operand.Op, at int) {
+	of, ok := dots[name]
+	if !ok {
+		panic("arm64: no dot product " + name)
+	}
+	word := elementWord(encoding{bits: of}, S4, uint32(at))
+	f.vector(fmt.Sprintf("%s v%%[1]s.4s, v%%[2]s.16b, v%%[3]s.4b[%d]", name, at), true,
 		func(r []uint32) uint32 { return registers(word, r[0], r[1], r[2]) }, f.register(d), f.value(n), f.value(m))
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -26,6 +27,13 @@ func neonFile() *arm64.File {
 				neonGather{neonElement: e, rows: rows, vectors: vectors}.generate(file)
 			}
 		}
+		for _, dot := range neonDots {
+			for _, vectors := range neonGatherVectors {
+				for rows := 2; e.bytes == 4 && rows <= neonGatherRows(vectors); rows += 2 {
+					neonGather{neonElement: e, rows: rows, vectors: vectors, dot: dot}.generate(file)
+				}
+			}
+		}
 		neonTransposes(file, e)
 		neonDot(file, e)
 		neonAxpy4(file, e, false)
@@ -34,6 +42,7 @@ func neonFile() *arm64.File {
 	for _, bytes := range []int{16, 32, 48, 64} {
 		neonCopyRows(file, bytes)
 	}
+	neonFewKernels(file)
 	return file
 }
 
@@ -233,8 +242,13 @@ func neonStride(f *arm64.Func, name string, e element) reg.GPVirtual {
 type neonGather struct {
 	neonElement
 	rows, vectors int
+	dot           string // the instruction that multiplies quads of integers, or else numbers are multiplied
 	f             *arm64.Func
 }
+
+// neonDots are the instructions for quads of integers: bytes of A, which have no sign, are those of SUDOT; for SDOT 128 is taken
+// from each of them, and 128 times the sums of B's columns is added in the end.
+var neonDots = []string{"sdot", "sudot"}
 
 // neonGatherVectors are the widths of panels of B, and neonGatherRows how many rows there are with each: sums, a register
 // for each row, and some for B fill the register file.
@@ -245,16 +259,23 @@ func neonGatherRows(vectors int) int { return []int{12, 8, 6}[vectors-1] }
 func (k neonGather) generate(file *arm64.File) {
 	nr := k.vectors * k.lanes()
 	name := fmt.Sprintf("gather%dx%dNEON%s", k.rows, nr, k.suffix)
+	var more []string
+	if k.dot != "" {
+		name = fmt.Sprintf("gather%dx%d%sQuads", k.rows, nr, strings.ToUpper(k.dot))
+		more = []string{"An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,",
+			"whose sums have 32 bits and are rounded at the end. It needs " + map[string]string{"sdot": "FEAT_DotProd.",
+				"sudot": "FEAT_I8MM."}[k.dot]}
+	}
 	f := file.Func(name,
 		fmt.Sprintf("func(pieces *int, n int, rows *int, a, b *%[1]s, ahead int, c *%[1]s, ldc, height, cols int, accumulate bool, "+
 			"finish *int)", k.goType),
-		fmt.Sprintf("%s computes the first height rows, at most %d, and cols columns, at most %d,", name, k.rows, nr),
-		"of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]",
-		fmt.Sprintf("elements from a[rows[i]+pieces[2p]] on. There are %d rows whatever the height is. b points to a panel", k.rows),
-		fmt.Sprintf("of B, [elements of all pieces][%d]; rows of c are ldc elements apart. None of these is 0.", nr),
-		fmt.Sprintf("Of each %d bytes of B, %d are asked for that are ahead bytes on.", gatherUnroll*k.vectors*arm64.VectorBytes,
-			gatherAhead),
-		"If finish is not nil, it is the address of a Finish for the block.")
+		append([]string{fmt.Sprintf("%s computes the first height rows, at most %d, and cols columns, at most %d,", name, k.rows, nr),
+			"of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]",
+			fmt.Sprintf("elements from a[rows[i]+pieces[2p]] on. There are %d rows whatever the height is. b points to a panel", k.rows),
+			fmt.Sprintf("of B, [elements of all pieces][%d]; rows of c are ldc elements apart. None of these is 0.", nr),
+			fmt.Sprintf("Of each %d bytes of B, %d are asked for that are ahead bytes on.", gatherUnroll*k.vectors*arm64.VectorBytes,
+				gatherAhead),
+			"If finish is not nil, it is the address of a Finish for the block."}, more...)...)
 	k.f = f
 	list, a := f.Param("rows"), f.Param("a")
 	at := make([]reg.GPVirtual, k.rows)
@@ -271,6 +292,16 @@ func (k neonGather) generate(file *arm64.File) {
 			f.Zero(v)
 		}
 	}
+	var flip, ones reg.VecVirtual // for SDOT: bits of signs, and bytes of 1
+	var sums []reg.VecVirtual     // of B's columns
+	if k.dot == "sdot" {
+		flip, ones, sums = arm64.Vector(), arm64.Vector(), vectors(k.vectors)
+		f.Load(flip, file.Constant(0x8080808080808080, 0x8080808080808080))
+		f.Load(ones, file.Constant(0x0101010101010101, 0x0101010101010101))
+		for _, v := range sums {
+			f.Zero(v)
+		}
+	}
 	index, left := arm64.General(), arm64.General()
 	place := func(r, step int) Mem {
 		return Mem{Base: at[r], Index: index, Scale: uint8(k.bytes), Disp: step * k.bytes}
@@ -281,8 +312,20 @@ func (k neonGather) generate(file *arm64.File) {
 		neonLoad(f, bv, b, step*bRow)
 		for r := range acc {
 			for j, sum := range acc[r] {
-				f.Element("fmla", k.arrangement, sum, bv[j], av[r], lane)
+				if k.dot != "" {
+					f.Dot(k.dot, sum, bv[j], av[r], lane)
+				} else {
+					f.Element("fmla", k.arrangement, sum, bv[j], av[r], lane)
+				}
 			}
+		}
+		for j, sum := range sums {
+			f.Dot(k.dot, sum, bv[j], ones, 0)
+		}
+	}
+	signed := func(v reg.VecVirtual) {
+		if k.dot == "sdot" {
+			f.Three("eor", arm64.B16, v, v, flip)
 		}
 	}
 	advance := func(steps int) {
@@ -303,6 +346,7 @@ func (k neonGather) generate(file *arm64.File) {
 		av := vectors(k.rows)
 		for r := range av {
 			f.Load(av[r], place(r, step))
+			signed(av[r])
 		}
 		for lane := range k.lanes() {
 			product(step+lane, lane, av)
@@ -321,6 +365,7 @@ func (k neonGather) generate(file *arm64.File) {
 	av := vectors(k.rows)
 	for r := range av {
 		f.LoadPart(k.bytes, av[r], place(r, 0))
+		signed(av[r])
 	}
 	product(0, 0, av)
 	advance(1)
@@ -328,6 +373,19 @@ func (k neonGather) generate(file *arm64.File) {
 	f.Label("next")
 	f.SubConstant(n, n, 1)
 	f.JumpUnlessZero(n, "piece")
+	for _, v := range sums {
+		f.Shift("shl", arm64.S4, 7, v, v)
+	}
+	for r := range acc {
+		for j, v := range acc[r] {
+			if sums != nil {
+				f.Three("add", arm64.S4, v, v, sums[j])
+			}
+			if k.dot != "" {
+				f.Two("scvtf", arm64.S4, v, v)
+			}
+		}
+	}
 	k.finish(acc)
 	f.Return()
 }

@@ -67,6 +67,16 @@ func describeRound(name string) []string {
 	}
 }
 
+// describeBytes is the documentation of the kernel for a block of rows of unsigned bytes.
+func describeBytes(name string, rows int) []string {
+	return []string{
+		fmt.Sprintf("%s stores the product of %d rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.",
+			name, rows),
+		"The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. The rows of x are ldx bytes apart,",
+		"those of y ldy bytes. Sums are integers of 32 bits.",
+	}
+}
+
 func (f integers) generate(w width, rows int, by scales) {
 	name := fmt.Sprintf("%sIntegers%sx%d%s", f.name, by.infix, rows, w.name)
 	start(name, by.signed(integerSignature), by.described(f.describe(name, rows))...)
@@ -379,11 +389,7 @@ var byteRows = map[int][]int{avx2.bytes: {1, 2, 4}, avx512.bytes: {1, 2, 4, 8}}
 // registers.
 func byteTile(w width, rows int) {
 	name := fmt.Sprintf("i8Bytesx%d%s", rows, w.name)
-	start(name, byteSignature,
-		fmt.Sprintf("%s stores the product of %d rows of unsigned bytes and a panel of weights in y, whose rows have 32 elements.",
-			name, rows),
-		"The weights, octets of 8 rows, are stored in eight bits, four rows of a column side by side. The rows of x are ldx bytes apart,",
-		"those of y ldy bytes. Sums are integers of 32 bits.")
+	start(name, byteSignature, describeBytes(name, rows)...)
 	octets := param("octets")
 	x := param("x")
 	ldx := param("ldx")

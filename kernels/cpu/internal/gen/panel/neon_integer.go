@@ -49,6 +49,7 @@ func neonIntegerKernels(file *arm64.File) {
 			k.generate()
 		}
 	}
+	neonByteKernels(file)
 	neonRoundRow(file)
 }
 
@@ -245,7 +246,7 @@ func (k *neonIntegers) multiply(sums, w []reg.VecVirtual, x reg.VecVirtual, at i
 	f := k.f
 	if k.by == neonDot {
 		for v := range w {
-			f.Dot(sums[v], w[v], x, at)
+			f.Dot("sdot", sums[v], w[v], x, at)
 		}
 		return
 	}

@@ -420,6 +420,7 @@ func neonMemory(g *generator) {
 	}
 	g.neonConversion("widenBlocks", "func(dst []float64, src []float32) (done int)", 4, 4, 8, move(4, 8))
 	g.neonConversion("narrowBlocks", "func(dst []float32, src []float64) (done int)", 4, 8, 4, move(8, 4))
+	neonBytes(g)
 	one := func() reg.VecVirtual {
 		v := arm64.Vector()
 		g.fn.Load(v, g.file.Constant(0x0101010101010101, 0x0101010101010101))
@@ -472,6 +473,36 @@ func neonMemory(g *generator) {
 		g.fn.StorePart(4, Mem{Base: dst}, low)
 	})
 	neonHalves(g)
+}
+
+// neonBytes is byteConversions.
+func neonBytes(g *generator) {
+	for _, t := range []struct{ name, goType, widen, convert, narrow string }{
+		{"u8", "uint8", "uxtl", "ucvtf", "sqxtun"}, {"i8", "int8", "sxtl", "scvtf", "sqxtn"},
+	} {
+		g.neonConversion(t.name+"ToF32Blocks", fmt.Sprintf("func(dst []float32, src []%s) (done int)", t.goType), 8, 1, 4,
+			func(src, dst reg.Register) {
+				b, low, high := arm64.Vector(), arm64.Vector(), arm64.Vector()
+				g.fn.LoadPart(8, b, Mem{Base: src})
+				g.fn.Change(t.widen, arm64.H8, b, b)
+				g.fn.Change(t.widen, arm64.S4, low, b)
+				g.fn.Change(t.widen+"2", arm64.S4, high, b)
+				g.fn.Two(t.convert, arm64.S4, low, low)
+				g.fn.Two(t.convert, arm64.S4, high, high)
+				g.fn.StorePair(dst, 0, low, high)
+			})
+		g.neonConversion("f32To"+strings.ToUpper(t.name)+"Blocks",
+			fmt.Sprintf("func(dst []%s, src []float32) (done int)", t.goType), 8, 4, 1, func(src, dst reg.Register) {
+				low, high := arm64.Vector(), arm64.Vector()
+				g.fn.LoadPair(low, high, src, 0)
+				g.fn.Two("fcvtns", arm64.S4, low, low) // NaN becomes 0
+				g.fn.Two("fcvtns", arm64.S4, high, high)
+				g.fn.Change("sqxtn", arm64.H4, low, low)
+				g.fn.Change("sqxtn2", arm64.H8, low, high)
+				g.fn.Change(t.narrow, arm64.B8, low, low)
+				g.fn.StorePart(8, Mem{Base: dst}, low)
+			})
+	}
 }
 
 // neonConversion is conversion, with elements of from and to bytes.
