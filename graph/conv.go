@@ -149,6 +149,16 @@ var col2ImRow = OpInfo{
 	Usual: func(*Node) Op { return Col2Im{Stride: oneStep, Dilation: oneStep, Pad: noPad} },
 }
 
+// Conv is the convolution of which op is the transpose.
+func (op Conv2DTranspose) Conv() Conv2D {
+	return Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}
+}
+
+// Conv is the convolution of whose filters op is the gradient.
+func (op Conv2DFilterGrad) Conv() Conv2D {
+	return Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}
+}
+
 // The three convolutions are the derivatives of one form, linear in images x, filters w and results y:
 //
 //	Σ y · Conv2D(x, w) = Σ x · Conv2DTranspose(y, w) = Σ w · Conv2DFilterGrad(x, y)
@@ -174,7 +184,7 @@ func gradConv2DTranspose(b *Builder, n *Node, dxs []*Node) ([]*Node, error) {
 	_, _, kh, kw := op.Layout.FilterDims(w.Type.Shape)
 	dx := b.CastTo(y.Type.DType, dxs[0])
 	return []*Node{
-		b.Add(Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}, dx, w),
+		b.Add(op.Conv(), dx, w),
 		b.Add(Conv2DFilterGrad{op.Stride, op.Dilation, op.Pad, op.Groups, kh, kw, op.Layout}, dx, y),
 	}, nil
 }
@@ -185,7 +195,7 @@ func gradConv2DFilterGrad(b *Builder, n *Node, dws []*Node) ([]*Node, error) {
 	dw := b.CastTo(x.Type.DType, dws[0])
 	return []*Node{
 		b.Add(Conv2DTranspose{op.Stride, op.Dilation, op.Pad, op.Groups, height, width, op.Layout, 0}, y, dw),
-		b.Add(Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}, x, dw),
+		b.Add(op.Conv(), x, dw),
 	}, nil
 }
 

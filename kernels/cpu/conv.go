@@ -57,11 +57,8 @@ func newConvNCHW[T float](b *body.Program, op graph.Conv2D, results []Operand, e
 	if !ok {
 		return nil, fmt.Errorf("%s: filters that are not side by side", b.Anchor.Where())
 	}
-	planes := graph.ShapeOf(images, channels, out.At(2)*out.At(3))
-	if err := k.compile(b, 2, results, func(l graph.Layout) bool {
-		l, ok := l.Reshape(planes)
-		return ok && unitColumns(l)
-	}); err != nil {
+	planes, side := planesOf(out)
+	if err := k.compile(b, 2, results, side); err != nil {
 		return nil, err
 	}
 	plane, _ := k.c.Reshape(planes)

@@ -9,27 +9,6 @@ import (
 	"fusec/kernels/cpu/depthwise"
 )
 
-// convOf is the convolution of which an operation is the transpose or the gradient.
-func convOf(op graph.Op) graph.Conv2D {
-	switch op := op.(type) {
-	case graph.Conv2DTranspose:
-		return graph.Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}
-	case graph.Conv2DFilterGrad:
-		return graph.Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}
-	}
-	return op.(graph.Conv2D)
-}
-
-// A transposedConv kernel computes transposes of convolutions of NHWC, see [conv.Transposed]. Programs that are not applied to sums
-// in registers run over bands of the result.
-type transposedConv[T float] struct {
-	matrixEpilogue[T]
-	plan  *conv.Transposed[T]
-	x, w  int // arguments
-	warm  bool
-	keeps bool // frozen filters are packed once
-}
-
 // newConvTransposed compiles a Fusion anchored on a Conv2DTranspose of NHWC.
 func newConvTransposed[T float](b *body.Program, op graph.Conv2DTranspose, args, results []Operand, env *Env) (Kernel, error) {
 	x, w, out := b.Operands[0], b.Operands[1], b.Space
@@ -41,41 +20,25 @@ func newConvTransposed[T float](b *body.Program, op graph.Conv2DTranspose, args,
 		return newConvWinograd(b, forward, w.Layout.Transpose(graph.IntsOf(0, 1, 3, 2)), true, args, results, env)
 	}
 	if isChannelwise(op.Groups, out.At(3), x.Layout, w.Layout) {
-		return newChannelwise[T](b, convOf(op), out, x.Layout.Shape, true, results, env)
+		return newChannelwise[T](b, op.Conv(), out, x.Layout.Shape, true, results, env)
 	}
-	k := &transposedConv[T]{x: x.Arg, w: w.Arg, keeps: args[w.Arg].Frozen}
+	k := &convolution[T]{x: x.Arg, w: w.Arg, frozen: args[w.Arg].Frozen}
 	k.env = env
 	c, err := k.compileFinish(b, false, results)
 	if err != nil {
 		return nil, err
 	}
-	if k.plan, err = conv.NewTransposed[T](convOf(op), x.Layout, w.Layout, op.H, op.W, max(c.Stride[0], out.At(3)), k.keeps, env.Pool,
-		env.gemm); err != nil {
+	plan, err := conv.NewTransposed[T](op.Conv(), x.Layout, w.Layout, op.H, op.W, max(c.Stride[0], out.At(3)), k.frozen, env.Pool,
+		env.gemm)
+	if err != nil {
 		return nil, err
 	}
-	k.cut(k.plan.Bands())
+	if k.plan = plan; k.frozen {
+		k.pack = func(w Memory) error { return plan.Update(elems[T](w)) }
+	}
+	k.cut(plan.Bands())
 	return k, nil
 }
-
-func (k *transposedConv[T]) Run(args, results []Memory) error {
-	w := elems[T](args[k.w])
-	if k.keeps && !k.warm {
-		if err := k.plan.Update(w); err != nil {
-			return err
-		}
-		k.warm = true
-	}
-	y, finish, then := k.start(args, results)
-	defer k.release()
-	if err := k.plan.Run(elems[T](args[k.x]), w, y, finish, then); err != nil {
-		return err
-	}
-	return k.complete()
-}
-
-func (k *transposedConv[T]) thaw() { k.warm = false }
-
-func (k *transposedConv[T]) bytes() int64 { return k.epilogue.bytes() + k.plan.Bytes() }
 
 // A filterGrad kernel computes gradients for filters of convolutions of NHWC, see [conv.FilterGrad].
 type filterGrad[T float] struct {
@@ -91,7 +54,7 @@ func newFilterGrad[T float](op graph.Conv2DFilterGrad, args, results []Operand, 
 	if op.Groups > 1 && op.Groups == x.Layout.Shape.At(3) {
 		return newChannelFilterGrad[T](op, x, dy, dw, env), nil
 	}
-	plan, err := conv.NewFilterGrad[T](convOf(op), x.Layout, dy.Layout, op.KH, op.KW, env.Pool, env.gemm)
+	plan, err := conv.NewFilterGrad[T](op.Conv(), x.Layout, dy.Layout, op.KH, op.KW, env.Pool, env.gemm)
 	if err != nil {
 		return nil, err
 	}

@@ -35,24 +35,13 @@ func DotsIntegers() bool {
 // quad is the number of channels that are one element for the kernels of package conv.
 const quad = 4
 
-// An integerConvolution convolves images of U8 in NHWC with filters of I8.
-type integerConvolution struct {
-	matrixEpilogue[float32]
-	plan   *conv.Plan[float32]
-	x, w   int // arguments
-	layout graph.Layout
-
-	filters      *conv.Filters[float32]
-	quads        []float32
-	frozen, warm bool // filters stay the same, and are packed
-}
-
+// newConvIntegers compiles a Fusion anchored on a convolution of images of U8 in NHWC with filters of I8.
 func newConvIntegers(b *body.Program, op graph.Conv2D, args, results []Operand, env *Env) (Kernel, error) {
 	if err := ConvolvesIntegers(op, b.Anchor.Args[1].Type); err != nil {
 		return nil, fmt.Errorf("%s: %w", b.Anchor.Where(), err)
 	}
 	x, w := b.Operands[0], b.Operands[1]
-	k := &integerConvolution{x: x.Arg, w: w.Arg, layout: w.Layout, frozen: args[w.Arg].Frozen}
+	k := &convolution[float32]{x: x.Arg, w: w.Arg, frozen: args[w.Arg].Frozen}
 	k.env = env
 	c, err := k.compileFinish(b, true, results)
 	if err != nil {
@@ -63,16 +52,24 @@ func newConvIntegers(b *body.Program, op graph.Conv2D, args, results []Operand, 
 		return nil, fmt.Errorf("%s: the channels of its images are not side by side", b.Anchor.Where())
 	}
 	s := w.Layout.Shape
-	filters := graph.Contiguous(s.With(2, s.At(2)/quad))
-	k.quads = make([]float32, filters.Shape.Elems())
-	if k.filters, err = conv.NewQuadFilters(op.Groups, filters, env.Pool); err != nil {
+	shape := graph.Contiguous(s.With(2, s.At(2)/quad))
+	quads := make([]float32, shape.Shape.Elems())
+	filters, err := conv.NewQuadFilters(op.Groups, shape, env.Pool)
+	if err != nil {
 		return nil, err
 	}
-	cfg := conv.Config[float32]{Op: op, X: images, W: filters, RowStride: c.Stride[0], Filters: k.filters}
-	if k.plan, err = conv.NewQuads(cfg, env.Pool, env.gemm); err != nil {
+	k.packed = int64(filters.Bytes()) + 4*int64(len(quads))
+	k.pack = func(m Memory) error {
+		conv.Quads(quads, elems[int8](m), w.Layout)
+		return filters.Update(quads)
+	}
+	cfg := conv.Config[float32]{Op: op, X: images, W: shape, RowStride: c.Stride[0], Filters: filters}
+	plan, err := conv.NewQuads(cfg, env.Pool, env.gemm)
+	if err != nil {
 		return nil, err
 	}
-	k.cut(k.plan.Bands())
+	k.plan = plan
+	k.cut(plan.Bands())
 	return k, nil
 }
 
@@ -95,26 +92,4 @@ func quadsOf(l graph.Layout) (graph.Layout, bool) {
 func readsQuads(d graph.DType, l graph.Layout) bool {
 	_, ok := quadsOf(l)
 	return ok || d != graph.U8
-}
-
-func (k *integerConvolution) Run(args, results []Memory) error {
-	if !k.frozen || !k.warm {
-		conv.Quads(k.quads, elems[int8](args[k.w]), k.layout)
-		if err := k.filters.Update(k.quads); err != nil {
-			return err
-		}
-		k.warm = true
-	}
-	y, finish, then := k.start(args, results)
-	defer k.release()
-	if err := k.plan.Run(elems[float32](args[k.x]), nil, y, finish, then); err != nil {
-		return err
-	}
-	return k.complete()
-}
-
-func (k *integerConvolution) thaw() { k.warm = false }
-
-func (k *integerConvolution) bytes() int64 {
-	return k.epilogue.bytes() + k.plan.Bytes() + int64(k.filters.Bytes()) + 4*int64(len(k.quads))
 }

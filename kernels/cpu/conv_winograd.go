@@ -23,10 +23,11 @@ func newConvWinograd(b *body.Program, op graph.Conv2D, filters graph.Layout, tur
 	env *Env) (Kernel, error) {
 	x, w, out := b.Operands[0], b.Operands[1], b.Space
 	k := &winogradConv{epilogue: epilogue[float32]{env: env}, x: x.Arg, w: w.Arg, keeps: args[w.Arg].Frozen}
-	c, err := k.compilePixels(b, results)
-	if err != nil {
+	pixels := func(l graph.Layout) bool { _, ok := pixelRows(l); return ok }
+	if err := k.compile(b, 3, results, pixels); err != nil {
 		return nil, err
 	}
+	c, _ := pixelRows(k.c)
 	algorithm, err := graph.WinogradOf(op.Winograd)
 	if err != nil {
 		return nil, err
@@ -51,21 +52,6 @@ func newConvWinograd(b *body.Program, op graph.Conv2D, filters graph.Layout, tur
 	}
 	k.cut(k.plan.Bands())
 	return k, nil
-}
-
-// compilePixels is compile for images of NHWC, whose result is a matrix with a row for each pixel. It returns the layout of that.
-func (k *epilogue[T]) compilePixels(b *body.Program, results []Operand) (graph.Layout, error) {
-	out := b.Space
-	matrix := graph.ShapeOf(out.At(0)*out.At(1)*out.At(2), out.At(3))
-	err := k.compile(b, 3, results, func(l graph.Layout) bool {
-		l, ok := l.Reshape(matrix)
-		return ok && unitColumns(l)
-	})
-	if err != nil {
-		return graph.Layout{}, err
-	}
-	c, _ := k.c.Reshape(matrix)
-	return c, nil
 }
 
 func (k *winogradConv) Run(args, results []Memory) error {

@@ -5,11 +5,14 @@ import (
 	"fusec/kernels/cpu/depthwise"
 )
 
-// A poolNHWC takes the maximum or mean of windows of images in NHWC, see package depthwise.
+// A poolNHWC takes the maximum or mean of windows of images in NHWC, or passes the gradient of each window to the elements that
+// made it: all, or the first that is largest. See package depthwise.
 type poolNHWC[T float] struct {
 	env     *Env
-	x, y    Operand
+	x, y    Operand                   // of a gradient x is that of the windows
+	images  Operand                   // of the gradient of a maximum
 	maximum *depthwise.Maximum[T]     // or nil
+	grad    *depthwise.MaximumGrad[T] // or nil
 	mean    *depthwise.Correlation[T] // or nil
 	sums    depthwise.Finish[T]       // of mean
 }
@@ -25,30 +28,51 @@ func imageOf(l graph.Layout) depthwise.Image {
 }
 
 func newPoolNHWC[T float](op graph.Pool, args, results []Operand, env *Env) (Kernel, error) {
-	k := &poolNHWC[T]{env: env, x: args[0], y: results[0], sums: depthwise.Unfinished[T]()}
+	k := &poolNHWC[T]{env: env, x: args[0], y: results[0]}
 	g := windowsOf(op, k.x.Layout.Shape, k.y.Layout.Shape)
 	x, y, workers := imageOf(k.x.Layout), imageOf(k.y.Layout), env.Pool.Workers()
 	if pools[op.Fn] == oneElement {
 		k.maximum = depthwise.NewMaximum[T](g, x, y, workers)
 		return k, nil
 	}
-	k.mean = depthwise.NewMean[T](g, op.CountPad, x, y, workers)
-	env.reserve(k.mean.Scratch() * dtypeOf[T]().Size())
-	return k, nil
+	return k.averages(depthwise.NewMean[T](g, op.CountPad, x, y, workers)), nil
+}
+
+func newPoolGradNHWC[T float](op graph.PoolGrad, args, results []Operand, env *Env) (Kernel, error) {
+	k := &poolNHWC[T]{env: env, images: args[0], x: args[1], y: results[0]}
+	g := windowsOf(graph.Pool(op), k.images.Layout.Shape, k.x.Layout.Shape)
+	dy, workers := imageOf(k.x.Layout), env.Pool.Workers()
+	if pools[op.Fn] == oneElement {
+		k.grad = depthwise.NewMaximumGrad[T](g, imageOf(k.images.Layout), dy, workers)
+		return k, nil
+	}
+	return k.averages(depthwise.NewMeanGrad[T](g, op.CountPad, dy, imageOf(k.y.Layout), workers)), nil
+}
+
+// averages makes the kernel that of a mean, or of its gradient.
+func (k *poolNHWC[T]) averages(mean *depthwise.Correlation[T]) Kernel {
+	k.mean, k.sums = mean, depthwise.Unfinished[T]()
+	k.env.reserve(mean.Scratch() * dtypeOf[T]().Size())
+	return k
 }
 
 // Run implements [Kernel].
 func (k *poolNHWC[T]) Run(args, results []Memory) error {
-	x, y := numbers[T](args[0], k.x), numbers[T](results[0], k.y)
-	if k.maximum != nil {
+	x, y := numbers[T](args[len(args)-1], k.x), numbers[T](results[0], k.y)
+	switch {
+	case k.maximum != nil:
 		k.maximum.Bind(x, y)
 		k.env.Pool.Run(k.maximum.Items(), k.maximum)
 		k.maximum.Bind(nil, nil)
-		return nil
+	case k.grad != nil:
+		k.grad.Bind(numbers[T](args[0], k.images), x, y)
+		k.env.Pool.Run(k.grad.Items(), k.grad)
+		k.grad.Bind(nil, nil, nil)
+	default:
+		k.mean.Bind(x, nil, y, k.sums)
+		k.env.Pool.Run(k.mean.Items(), k)
+		k.mean.Bind(nil, nil, nil, k.sums)
 	}
-	k.mean.Bind(x, nil, y, k.sums)
-	k.env.Pool.Run(k.mean.Items(), k)
-	k.mean.Bind(nil, nil, nil, k.sums)
 	return nil
 }
 
@@ -58,58 +82,11 @@ func (k *poolNHWC[T]) Do(worker, item int) {
 }
 
 func (k *poolNHWC[T]) bytes() int64 {
-	if k.maximum != nil {
+	switch {
+	case k.maximum != nil:
 		return k.maximum.Bytes()
-	}
-	return k.mean.Bytes()
-}
-
-// A poolGradNHWC passes the gradient of each window of images in NHWC to the elements that made it: all, or the first
-// that is largest.
-type poolGradNHWC[T float] struct {
-	env       *Env
-	x, dy, dx Operand
-	maximum   *depthwise.MaximumGrad[T] // or nil
-	mean      *depthwise.Correlation[T] // or nil
-	sums      depthwise.Finish[T]       // of mean
-}
-
-func newPoolGradNHWC[T float](op graph.PoolGrad, args, results []Operand, env *Env) (Kernel, error) {
-	k := &poolGradNHWC[T]{env: env, x: args[0], dy: args[1], dx: results[0], sums: depthwise.Unfinished[T]()}
-	g := windowsOf(graph.Pool(op), k.x.Layout.Shape, k.dy.Layout.Shape)
-	x, dy, workers := imageOf(k.x.Layout), imageOf(k.dy.Layout), env.Pool.Workers()
-	if pools[op.Fn] == oneElement {
-		k.maximum = depthwise.NewMaximumGrad[T](g, x, dy, workers)
-		return k, nil
-	}
-	k.mean = depthwise.NewMeanGrad[T](g, op.CountPad, dy, imageOf(k.dx.Layout), workers)
-	env.reserve(k.mean.Scratch() * dtypeOf[T]().Size())
-	return k, nil
-}
-
-// Run implements [Kernel].
-func (k *poolGradNHWC[T]) Run(args, results []Memory) error {
-	dy, dx := numbers[T](args[1], k.dy), numbers[T](results[0], k.dx)
-	if k.maximum != nil {
-		k.maximum.Bind(numbers[T](args[0], k.x), dy, dx)
-		k.env.Pool.Run(k.maximum.Items(), k.maximum)
-		k.maximum.Bind(nil, nil, nil)
-		return nil
-	}
-	k.mean.Bind(dy, nil, dx, k.sums)
-	k.env.Pool.Run(k.mean.Items(), k)
-	k.mean.Bind(nil, nil, nil, k.sums)
-	return nil
-}
-
-// Do runs one item of the gradient of a mean; see pool.Task.
-func (k *poolGradNHWC[T]) Do(worker, item int) {
-	k.mean.Do(worker, item, scratchOf[T](k.env, worker, 0, k.mean.Scratch()), &k.sums)
-}
-
-func (k *poolGradNHWC[T]) bytes() int64 {
-	if k.maximum != nil {
-		return k.maximum.Bytes()
+	case k.grad != nil:
+		return k.grad.Bytes()
 	}
 	return k.mean.Bytes()
 }

@@ -93,14 +93,12 @@ func conv2D(op graph.Conv2D, x, w Value, t graph.Type) Value {
 
 func conv2DTranspose(op graph.Conv2DTranspose, dy, w Value, t graph.Type) Value {
 	v := zeros(t)
-	conv := graph.Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}
-	products(conv, t.Shape, w.Type.Shape, dy.Type.Shape, func(i, j, k int) { v.F[i] += dy.F[k] * w.F[j] })
+	products(op.Conv(), t.Shape, w.Type.Shape, dy.Type.Shape, func(i, j, k int) { v.F[i] += dy.F[k] * w.F[j] })
 	return v
 }
 
 func conv2DFilterGrad(op graph.Conv2DFilterGrad, x, dy Value, t graph.Type) Value {
 	v := zeros(t)
-	conv := graph.Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}
-	products(conv, x.Type.Shape, t.Shape, dy.Type.Shape, func(i, j, k int) { v.F[j] += x.F[i] * dy.F[k] })
+	products(op.Conv(), x.Type.Shape, t.Shape, dy.Type.Shape, func(i, j, k int) { v.F[j] += x.F[i] * dy.F[k] })
 	return v
 }
