@@ -467,20 +467,10 @@ func (p *Program) Whole(name string) (*graph.Tensor, error) {
 	if p.cfg.group == nil || b.Sharding.Over() == 0 {
 		return t.Clone(), nil
 	}
-	g, m := p.cfg.group, p.program.Mesh
-	whole := graph.NewTensor(b.Type.Reshaped(b.Sharding.Whole(m, b.Type.Shape)))
-	all := make([]byte, len(t.Bytes())*g.Size())
-	if err := g.All().Gather(t.Bytes(), all); err != nil {
+	if t, err = p.cfg.group.All().Whole(p.program.Mesh, b.Sharding, t); err != nil {
 		return nil, fmt.Errorf("joining %q: %w", name, err)
 	}
-	part := graph.NewTensor(t.Type)
-	for r := range g.Size() {
-		copy(part.Bytes(), all[r*len(part.Bytes()):])
-		if err := b.Sharding.Join(m, whole, part, r); err != nil {
-			return nil, err
-		}
-	}
-	return whole, nil
+	return t, nil
 }
 
 // Piece says where this participant's part of a parameter or state lies in the whole value, so that a checkpoint of several
@@ -510,11 +500,7 @@ func (p *Program) Piece(name string, part *graph.Tensor) (graph.Piece, error) {
 
 // abort tells the other participants of an error of this one, unless it came from them.
 func (p *Program) abort(err error) {
-	if err == nil || p.cfg.group == nil {
-		return
-	}
-	var lost *group.LostError
-	if !errors.As(err, &lost) {
+	if err != nil && p.cfg.group != nil && !group.IsLost(err) {
 		p.cfg.group.Abort(err)
 	}
 }

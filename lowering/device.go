@@ -207,5 +207,14 @@ type Memory struct {
 	Prepared int64
 }
 
+// Add adds the memory of another executable.
+func (m *Memory) Add(n Memory) {
+	m.Arena += n.Arena
+	m.Outputs += n.Outputs
+	m.Scratch += n.Scratch
+	m.Kernels += n.Kernels
+	m.Prepared += n.Prepared
+}
+
 // Bytes is all of it.
 func (m Memory) Bytes() int64 { return m.Arena + m.Outputs + m.Scratch + m.Kernels + m.Prepared }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"fusec/graph/checkpoint"
@@ -28,7 +27,7 @@ type Plan struct {
 func (r *Run) Loop(ctx context.Context, p Plan) error {
 	for r.step < r.settings.Steps {
 		err := r.interrupted(ctx)
-		if lost := new(group.LostError); errors.As(err, &lost) {
+		if group.IsLost(err) {
 			return err
 		}
 		if err != nil {

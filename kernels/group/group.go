@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"fusec/graph"
@@ -48,6 +49,37 @@ func (e *LostError) Error() string { return fmt.Sprintf("participant %d is lost:
 
 // Unwrap is what went wrong.
 func (e *LostError) Unwrap() error { return e.Err }
+
+// IsLost reports whether an error tells of another participant, which has failed or does not come.
+func IsLost(err error) bool {
+	lost := new(LostError)
+	return errors.As(err, &lost)
+}
+
+// Origin finds the error of a run in those of its participants, which may be nil: that of the first which has failed by itself, or
+// else the first. It is -1 if none has failed.
+func Origin(errs []error) int {
+	at := -1
+	for i, err := range errs {
+		if err != nil && (at < 0 || IsLost(errs[at]) && !IsLost(err)) {
+			at = i
+		}
+	}
+	return at
+}
+
+// Of names the participant in an error.
+func Of(rank int, err error) error { return fmt.Errorf("participant %d: %w", rank, err) }
+
+// Together calls f for all participants of this process at the same time, and keeps the errors.
+func Together[P any](all []P, errs []error, f func(i int, p P) error) {
+	var wait sync.WaitGroup
+	for i, p := range all[1:] {
+		wait.Go(func() { errs[i+1] = f(i+1, p) })
+	}
+	errs[0] = f(0, all[0])
+	wait.Wait()
+}
 
 // Group is the participants of a program, as one of them sees it. One goroutine uses it at a time.
 type Group struct {
@@ -184,6 +216,22 @@ func (t *Team) Gather(x, y []byte) error {
 		send[i], receive[i] = x, y[i*len(x):][:len(x)]
 	}
 	return t.Swap(send, receive)
+}
+
+// Whole joins the parts that the participants have of a value. They stand on the mesh in their order.
+func (t *Team) Whole(m graph.Mesh, s graph.Sharding, part *graph.Tensor) (*graph.Tensor, error) {
+	all := make([]byte, len(part.Bytes())*len(t.ranks))
+	if err := t.Gather(part.Bytes(), all); err != nil {
+		return nil, err
+	}
+	whole, one := graph.NewTensor(part.Type.Reshaped(s.Whole(m, part.Type.Shape))), graph.NewTensor(part.Type)
+	for r := range t.ranks {
+		copy(one.Bytes(), all[r*len(one.Bytes()):])
+		if err := s.Join(m, whole, one, r); err != nil {
+			return nil, err
+		}
+	}
+	return whole, nil
 }
 
 // Broadcast gives all participants the bytes of the one at place root.

@@ -3,12 +3,16 @@ package group
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 )
 
 // Patience is how long a participant waits for another by default before it takes it for lost.
 const Patience = 30 * time.Second
+
+// Forever is the patience of participants of one process, of which none is lost without an error.
+const Forever time.Duration = math.MaxInt64
 
 // Local makes a transport for each of n participants in one process, each with goroutines of its own. A participant that
 // does not come to a collective operation within the given time is lost; 0 stands for [Patience].

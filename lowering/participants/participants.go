@@ -5,18 +5,13 @@ package participants
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"fusec/graph"
 	"fusec/kernels/group"
 	"fusec/lowering"
 )
-
-// patience is how long a participant waits for another. In one process none is lost without an error, so it may be long.
-const patience = math.MaxInt64
 
 // Device is several devices of one target. What it says of itself is what the first one says.
 type Device struct {
@@ -29,7 +24,7 @@ type Device struct {
 // Open makes a device of n, each of which open makes for its place in the group. InPlace says that they read and write bound
 // tensors themselves, and have no memory of their own.
 func Open(n int, inPlace bool, open func(i int, g *group.Group) (lowering.Device, error)) (*Device, error) {
-	d := &Device{members: group.Local(n, patience), inPlace: inPlace}
+	d := &Device{members: group.Local(n, group.Forever), inPlace: inPlace}
 	for i, m := range d.members {
 		one, err := open(i, group.New(m))
 		if err != nil {
@@ -67,7 +62,7 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 	for i, one := range d.all {
 		exe, err := one.Compile(p)
 		if err != nil {
-			return nil, errors.Join(participant(i, err), e.Close())
+			return nil, errors.Join(group.Of(i, err), e.Close())
 		}
 		e.all = append(e.all, exe)
 	}
@@ -91,9 +86,6 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 	}
 	return e, nil
 }
-
-// participant names the participant in an error.
-func participant(i int, err error) error { return fmt.Errorf("participant %d: %w", i, err) }
 
 // A source is an input, parameter or state, and what the participants have of it.
 type source struct {
@@ -131,16 +123,6 @@ func (e *Executable) Whole(buffer int) graph.Type {
 		return s.whole
 	}
 	return e.p.Buffers[buffer].Type
-}
-
-// together calls f for each participant, all at the same time, and keeps the errors.
-func (e *Executable) together(f func(i int, exe lowering.Executable) error) {
-	var wait sync.WaitGroup
-	for i, exe := range e.all[1:] {
-		wait.Go(func() { e.errs[i+1] = f(i+1, exe) })
-	}
-	e.errs[0] = f(0, e.all[0])
-	wait.Wait()
 }
 
 // Bind implements [lowering.Executable].
@@ -191,7 +173,7 @@ func (e *Executable) hand(s *source) error {
 		}
 		if bind {
 			if err := exe.Bind(s.buffer, s.parts[i]); err != nil {
-				return participant(i, err)
+				return group.Of(i, err)
 			}
 		}
 	}
@@ -215,19 +197,11 @@ func (e *Executable) ready() error {
 // ended looks at the errors of a run. That of the participant that has failed by itself is the run's. No participant has changed
 // state then, so that processors can go on.
 func (e *Executable) ended() error {
-	at := -1
-	for i, err := range e.errs {
-		if err == nil {
-			continue
-		}
-		if lost := new(group.LostError); at < 0 || errors.As(e.errs[at], &lost) && !errors.As(err, &lost) {
-			at = i
-		}
-	}
+	at := group.Origin(e.errs)
 	if at < 0 {
 		return nil
 	}
-	err := participant(at, e.errs[at])
+	err := group.Of(at, e.errs[at])
 	if e.inPlace {
 		group.Renew(e.members)
 	} else {
@@ -238,7 +212,7 @@ func (e *Executable) ended() error {
 
 // tell ends the others' waiting for a participant that has failed.
 func (e *Executable) tell(i int, err error) error {
-	if lost := new(group.LostError); err != nil && !errors.As(err, &lost) {
+	if err != nil && !group.IsLost(err) {
 		e.members[i].Abort(err)
 	}
 	return err
@@ -260,7 +234,7 @@ func (e *Executable) Start() error {
 	if err := e.ready(); err != nil {
 		return err
 	}
-	e.together(func(i int, exe lowering.Executable) error { return e.tell(i, exe.Start()) })
+	group.Together(e.all, e.errs, func(i int, exe lowering.Executable) error { return e.tell(i, exe.Start()) })
 	e.started = true
 	if slices.ContainsFunc(e.errs, func(err error) bool { return err != nil }) {
 		return e.Wait()
@@ -274,7 +248,7 @@ func (e *Executable) Wait() error {
 		return nil
 	}
 	e.started = false
-	e.together(func(i int, exe lowering.Executable) error {
+	group.Together(e.all, e.errs, func(i int, exe lowering.Executable) error {
 		if e.errs[i] != nil {
 			return e.errs[i]
 		}
@@ -324,7 +298,7 @@ func (e *Executable) Sync(buffers ...int) error {
 		e.one[0] = s.buffer
 		for i, exe := range e.all {
 			if err := exe.Sync(e.one[:]...); err != nil {
-				return participant(i, err)
+				return group.Of(i, err)
 			}
 			if !s.split {
 				break // all have the same
@@ -370,12 +344,7 @@ func (e *Executable) Times() []time.Duration { return e.all[0].Times() }
 // Memory implements [lowering.Executable]: it is that of all participants.
 func (e *Executable) Memory() (m lowering.Memory) {
 	for _, exe := range e.all {
-		one := exe.Memory()
-		m.Arena += one.Arena
-		m.Outputs += one.Outputs
-		m.Scratch += one.Scratch
-		m.Kernels += one.Kernels
-		m.Prepared += one.Prepared
+		m.Add(exe.Memory())
 	}
 	return m
 }
@@ -386,7 +355,7 @@ func (e *Executable) Measure(n int) ([]time.Duration, error) {
 		return nil, err
 	}
 	times := make([][]time.Duration, len(e.all))
-	e.together(func(i int, exe lowering.Executable) (err error) {
+	group.Together(e.all, e.errs, func(i int, exe lowering.Executable) (err error) {
 		times[i], err = exe.Measure(n)
 		if err == lowering.ErrNoClock {
 			return err
@@ -421,7 +390,7 @@ func (e *Executable) Close() error {
 			}
 		}
 		if err := exe.Close(); err != nil {
-			errs = append(errs, participant(i, err))
+			errs = append(errs, group.Of(i, err))
 		}
 	}
 	return errors.Join(errs...)

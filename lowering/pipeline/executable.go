@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"fusec/graph"
@@ -179,7 +178,7 @@ func (e *Executable) ready() error {
 				keeps := at.program == Update && updated && (!copied || !e.inPlace && home == r.stage) // and changes it by itself
 				if e.stale[name] || home >= 0 && !keeps || copied && !keeps {
 					if err := r.bind(at, t); err != nil {
-						return participant(r.rank(), err)
+						return group.Of(r.rank(), err)
 					}
 				}
 			}
@@ -194,12 +193,12 @@ func (e *Executable) Run() error {
 	if err := e.ready(); err != nil {
 		return err
 	}
-	e.together(func(r *runner) error {
+	group.Together(e.all, e.errs, func(_ int, r *runner) error {
 		err := r.run(e.bound)
 		if err == nil {
 			err = e.after(r)
 		}
-		if lost := new(group.LostError); e.group == nil && err != nil && !errors.As(err, &lost) {
+		if e.group == nil && err != nil && !group.IsLost(err) {
 			r.group.Abort(err)
 		}
 		return err
@@ -210,30 +209,15 @@ func (e *Executable) Run() error {
 // Start implements [lowering.Executable]: it does all the work.
 func (e *Executable) Start() error { return e.Run() }
 
-// together calls f for each runner, all at the same time, and keeps the errors.
-func (e *Executable) together(f func(r *runner) error) {
-	var wait sync.WaitGroup
-	for i, r := range e.all[1:] {
-		wait.Go(func() { e.errs[i+1] = f(r) })
-	}
-	e.errs[0] = f(e.all[0])
-	wait.Wait()
-}
-
 // ended looks at the errors of a run. That of the participant that has failed by itself is the run's.
 func (e *Executable) ended() error {
-	at := -1
-	for i, err := range e.errs {
-		if lost := new(group.LostError); err != nil && (at < 0 || errors.As(e.errs[at], &lost) && !errors.As(err, &lost)) {
-			at = i
-		}
-	}
+	at := group.Origin(e.errs)
 	if at < 0 {
 		return nil
 	}
 	if e.group == nil {
 		group.Renew(e.local)
-		return participant(e.all[at].rank(), e.errs[at])
+		return group.Of(e.all[at].rank(), e.errs[at])
 	}
 	return e.errs[at]
 }
@@ -325,7 +309,7 @@ func (e *Executable) Sync(buffers ...int) error {
 				continue // all have the same
 			}
 			if err := e.sync(r, name); err != nil {
-				return participant(r.rank(), err)
+				return group.Of(r.rank(), err)
 			}
 			if parts {
 				if err := s.Join(e.parts.Mesh, e.bound[name], e.copies[i][name], r.place); err != nil {
@@ -376,7 +360,7 @@ func (e *Executable) Whole(name string) (*graph.Tensor, error) {
 		}
 		if !e.stale[name] {
 			if err := e.sync(r, name); err != nil {
-				return nil, participant(r.rank(), err)
+				return nil, group.Of(r.rank(), err)
 			}
 		}
 		t.CopyFrom(e.bound[name])
@@ -387,15 +371,9 @@ func (e *Executable) Whole(name string) (*graph.Tensor, error) {
 	if e.parts.Mesh.Parts(b.Sharding.Over()) == 1 {
 		return t, nil
 	}
-	whole, all := graph.NewTensor(e.parts.whole(b)), make([]byte, len(t.Bytes())*r.row.Size())
-	if err := r.row.All().Gather(t.Bytes(), all); err != nil {
+	whole, err := r.row.All().Whole(e.parts.Mesh, b.Sharding, t)
+	if err != nil {
 		return nil, fmt.Errorf("joining %q: %w", name, err)
-	}
-	for place := range r.row.Size() {
-		copy(t.Bytes(), all[place*len(t.Bytes()):])
-		if err := b.Sharding.Join(e.parts.Mesh, whole, t, place); err != nil {
-			return nil, err
-		}
 	}
 	return whole, nil
 }
@@ -444,12 +422,7 @@ func (e *Executable) Memory() (m lowering.Memory) {
 	for _, r := range e.all {
 		for k := range r.steps {
 			if exe := r.steps[k].exe; exe != nil {
-				one := exe.Memory()
-				m.Arena += one.Arena
-				m.Outputs += one.Outputs
-				m.Scratch += one.Scratch
-				m.Kernels += one.Kernels
-				m.Prepared += one.Prepared
+				m.Add(exe.Memory())
 			}
 		}
 		for _, slot := range r.slots {
@@ -471,7 +444,7 @@ func (e *Executable) Close() error {
 	var errs []error
 	for _, r := range e.all {
 		if err := r.close(); err != nil {
-			errs = append(errs, participant(r.rank(), err))
+			errs = append(errs, group.Of(r.rank(), err))
 		}
 	}
 	return errors.Join(errs...)

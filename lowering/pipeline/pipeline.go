@@ -3,15 +3,11 @@ package pipeline
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"fusec/graph"
 	"fusec/kernels/group"
 	"fusec/lowering"
 )
-
-// patience is how long a participant of this process waits for another: none is lost without an error.
-const patience = math.MaxInt64
 
 // Device is the devices of the participants, those of a stage one after another. What it says of itself is what the first one says.
 type Device struct {
@@ -30,7 +26,7 @@ type Device struct {
 // Open makes a device of n, each participants of them for each stage, which open makes. Participants of a stage are a group; of one
 // participant it is nil. InPlace says that devices read and write bound tensors themselves, and have no memory of their own.
 func Open(n, each int, inPlace bool, open func(i int, of *group.Group) (lowering.Device, error)) (*Device, error) {
-	d := &Device{local: group.Local(n, patience), open: open, each: each, inPlace: inPlace}
+	d := &Device{local: group.Local(n, group.Forever), open: open, each: each, inPlace: inPlace}
 	for i := range n {
 		if err := d.place(group.New(d.local[i])); err != nil {
 			return nil, err
@@ -138,7 +134,7 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 			return of.Compile(q)
 		})
 		if err != nil {
-			return nil, errors.Join(participant(rank, err), e.Close())
+			return nil, errors.Join(group.Of(rank, err), e.Close())
 		}
 		e.all = append(e.all, r)
 	}
@@ -146,6 +142,3 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 	e.outline()
 	return e, nil
 }
-
-// participant names the participant in an error.
-func participant(i int, err error) error { return fmt.Errorf("participant %d: %w", i, err) }
