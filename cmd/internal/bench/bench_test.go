@@ -18,6 +18,7 @@ import (
 	"fusec/cmd/internal/clitest"
 	"fusec/cmd/internal/ladders"
 	"fusec/cmd/peers/workload"
+	"fusec/graph"
 	"fusec/graph/graphtest"
 )
 
@@ -345,7 +346,7 @@ func TestPeerProtocol(t *testing.T) {
 		`"unsupported":"fusec does not know the workload \"juggling\""`) {
 		t.Errorf("record %s", out)
 	}
-	if _, _, _, err := workloadGraph(workload.Workload{Name: "juggling"}); err == nil {
+	if _, _, _, err := workloadGraph(workload.Workload{Name: "juggling"}, graph.F32); err == nil {
 		t.Error("an unknown workload has a graph")
 	}
 }

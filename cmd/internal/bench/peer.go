@@ -78,7 +78,7 @@ func (rec *PeerRecord) Measure(e *cli.Env, w workload.Workload, seconds float64)
 		tensors[t.Name] = v
 	}
 	start := time.Now()
-	g, opts, outputs, err := workloadGraph(w)
+	g, opts, outputs, err := workloadGraph(w, graph.F32)
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,9 @@ const workloadOutput = "y"
 
 // workloadGraph builds a workload as a user would write it. Its first tensor is an input and the others are weights,
 // except that all operands of a bare product or attention are inputs, and all tensors where they change from step to step. Its
-// outputs, those that the options ask for included, are one after another the workload's result.
-func workloadGraph(w workload.Workload) (g *graph.Graph, gradients []fusec.CompileOption, outputs []string, err error) {
+// outputs, those that the options ask for included, are one after another the workload's result. Values are of type d.
+func workloadGraph(w workload.Workload, d graph.DType) (g *graph.Graph, gradients []fusec.CompileOption, outputs []string,
+	err error) {
 	b := graph.NewBuilder(w.Name)
 	attends := strings.HasPrefix(w.Name, "attention-")
 	bare := attends || strings.HasPrefix(w.Name, "gemm-")
@@ -26,7 +27,7 @@ func workloadGraph(w workload.Workload) (g *graph.Graph, gradients []fusec.Compi
 		if i == 0 || bare || w.Base != "" {
 			declare = b.Input
 		}
-		t[x.Name] = declare(x.Name, graph.TypeOf(graph.F32, x.Shape...))
+		t[x.Name] = declare(x.Name, graph.TypeOf(d, x.Shape...))
 	}
 	name := strings.TrimSuffix(w.Name, "-bf16")
 	if w.Base != "" {
