@@ -86,10 +86,8 @@ func (a attentionShape) subject(seq int) string {
 
 // attender is a way to compute attention, a row of the ladder's table.
 type attender struct {
-	name, doc string
-	threads   int
-	prepare   func(a attentionShape, seq int) (run func(q, k, v, out []float32), scratch int64, err error)
-	rate      float64 // FLOP/s at the last length
+	way
+	prepare func(a attentionShape, seq int) (run func(q, k, v, out []float32), scratch int64, err error)
 }
 
 // attenders lists the ladder if asked for, and fusec on all threads.
@@ -97,13 +95,13 @@ func (b *bencher) attenders(p *pool.Pool) []*attender {
 	var list []*attender
 	if b.ladder {
 		for _, r := range ladders.Attention {
-			list = append(list, &attender{name: r.Name, doc: r.Doc, threads: 1,
+			list = append(list, &attender{way: way{name: r.Name, doc: r.Doc, threads: 1},
 				prepare: func(a attentionShape, seq int) (func(q, k, v, out []float32), int64, error) {
 					return func(q, k, v, out []float32) { r.Func(a.heads, seq, seq, a.dim, a.causal, q, k, v, out) }, 0, nil
 				}})
 		}
 	}
-	return append(list, &attender{name: "fusec", doc: "As every compiled model attends.", threads: p.Workers(),
+	return append(list, &attender{way: way{name: "fusec", doc: "As every compiled model attends.", threads: p.Workers()},
 		prepare: func(a attentionShape, seq int) (func(q, k, v, out []float32), int64, error) {
 			op := graph.Attention{Scale: 1 / math.Sqrt(float64(a.dim)), Causal: a.causal}
 			plan, err := attention.New[float32](attention.Rows(op, a.heads, seq, seq, a.dim), p)
@@ -253,34 +251,9 @@ func (rep *attentionReport) text() string {
 
 // ladder prints the variants: a row for each, a column for each length.
 func (rep *attentionReport) ladder(rows []*attender) string {
-	var seqs []int
-	cells := map[string]string{}
+	var list []speed
 	for _, r := range rep.Results {
-		if !slices.Contains(seqs, r.Seq) {
-			seqs = append(seqs, r.Seq)
-		}
-		cells[fmt.Sprint(r.Name, r.Seq)] = fmt.Sprintf("%s ±%.0f%%", cli.Digits(r.GFLOPs), 50*r.Spread)
+		list = append(list, speed{r.Name, strconv.Itoa(r.Seq), r.GFLOPs, r.Spread})
 	}
-	head := []string{"GFLOP/s", ">threads"}
-	for _, s := range seqs {
-		head = append(head, ">"+strconv.Itoa(s))
-	}
-	t := cli.NewTable(append(head, "what it does")...)
-	left := false
-	for _, w := range rows {
-		row := []string{w.name, strconv.Itoa(w.threads)}
-		for _, s := range seqs {
-			c, ok := cells[fmt.Sprint(w.name, s)]
-			if !ok {
-				c, left = "–", true
-			}
-			row = append(row, c)
-		}
-		t.Row(append(row, w.doc)...)
-	}
-	text := rep.title() + t.String()
-	if left {
-		text += fmt.Sprintf("\n– would take more than %.0f s each\n", slowest)
-	}
-	return text
+	return rep.title() + speedTable(rows, list)
 }

@@ -211,7 +211,7 @@ func TestBenchMatmul(t *testing.T) {
 
 // A variant that would take too long at a size is left out there.
 func TestMatmulSkipsSlowVariants(t *testing.T) {
-	rows := []*multiplier{{name: "naive", threads: 1}, {name: "fusec", threads: 2}}
+	rows := []*multiplier{{way: way{name: "naive", threads: 1}}, {way: way{name: "fusec", threads: 2}}}
 	rep := &matmulReport{Rounds: 3, Results: []matmulResult{
 		{Size: "8x8x8", Name: "naive", GFLOPs: 1}, {Size: "8x8x8", Name: "fusec", GFLOPs: 2}, {Size: "9x9x9", Name: "fusec", GFLOPs: 3},
 	}}
@@ -280,7 +280,7 @@ func TestBenchAttention(t *testing.T) {
 func TestAttentionLadderText(t *testing.T) {
 	rep := &attentionReport{Rounds: 3, Results: []attentionResult{{Seq: 8, Name: "naive", GFLOPs: 1},
 		{Seq: 8, Name: "fusec", GFLOPs: 2}, {Seq: 9, Name: "fusec", GFLOPs: 3}}}
-	out := rep.ladder([]*attender{{name: "naive", threads: 1, doc: "slow"}, {name: "fusec", threads: 2, doc: "fast"}})
+	out := rep.ladder([]*attender{{way: way{"naive", "slow", 1, 0}}, {way: way{"fusec", "fast", 2, 0}}})
 	if !strings.Contains(out, "would take more than 1 s each") || !strings.Contains(out, "3.00") || strings.Count(out, "–") != 2 {
 		t.Errorf("%s", out)
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -130,24 +131,20 @@ func gelu(f graph.UnaryFn, x float64) float64 { return f.Eval(x, 0) }
 
 // checkLinear compares rows of a product, with its bias and GELU if it has them.
 func checkLinear(v *gpuValues) error {
-	x, w, bias, y := v.in["x"], v.in["w"], v.in["b"], v.out["y"]
+	x, w, bias := v.in["x"], v.in["w"], v.in["b"]
 	k, n := w.Type.Shape.At(0), w.Type.Shape.At(1)
 	eps := operandError(v.work.precision)
 	return each(samples(x.Type.Shape.At(0)), func(row int) error {
 		for _, j := range samples(n) {
-			sum, terms := 0.0, 0.0
+			s := termSum{}
 			for i := range k {
-				t := x.Float(row*k+i) * w.Float(i*n+j)
-				sum += t
-				terms += math.Abs(t)
+				s.add(x.Float(row*k+i) * w.Float(i*n+j))
 			}
 			if bias != nil {
-				sum += bias.Float(j)
-				terms += math.Abs(bias.Float(j))
-				sum = gelu(graph.GeluTanh, sum)
-				terms *= 1.2 // the steepest slope of GELU
+				s.add(bias.Float(j))
+				s = termSum{gelu(graph.GeluTanh, s.sum), 1.2 * s.size} // the steepest slope of GELU
 			}
-			if err := near("y", y, row*n+j, sum, eps*terms); err != nil {
+			if err := s.compare("y", v, row*n+j, eps); err != nil {
 				return err
 			}
 		}
@@ -161,13 +158,11 @@ func checkLinearGrad(v *gpuValues) error {
 	m, k, n := x.Type.Shape.At(0), x.Type.Shape.At(1), w.Type.Shape.At(1)
 	// compare takes the terms of an element's sum.
 	compare := func(name string, at, terms int, term func(i int) float64) error {
-		sum, size := 0.0, 0.0
+		s := termSum{}
 		for i := range terms {
-			t := term(i)
-			sum += t
-			size += math.Abs(t)
+			s.add(term(i))
 		}
-		return near(name, v.out[name], at, sum, sumError*size)
+		return s.compare(name, v, at, sumError)
 	}
 	for _, j := range samples(k) {
 		for _, i := range samples(m) {
@@ -193,14 +188,12 @@ func checkLinearGrad(v *gpuValues) error {
 // once, of sums and exponentials in float32.
 func halfError(d graph.DType) float64 { return 2*d.Epsilon() + 1e-4 }
 
-// dotRows is the product of rows i of x and j of y, and the sum of its terms' absolute values.
-func dotRows(x *graph.Tensor, i int, y *graph.Tensor, j, n int) (sum, terms float64) {
+// dotRows is the product of rows i of x and j of y.
+func dotRows(x *graph.Tensor, i int, y *graph.Tensor, j, n int) (sum float64) {
 	for k := range n {
-		t := x.Float(i*n+k) * y.Float(j*n+k)
-		sum += t
-		terms += math.Abs(t)
+		sum += x.Float(i*n+k) * y.Float(j*n+k)
 	}
-	return sum, terms
+	return sum
 }
 
 // attentionError is how far an attention may be off in a precision.
@@ -213,7 +206,7 @@ func attentionError(p fusec.Precision) float64 {
 
 // checkForward compares rows of an attention, and their logarithms of sums.
 func (c attentionCase) checkForward(v *gpuValues, precision fusec.Precision) error {
-	q, k, val, out, lse := v.in["q"], v.in["k"], v.in["v"], v.out["out"], v.out["lse"]
+	q, k, val, lse := v.in["q"], v.in["k"], v.in["v"], v.out["lse"]
 	scale, eps := c.op().Scale, attentionError(precision)
 	return each(samples(c.batch*c.heads*c.seq), func(row int) error {
 		head := row / c.seq * c.seq // the first key's row
@@ -223,8 +216,7 @@ func (c attentionCase) checkForward(v *gpuValues, precision fusec.Precision) err
 			if p[j] = math.Inf(-1); !c.attends(v, row, j) {
 				continue
 			}
-			p[j], _ = dotRows(q, row, k, head+j, c.dim)
-			p[j] *= scale
+			p[j] = scale * dotRows(q, row, k, head+j, c.dim)
 			top = max(top, p[j])
 		}
 		sum := 0.0
@@ -238,13 +230,11 @@ func (c attentionCase) checkForward(v *gpuValues, precision fusec.Precision) err
 			}
 		}
 		for i := range c.dim {
-			y, terms := 0.0, 0.0
+			y := termSum{}
 			for j := range p {
-				t := p[j] / sum * c.kept(v, row, j) * val.Float((head+j)*c.dim+i)
-				y += t
-				terms += math.Abs(t)
+				y.add(p[j] / sum * c.kept(v, row, j) * val.Float((head+j)*c.dim+i))
 			}
-			if err := near("out", out, row*c.dim+i, y, eps*terms); err != nil {
+			if err := y.compare("out", v, row*c.dim+i, eps); err != nil {
 				return err
 			}
 		}
@@ -281,23 +271,21 @@ func (c attentionCase) checkBackward(v *gpuValues, precision fusec.Precision) er
 	scale, eps := c.op().Scale, attentionError(precision)
 	// pair is the weight of query i and key j after dropout, the gradient of their score, and how large its terms are.
 	pair := func(i, j int, delta float64) (w, ds, size float64) {
-		s, _ := dotRows(q, i, k, j, c.dim)
-		p, kept := math.Exp(s*scale-lse.Float(i)), c.kept(v, i, j%c.seq)
-		dp, _ := dotRows(dout, i, val, j, c.dim)
-		dp *= kept
+		p, kept := math.Exp(scale*dotRows(q, i, k, j, c.dim)-lse.Float(i)), c.kept(v, i, j%c.seq)
+		dp := kept * dotRows(dout, i, val, j, c.dim)
 		return p * kept, p * (dp - delta), p * (math.Abs(dp) + math.Abs(delta))
 	}
 	add := func(s sums, f, size float64, x *graph.Tensor, row int) {
-		for i := range s.sum {
+		for i := range s {
 			u := x.Float(row*c.dim + i)
-			s.sum[i] += f * u
-			s.terms[i] += size * math.Abs(u)
+			s[i].sum += f * u
+			s[i].size += size * math.Abs(u)
 		}
 	}
 	return each(samples(c.batch*c.heads*c.seq), func(row int) error {
 		head, at := row/c.seq*c.seq, row%c.seq
-		dq, dk, dv := newSums(c.dim), newSums(c.dim), newSums(c.dim)
-		delta, _ := dotRows(dout, row, out, row, c.dim)
+		dq, dk, dv := make(sums, c.dim), make(sums, c.dim), make(sums, c.dim)
+		delta := dotRows(dout, row, out, row, c.dim)
 		for j := range c.seq {
 			if !c.attends(v, row, j) {
 				continue
@@ -309,7 +297,7 @@ func (c attentionCase) checkBackward(v *gpuValues, precision fusec.Precision) er
 			if !c.attends(v, head+i, at) {
 				continue
 			}
-			delta, _ := dotRows(dout, head+i, out, head+i, c.dim)
+			delta := dotRows(dout, head+i, out, head+i, c.dim)
 			w, ds, size := pair(head+i, row, delta)
 			add(dk, scale*ds, scale*size, q, head+i)
 			add(dv, w, w, dout, head+i)
@@ -357,20 +345,23 @@ func (c mixtureCase) clear(p []float64, order []int) bool {
 // samples are the tokens that are compared.
 func (c mixtureCase) samples() []int { return samples(c.tokens)[:min(6, c.tokens)] }
 
-// sums are sums of terms, and of the terms' absolute values.
-type sums struct{ sum, terms []float64 }
+// A termSum is a sum of terms, and that of their absolute values.
+type termSum struct{ sum, size float64 }
 
-func newSums(n int) sums { return sums{make([]float64, n), make([]float64, n)} }
+func (s *termSum) add(x float64) { s.sum += x; s.size += math.Abs(x) }
 
-func (s sums) add(i int, x float64) {
-	s.sum[i] += x
-	s.terms[i] += math.Abs(x)
+// compare compares element i of a value, which may be off by a part of the terms.
+func (s termSum) compare(name string, v *gpuValues, i int, part float64) error {
+	return near(name, v.out[name], i, s.sum, part*s.size)
 }
+
+// sums are those of a row.
+type sums []termSum
 
 // compare compares row row of a value, which may be off by a part of the terms.
 func (s sums) compare(name string, v *gpuValues, row int, part float64) error {
-	for i, want := range s.sum {
-		if err := near(name, v.out[name], row*len(s.sum)+i, want, part*s.terms[i]); err != nil {
+	for i, t := range s {
+		if err := t.compare(name, v, row*len(s)+i, part); err != nil {
 			return err
 		}
 	}
@@ -399,13 +390,13 @@ func (c mixtureCase) check(v *gpuValues) error {
 		if !c.clear(p, order) {
 			return nil
 		}
-		y := newSums(c.width)
+		y := make(sums, c.width)
 		for _, e := range order[:c.topK] {
 			for j, u := range c.linear(v, e, row) {
 				h := p[e] * gelu(graph.GeluErf, u)
 				at := (e*c.hidden + j) * c.width
 				for i := range c.width {
-					y.add(i, h*down.Float(at+i))
+					y[i].add(h * down.Float(at+i))
 				}
 			}
 		}
@@ -437,7 +428,7 @@ func (c mixtureCase) checkTraining(v *gpuValues) error {
 		if !c.clear(p, order) {
 			return nil
 		}
-		dx := newSums(c.width)
+		dx := make(sums, c.width)
 		dp, mean := make([]float64, c.experts), 0.0
 		for _, e := range order[:c.topK] {
 			for j, u := range c.linear(v, e, row) {
@@ -445,7 +436,7 @@ func (c mixtureCase) checkTraining(v *gpuValues) error {
 				dp[e] += gelu(graph.GeluErf, u) * da
 				du := p[e] * geluSlope(u) * da
 				for i := range c.width {
-					dx.add(i, du*up.Float((e*c.width+i)*c.hidden+j))
+					dx[i].add(du * up.Float((e*c.width+i)*c.hidden+j))
 				}
 			}
 			mean += p[e] * dp[e]
@@ -453,7 +444,7 @@ func (c mixtureCase) checkTraining(v *gpuValues) error {
 		for e := range p {
 			ds := p[e] * (dp[e] - mean)
 			for i := range c.width {
-				dx.add(i, ds*router.Float(i*c.experts+e))
+				dx[i].add(ds * router.Float(i*c.experts+e))
 			}
 		}
 		return dx.compare("dx", v, row, halfError(graph.BF16))
@@ -464,7 +455,7 @@ func (c mixtureCase) checkTraining(v *gpuValues) error {
 	return each(samples(c.experts * c.hidden)[:min(4, c.experts*c.hidden)], func(at int) error {
 		e, j := at/c.hidden, at%c.hidden
 		i := at % c.width
-		dup, ddown := newSums(1), newSums(1)
+		dup, ddown := termSum{}, termSum{}
 		for row := range c.tokens {
 			gate := gates.Float(row*c.experts + e)
 			if gate == 0 {
@@ -474,19 +465,13 @@ func (c mixtureCase) checkTraining(v *gpuValues) error {
 			for k := range c.width {
 				u += x.Float(row*c.width+k) * up.Float((e*c.width+k)*c.hidden+j)
 			}
-			dup.add(0, x.Float(row*c.width+i)*gate*geluSlope(u)*back(e, row, j))
-			ddown.add(0, gate*gelu(graph.GeluErf, u)*dy.Float(row*c.width+i))
+			dup.add(x.Float(row*c.width+i) * gate * geluSlope(u) * back(e, row, j))
+			ddown.add(gate * gelu(graph.GeluErf, u) * dy.Float(row*c.width+i))
 		}
-		for _, d := range []struct {
-			name string
-			at   int
-			sums
-		}{{"dup", (e*c.width+i)*c.hidden + j, dup}, {"ddown", at*c.width + i, ddown}} {
-			if err := near(d.name, v.out[d.name], d.at, d.sum[0], halfError(graph.BF16)*d.terms[0]); err != nil {
-				return err
-			}
+		if err := dup.compare("dup", v, (e*c.width+i)*c.hidden+j, halfError(graph.BF16)); err != nil {
+			return err
 		}
-		return nil
+		return ddown.compare("ddown", v, at*c.width+i, halfError(graph.BF16))
 	})
 }
 
@@ -506,33 +491,91 @@ func checkLoss(v *gpuValues) error { return checkLossOf(v, v.graph) }
 
 // checkLossOf is checkLoss for a work with another graph of the same sources for the CPU.
 func checkLossOf(v *gpuValues, g *graph.Graph) error {
-	got := v.out["loss"].Float(0)
-	want, err := firstLoss(v, g)
+	want, err := v.onCPU(g)
 	if err != nil {
 		return err
 	}
-	if !(math.Abs(got-want) <= lossError(v.work.precision)*math.Abs(want)) {
-		return fmt.Errorf("the loss of the first step is %v; on the CPU it is %v", got, want)
+	loss := want["loss"].Float(0)
+	if got := v.out["loss"].Float(0); !(math.Abs(got-loss) <= lossError(v.work.precision)*math.Abs(loss)) {
+		return fmt.Errorf("the loss of the first step is %v; on the CPU it is %v", got, loss)
 	}
 	return nil
 }
 
-// firstLoss is the first loss on the CPU.
-func firstLoss(v *gpuValues, g *graph.Graph) (_ float64, err error) {
+// onCPU gives the outputs of a graph of the work's sources on the CPU, in f32. A source may be of another type there, or be the
+// first images of a batch.
+func (v *gpuValues) onCPU(g *graph.Graph) (_ map[string]*graph.Tensor, err error) {
 	w := *v.work
-	w.optimizer = nil
-	u := &gpuValues{work: &w, graph: g, in: v.in}
+	w.optimizer, w.options = nil, nil
+	u := &gpuValues{work: &w, graph: g, in: map[string]*graph.Tensor{}}
+	for _, s := range g.Sources() {
+		t := v.in[s.Name]
+		if t.Type != s.Type {
+			t = graph.NewTensor(s.Type)
+			for i := range s.Type.Shape.Elems() {
+				t.SetFloat(i, v.in[s.Name].Float(i))
+			}
+		}
+		u.in[s.Name] = t
+	}
 	p, err := u.compile(cpu.Target.Name, fusec.F32)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer func() {
-		if e := p.Close(); err == nil {
-			err = e
-		}
-	}()
+	defer func() { err = errors.Join(err, p.Close()) }()
 	if err := u.run(p); err != nil {
-		return 0, err
+		return nil, err
 	}
-	return u.out["loss"].Float(0), nil
+	for name, t := range u.out {
+		u.out[name] = t.Clone()
+	}
+	return u.out, nil
+}
+
+// checkOnCPU compares all outputs with those of a graph on the CPU. Elements may be off by a part of the size of their row, which
+// is the last axes of a value.
+func checkOnCPU(v *gpuValues, g *graph.Graph, axes int, part float64, size func(row []float64) float64) error {
+	outputs, err := v.onCPU(g)
+	if err != nil {
+		return err
+	}
+	for _, o := range g.Outputs {
+		want := outputs[o.Name]
+		s := want.Type.Shape
+		row := graph.ShapeOf(s.Slice()[s.Rank()-axes:]...).Elems()
+		for at := 0; at < s.Elems(); at += row {
+			x := floats(want, at, row)
+			bound := part * size(x)
+			for i, u := range x {
+				if err := near(o.Name, v.out[o.Name], at+i, u, bound); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// halfRowError is how far an element of a decoder may be off, as a part of the root of its row's mean square: keys, values and
+// operands of products are rounded to 16 bits.
+const halfRowError = 0.05
+
+// checkDecoder compares the rows of a decoder's results.
+func checkDecoder(v *gpuValues) error { return checkOnCPU(v, v.graph, 1, halfRowError, rms) }
+
+// rms is the root of the mean square.
+func rms(x []float64) float64 {
+	sum := 0.0
+	for _, u := range x {
+		sum += u * u
+	}
+	return math.Sqrt(sum / float64(len(x)))
+}
+
+// largest is the largest absolute value.
+func largest(x []float64) (most float64) {
+	for _, u := range x {
+		most = max(most, math.Abs(u))
+	}
+	return most
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
@@ -155,24 +154,17 @@ func (l convLayer) pairs(n, oy, ox, o int, f func(x, w, y int)) {
 	}
 }
 
-// A termSum is a sum and what rounding may make of it.
-type termSum struct{ sum, size float64 }
-
-func (s *termSum) add(x float64) { s.sum += x; s.size += math.Abs(x) }
-
-// bound is the error that a sum of products may have.
-func (s *termSum) bound(p fusec.Precision) float64 { return operandError(p) * s.size }
-
 // checkForward compares some positions of a layer's result.
 func (l convLayer) checkForward(v *gpuValues, p fusec.Precision) error {
-	x, w, bias, y := v.in["x"], v.in["w"], v.in["b"], v.out["y"]
+	x, w, bias := v.in["x"], v.in["w"], v.in["b"]
 	out := l.out()
 	return each(samples(l.batch*out*out), func(i int) error {
 		for o := range l.columns {
 			s := termSum{}
 			s.add(bias.Float(o))
 			l.pairs(i/(out*out), i/out%out, i%out, o, func(a, b, _ int) { s.add(x.Float(a) * w.Float(b)) })
-			if err := near("y", y, i*l.columns+o, max(s.sum, 0), s.bound(p)); err != nil {
+			s.sum = max(s.sum, 0)
+			if err := s.compare("y", v, i*l.columns+o, operandError(p)); err != nil {
 				return err
 			}
 		}
@@ -182,11 +174,11 @@ func (l convLayer) checkForward(v *gpuValues, p fusec.Precision) error {
 
 // checkImageGradient compares some pixels.
 func (l convLayer) checkImageGradient(v *gpuValues, p fusec.Precision) error {
-	dy, w, dx := v.in["dy"], v.in["w"], v.out["dx"]
+	dy, w := v.in["dy"], v.in["w"]
 	pad, out := l.kernel/2, l.out()
 	return each(samples(l.batch*l.size*l.size), func(i int) error {
 		n, row, col := i/(l.size*l.size), i/l.size%l.size, i%l.size
-		sums := make([]termSum, l.channels)
+		sums := make(sums, l.channels)
 		for oy := max(0, (row+pad-l.kernel+1)/l.stride); oy <= (row+pad)/l.stride && oy < out; oy++ {
 			for ox := max(0, (col+pad-l.kernel+1)/l.stride); ox <= (col+pad)/l.stride && ox < out; ox++ {
 				for o := range l.columns {
@@ -198,18 +190,13 @@ func (l convLayer) checkImageGradient(v *gpuValues, p fusec.Precision) error {
 				}
 			}
 		}
-		for c, s := range sums {
-			if err := near("dx", dx, i*l.channels+c, s.sum, s.bound(p)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return sums.compare("dx", v, i, operandError(p))
 	})
 }
 
 // checkFilterGradient compares some columns of one channel and tap.
 func (l convLayer) checkFilterGradient(v *gpuValues, p fusec.Precision) error {
-	x, dy, dw := v.in["x"], v.in["dy"], v.out["dw"]
+	x, dy := v.in["x"], v.in["dy"]
 	channels, pad, out := l.channels/l.groups, l.kernel/2, l.out()
 	return each(samples(l.kernel*l.kernel*channels), func(i int) error {
 		ky, kx, c := i/channels/l.kernel, i/channels%l.kernel, i%channels
@@ -222,7 +209,7 @@ func (l convLayer) checkFilterGradient(v *gpuValues, p fusec.Precision) error {
 					s.add(x.Float(at) * dy.Float(m*l.columns+o))
 				}
 			}
-			if err := near("dw", dw, i*l.columns+o, s.sum, s.bound(p)); err != nil {
+			if err := s.compare("dw", v, i*l.columns+o, operandError(p)); err != nil {
 				return err
 			}
 		}
@@ -360,46 +347,15 @@ func (n convNetwork) work(p fusec.Precision) *gpuWork {
 }
 
 // check compares the result of the first image with what the processor makes of it in f32. The rounding of each layer adds up.
-func (n convNetwork) check(v *gpuValues, p fusec.Precision) (err error) {
+func (n convNetwork) check(v *gpuValues, p fusec.Precision) error {
 	b := graph.NewBuilder(n.name)
 	n.write(b, graph.F32, 1)
 	g, err := b.Graph()
 	if err != nil {
 		return err
 	}
-	c, err := fusec.Compile(g)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	for _, s := range g.Sources() {
-		t := graph.NewTensor(s.Type)
-		for i := range s.Type.Shape.Elems() {
-			t.SetFloat(i, v.in[s.Name].Float(i))
-		}
-		if err := c.Set(s.Name, t); err != nil {
-			return err
-		}
-	}
-	if err := c.Exec(); err != nil {
-		return err
-	}
-	want, err := c.Output("y")
-	if err != nil {
-		return err
-	}
-	most := 0.0
-	elems := want.Type.Shape.Elems()
-	for i := range elems {
-		most = max(most, math.Abs(want.Float(i)))
-	}
 	part := map[fusec.Precision]float64{fusec.BF16: 0.05, fusec.TF32: 0.01, fusec.F32: 1e-4}[p]
-	for i := range elems {
-		if err := near("y", v.out["y"], i, want.Float(i), part*most); err != nil {
-			return err
-		}
-	}
-	return nil
+	return checkOnCPU(v, g, 4, part, largest)
 }
 
 // A convTraining is a training step of a network with batch norms in training, global pooling and a linear classifier: the mean

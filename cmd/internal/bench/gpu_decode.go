@@ -104,7 +104,7 @@ func (c decodeCase) work() *gpuWork {
 			w.work += 2 * float64(m.rows) * float64(m.cols)
 		}
 	}
-	w.build, w.check = c.buildLayers, c.checkLayers
+	w.build, w.check = c.buildLayers, checkDecoder
 	return w
 }
 
@@ -172,9 +172,8 @@ func (c decodeCase) buildLayers(b *graph.Builder) {
 // ropeBase is that of Llama 3.
 const ropeBase = 500000
 
-// attend computes the attention of a head's query to the keys and values of a sequence in float64, and the sums of the terms'
-// absolute values.
-func (c decodeCase) attend(q []float64, k, v *graph.Tensor, sequence, head int) (y, terms []float64) {
+// attend computes the attention of a head's query to the keys and values of a sequence in float64.
+func (c decodeCase) attend(q []float64, k, v *graph.Tensor, sequence, head int) sums {
 	head /= c.heads / c.kvHeads
 	p := make([]float64, c.context)
 	top := math.Inf(-1)
@@ -190,28 +189,21 @@ func (c decodeCase) attend(q []float64, k, v *graph.Tensor, sequence, head int) 
 		p[j] = math.Exp(p[j] - top)
 		sum += p[j]
 	}
-	y, terms = make([]float64, c.head), make([]float64, c.head)
+	y := make(sums, c.head)
 	for j := range p {
 		for i := range y {
-			t := p[j] / sum * v.Float(c.row(sequence, head, j)+i)
-			y[i] += t
-			terms[i] += math.Abs(t)
+			y[i].add(p[j] / sum * v.Float(c.row(sequence, head, j)+i))
 		}
 	}
-	return y, terms
+	return y
 }
 
 // checkAttention compares some heads.
 func (c decodeCase) checkAttention(v *gpuValues) error {
 	return each(samples(c.batch*c.heads), func(row int) error {
 		q := floats(v.in["q"], row*c.head, c.head)
-		y, terms := c.attend(q, v.in["k"], v.in["v"], row/c.heads, row%c.heads)
-		for i := range y {
-			if err := near("out", v.out["out"], row*c.head+i, y[i], halfError(graph.BF16)*terms[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		y := c.attend(q, v.in["k"], v.in["v"], row/c.heads, row%c.heads)
+		return y.compare("out", v, row, halfError(graph.BF16))
 	})
 }
 
@@ -222,102 +214,4 @@ func floats(t *graph.Tensor, first, n int) []float64 {
 		x[i] = t.Float(first + i)
 	}
 	return x
-}
-
-// decodeError is how far a result may be from that of float64, as a part of the root of its mean square: keys, values and the
-// operands of products are rounded to 16 bits.
-const decodeError = 0.05
-
-// checkLayers computes the first and the last sequence in float64.
-func (c decodeCase) checkLayers(v *gpuValues) error {
-	for s := 0; s < c.batch; s += max(1, c.batch-1) {
-		x := floats(v.in["x"], s*c.width, c.width)
-		for i := range c.layers {
-			if err := c.layer(v, i, s, x); err != nil {
-				return err
-			}
-		}
-		square := 0.0
-		for _, u := range x {
-			square += u * u / float64(c.width)
-		}
-		for i, u := range x {
-			if err := near("y", v.out["y"], s*c.width+i, u, decodeError*math.Sqrt(square)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// layer adds to x what a layer does for a sequence. The new keys and values are written to the caches.
-func (c decodeCase) layer(v *gpuValues, layer, sequence int, x []float64) error {
-	value := func(part string) *graph.Tensor { return v.in[layerName(layer, part)] }
-	product := func(x []float64, name string) []float64 {
-		w := value(name)
-		y := make([]float64, w.Type.Shape.At(0))
-		rows := make([]int, len(y))
-		for i := range rows {
-			rows[i] = i
-		}
-		_ = each(rows, func(row int) error {
-			for i, u := range x {
-				y[row] += u * w.Float(row*len(x)+i)
-			}
-			return nil
-		})
-		return y
-	}
-	norm := func(name string) []float64 {
-		square, y := 0.0, make([]float64, len(x))
-		for _, u := range x {
-			square += u * u / float64(len(x))
-		}
-		for i, u := range x {
-			y[i] = u / math.Sqrt(square+rmsEps) * value(name).Float(i)
-		}
-		return y
-	}
-	rotate := func(x []float64) []float64 {
-		half := c.head / 2
-		for first := 0; first < len(x); first += c.head {
-			for j := range half {
-				sin, cos := math.Sincos(graph.RoPE{Base: ropeBase}.Angle(int64(c.context-1), j, c.head, 1))
-				u, w := &x[first+j], &x[first+half+j]
-				*u, *w = *u*cos-*w*sin, *w*cos+*u*sin
-			}
-		}
-		return x
-	}
-	store := func(name string, x []float64) *graph.Tensor {
-		cache := value(name)
-		for i, u := range x {
-			cache.SetFloat(c.row(sequence, i/c.head, c.context-1)+i%c.head, u)
-		}
-		return cache
-	}
-	n := norm("norm1")
-	q, k, values := rotate(product(n, "q")), store("keys", rotate(product(n, "k"))), store("values", product(n, "v"))
-	all := make([]float64, len(q))
-	heads := make([]int, c.heads)
-	for i := range heads {
-		heads[i] = i
-	}
-	_ = each(heads, func(h int) error {
-		y, _ := c.attend(q[h*c.head:][:c.head], k, values, sequence, h)
-		copy(all[h*c.head:], y)
-		return nil
-	})
-	for i, u := range product(all, "o") {
-		x[i] += u
-	}
-	n = norm("norm2")
-	h := product(n, "gate")
-	for i, u := range product(n, "up") {
-		h[i] *= u / (1 + math.Exp(-h[i]))
-	}
-	for i, u := range product(h, "down") {
-		x[i] += u
-	}
-	return nil
 }

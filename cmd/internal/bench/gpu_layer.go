@@ -81,7 +81,7 @@ func (c decoderCase) matrices() []decoderWeight {
 // work is the workload; spread is the standard deviation of what the weights are stored as.
 func (c decoderCase) work(spread float64) *gpuWork {
 	w := &gpuWork{name: fmt.Sprintf("layer %v %d tokens", c.weights, c.tokens), unit: gigabytes, precision: fusec.BF16,
-		build: c.build, check: c.check, scale: map[string]float64{}}
+		build: c.build, check: checkDecoder, scale: map[string]float64{}}
 	if c.tokens == 1 {
 		w.name = fmt.Sprintf("layer %v 1 token", c.weights)
 	}
@@ -137,90 +137,4 @@ func (c decoderCase) build(b *graph.Builder) {
 	n = norm(r, "gain2")
 	h := b.Binary(graph.Mul, b.Unary(graph.Silu, product(n, "gate")), product(n, "up"))
 	b.Output("y", b.Binary(graph.Add, r, product(h, "down")))
-}
-
-// layerError is how far an element may be from that of float64, as a part of the root of the row's mean square: operands of
-// products are rounded to 16 bits.
-const layerError = 0.05
-
-// check computes the first and the last token in float64.
-func (c decoderCase) check(v *gpuValues) error {
-	product := func(x []float64, name string) []float64 {
-		w, scale := v.in[name], v.in[name+".scale"]
-		rows, cols := w.Type.Shape.At(0), w.Type.Shape.At(1)
-		y := make([]float64, cols)
-		const part = 64 // columns
-		starts := make([]int, (cols+part-1)/part)
-		for i := range starts {
-			starts[i] = i * part
-		}
-		_ = each(starts, func(first int) error {
-			for i := range rows {
-				for j := first; j < min(first+part, cols); j++ {
-					s := 1.0
-					switch {
-					case scale == nil:
-					case c.group == 0:
-						s = scale.Float(j)
-					default:
-						s = scale.Float(i/c.group*cols + j)
-					}
-					y[j] += x[i] * w.Float(i*cols+j) * s
-				}
-			}
-			return nil
-		})
-		return y
-	}
-	norm := func(x []float64, name string) []float64 {
-		y, scale := make([]float64, len(x)), 1/math.Sqrt(math.Pow(rms(x), 2)+rmsEps)
-		for i := range x {
-			y[i] = x[i] * scale * v.in[name].Float(i)
-		}
-		return y
-	}
-	compare := func(name string, at int, want []float64) error {
-		for i, u := range want {
-			if err := near(name, v.out[name], at+i, u, layerError*rms(want)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	for token := 0; token < c.tokens; token += max(1, c.tokens-1) {
-		x := make([]float64, c.width)
-		for i := range x {
-			x[i] = v.in["x"].Float(token*c.width + i)
-		}
-		n := norm(x, "gain1")
-		for _, name := range []string{"keys", "values"} {
-			if err := compare(name, token*c.kv, product(n, name)); err != nil {
-				return err
-			}
-		}
-		for i, u := range product(product(n, "queries"), "out") {
-			x[i] += u
-		}
-		n = norm(x, "gain2")
-		h := product(n, "gate")
-		for i, u := range product(n, "up") {
-			h[i] *= u / (1 + math.Exp(-h[i]))
-		}
-		for i, u := range product(h, "down") {
-			x[i] += u
-		}
-		if err := compare("y", token*c.width, x); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// rms is the root of the mean square.
-func rms(x []float64) float64 {
-	sum := 0.0
-	for _, u := range x {
-		sum += u * u
-	}
-	return math.Sqrt(sum / float64(len(x)))
 }

@@ -95,13 +95,11 @@ func (s productShape) check(v *gpuValues) error {
 	return each(samples(s.batch*s.m), func(r int) error {
 		matrix, row := r/s.m, r%s.m
 		for _, column := range samples(s.n) {
-			sum, terms := 0.0, 0.0
+			sum := termSum{}
 			for i := range s.k {
-				t := at(x, matrix, row, i, s.m, s.k, s.transA) * at(w, matrix, i, column, s.k, s.n, s.transB)
-				sum += t
-				terms += math.Abs(t)
+				sum.add(at(x, matrix, row, i, s.m, s.k, s.transA) * at(w, matrix, i, column, s.k, s.n, s.transB))
 			}
-			if err := near("y", v.out["y"], r*s.n+column, sum, operandError(fusec.BF16)*terms); err != nil {
+			if err := sum.compare("y", v, r*s.n+column, operandError(fusec.BF16)); err != nil {
 				return err
 			}
 		}

@@ -60,34 +60,29 @@ const gonumName = "gonum"
 
 // multiplier is a way to multiply matrices, a row of the table.
 type multiplier struct {
-	name, doc string
-	threads   int
-	prepare   func(s size) (func(a, b, c []float32) error, error)
-	rate      float64 // FLOP/s at the last size
+	way
+	prepare func(s size) (func(a, b, c []float32) error, error)
 }
-
-// slowest is the time of one product above which a way is not measured.
-const slowest = 1.0
 
 // multipliers lists the rows: the ladder if asked for, fusec on all threads and gonum.
 func (b *bencher) multipliers(p *pool.Pool) []*multiplier {
 	var list []*multiplier
 	if b.ladder {
 		for _, r := range ladders.MatMul {
-			list = append(list, &multiplier{name: r.Name, doc: r.Doc, threads: 1,
+			list = append(list, &multiplier{way: way{name: r.Name, doc: r.Doc, threads: 1},
 				prepare: func(s size) (func(a, b, c []float32) error, error) {
 					return func(a, b, c []float32) error { r.Func(s.m, s.n, s.k, a, b, c); return nil }, nil
 				}})
 		}
 	}
 	return append(list,
-		&multiplier{name: "fusec", doc: "As every compiled model multiplies.", threads: p.Workers(),
+		&multiplier{way: way{name: "fusec", doc: "As every compiled model multiplies.", threads: p.Workers()},
 			prepare: func(s size) (func(a, b, c []float32) error, error) {
 				plan, err := gemm.New(gemm.Config[float32]{M: s.m, N: s.n, K: s.k, Batch: 1,
 					A: gemm.RowMajor(s.k), B: gemm.RowMajor(s.n), C: gemm.RowMajor(s.n)}, p, nil)
 				return func(a, b, c []float32) error { return plan.Run(a, b, c, nil) }, err
 			}},
-		&multiplier{name: gonumName, doc: "What Gorgonia multiplies with.", threads: p.Workers(),
+		&multiplier{way: way{name: gonumName, doc: "What Gorgonia multiplies with.", threads: p.Workers()},
 			prepare: func(s size) (func(a, b, c []float32) error, error) {
 				return func(a, b, c []float32) error {
 					gonum.Implementation{}.Sgemm(blas.NoTrans, blas.NoTrans, s.m, s.n, s.k, 1, a, s.k, b, s.n, 0, c, s.n)
@@ -194,34 +189,9 @@ func agree(x, y []float32, k int) bool {
 
 // text prints the report for people: a row for each way, a column for each size.
 func (rep *matmulReport) text(rows []*multiplier) string {
-	var sizes []string
-	cells := map[string]string{}
+	var list []speed
 	for _, r := range rep.Results {
-		if !slices.Contains(sizes, r.Size) {
-			sizes = append(sizes, r.Size)
-		}
-		cells[r.Name+" "+r.Size] = fmt.Sprintf("%s ±%.0f%%", cli.Digits(r.GFLOPs), 50*r.Spread)
+		list = append(list, speed{r.Name, r.Size, r.GFLOPs, r.Spread})
 	}
-	head := []string{"GFLOP/s", ">threads"}
-	for _, s := range sizes {
-		head = append(head, ">"+s)
-	}
-	t := cli.NewTable(append(head, "what it does")...)
-	left := false
-	for _, w := range rows {
-		row := []string{w.name, strconv.Itoa(w.threads)}
-		for _, s := range sizes {
-			c, ok := cells[w.name+" "+s]
-			if !ok {
-				c, left = "–", true
-			}
-			row = append(row, c)
-		}
-		t.Row(append(row, w.doc)...)
-	}
-	s := fmt.Sprintf("float32 on %s; median of %d rounds\n\n%s", rep.Machine, rep.Rounds, t)
-	if left {
-		s += fmt.Sprintf("\n– would take more than %.0f s each\n", slowest)
-	}
-	return s
+	return fmt.Sprintf("float32 on %s; median of %d rounds\n\n", rep.Machine, rep.Rounds) + speedTable(rows, list)
 }
