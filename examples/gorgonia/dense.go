@@ -19,15 +19,7 @@ func xor(s *session) {
 	G.Read(out, &outValue)
 	must(G.Grad(cost, w1, w2))
 
-	vm := s.tape(g, G.BindDualValues(w1, w2))
-	defer vm.Close()
-	solver := G.NewVanillaSolver(G.WithLearnRate(2))
-	for range 1000 {
-		must1(vm.RunAll())
-		s.see("cost", cost.Value())
-		must1(solver.Step(G.NodesToValueGrads(G.Nodes{w1, w2})))
-		vm.Reset()
-	}
+	s.train(1000, G.NewVanillaSolver(G.WithLearnRate(2)), G.Nodes{w1, w2}, cost.Value, func() {})
 	s.see("out", outValue)
 }
 
@@ -46,18 +38,11 @@ func autoencoder(s *session) {
 	cost := G.Must(G.Mean(G.Must(G.Square(G.Must(G.Sub(again, x))))))
 	must(G.Grad(cost, weights...))
 
-	vm := s.tape(g, G.BindDualValues(weights...))
-	defer vm.Close()
-	solver := G.NewAdamSolver(G.WithLearnRate(0.003))
-	for range 60 {
+	s.train(60, G.NewAdamSolver(G.WithLearnRate(0.003)), weights, cost.Value, func() {
 		pictures := images(s, G.Float64, 1, 14, 6, s.classes(batch, 6))
 		must1(pictures.Reshape(batch, pixels))
 		must1(G.Let(x, pictures))
-		must1(vm.RunAll())
-		s.see("cost", cost.Value())
-		must1(solver.Step(G.NodesToValueGrads(weights)))
-		vm.Reset()
-	}
+	})
 	s.seeAll(weights)
 }
 
@@ -215,10 +200,7 @@ func siamese(s *session) {
 		G.Must(G.HadamardProd(G.Must(G.Sub(one, alike)), G.Must(G.Square(margin))))))))
 	must(G.Grad(cost, w1, w2))
 
-	vm := s.tape(g, G.BindDualValues(w1, w2))
-	defer vm.Close()
-	solver := G.NewRMSPropSolver(G.WithLearnRate(0.005))
-	for range 80 {
+	s.train(80, G.NewRMSPropSolver(G.WithLearnRate(0.005)), G.Nodes{w1, w2}, cost.Value, func() {
 		a, b := s.normal(G.Float64, 1, pairs, size), s.normal(G.Float64, 1, pairs, size)
 		same := tensor.New(tensor.Of(G.Float64), tensor.WithShape(pairs))
 		for i := range pairs / 2 {
@@ -230,10 +212,6 @@ func siamese(s *session) {
 		must1(G.Let(left, a))
 		must1(G.Let(right, b))
 		must1(G.Let(alike, same))
-		must1(vm.RunAll())
-		s.see("cost", cost.Value())
-		must1(solver.Step(G.NodesToValueGrads(G.Nodes{w1, w2})))
-		vm.Reset()
-	}
+	})
 	s.seeAll(G.Nodes{w1, w2})
 }

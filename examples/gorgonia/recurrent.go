@@ -61,19 +61,12 @@ func lstm(s *session) {
 	G.Read(cost, &costValue)
 	must(G.Grad(cost, weights...))
 
-	vm := s.tape(g, G.BindDualValues(weights...))
-	defer vm.Close()
-	solver := G.NewAdamSolver(G.WithLearnRate(0.005), G.WithClip(5))
-	for range 20 {
+	s.train(20, G.NewAdamSolver(G.WithLearnRate(0.005), G.WithClip(5)), weights, held(&costValue), func() {
 		for t := range steps {
 			must1(G.Let(xs[t], s.normal(G.Float64, 1, batch, in)))
 			must1(G.Let(ys[t], s.normal(G.Float64, 0.5, batch, out)))
 		}
-		must1(vm.RunAll())
-		s.see("cost", costValue)
-		must1(solver.Step(G.NodesToValueGrads(weights)))
-		vm.Reset()
-	}
+	})
 	s.seeAll(weights)
 }
 
@@ -100,17 +93,10 @@ func gru(s *session) {
 	cost := G.Must(G.Neg(G.Must(G.Mean(G.Must(G.HadamardProd(y, G.Must(G.Log(out))))))))
 	must(G.Grad(cost, weights...))
 
-	vm := s.tape(g, G.BindDualValues(weights...))
-	defer vm.Close()
-	solver := G.NewAdamSolver(G.WithLearnRate(0.01))
-	for range 25 {
+	s.train(25, G.NewAdamSolver(G.WithLearnRate(0.01)), weights, cost.Value, func() {
 		must1(G.Let(all, s.normal(G.Float64, 1, steps, batch, in)))
 		must1(G.Let(y, oneHot(G.Float64, k, s.classes(batch, k)...)))
-		must1(vm.RunAll())
-		s.see("cost", cost.Value())
-		must1(solver.Step(G.NodesToValueGrads(weights)))
-		vm.Reset()
-	}
+	})
 	s.seeAll(weights)
 }
 
@@ -224,10 +210,7 @@ func embedding(s *session) {
 	cost := G.Must(G.Neg(G.Must(G.Mean(G.Must(G.HadamardProd(y, G.Must(G.Log(p))))))))
 	weights := G.Nodes{table, context}
 	must(G.Grad(cost, weights...))
-	vm := s.tape(g, G.BindDualValues(weights...))
-	defer vm.Close()
-	solver := G.NewAdaGradSolver()
-	for range 60 {
+	s.train(60, G.NewAdaGradSolver(), weights, cost.Value, func() {
 		from := s.classes(pairs, vocabulary)
 		to := make([]int, pairs)
 		for i, w := range from {
@@ -235,11 +218,7 @@ func embedding(s *session) {
 		}
 		must1(G.Let(words, tensor.New(tensor.WithShape(pairs), tensor.WithBacking(from))))
 		must1(G.Let(y, oneHot(G.Float64, vocabulary, to...)))
-		must1(vm.RunAll())
-		s.see("cost", cost.Value())
-		must1(solver.Step(G.NodesToValueGrads(weights)))
-		vm.Reset()
-	}
+	})
 	s.seeAll(weights)
 }
 
@@ -263,19 +242,12 @@ func attention(s *session) {
 	out := G.Must(G.Add(x, G.Must(G.Mul(G.Must(G.Mul(G.Must(G.SoftMax(scores)), v)), wo))))
 	cost := G.Must(G.Mean(G.Must(G.Square(G.Must(G.Sub(out, y))))))
 	must(G.Grad(cost, weights...))
-	vm := s.tape(g, G.BindDualValues(weights...))
-	defer vm.Close()
-	solver := G.NewAdamSolver(G.WithLearnRate(0.01))
-	for range 40 {
+	s.train(40, G.NewAdamSolver(G.WithLearnRate(0.01)), weights, cost.Value, func() {
 		v := s.normal(G.Float64, 1, tokens, size)
 		must1(G.Let(x, v))
 		next := v.Clone().(*tensor.Dense)
 		copy(next.Float64s()[size:], v.Float64s()[:(tokens-1)*size])
 		must1(G.Let(y, next))
-		must1(vm.RunAll())
-		s.see("cost", cost.Value())
-		must1(solver.Step(G.NodesToValueGrads(weights)))
-		vm.Reset()
-	}
+	})
 	s.seeAll(weights)
 }

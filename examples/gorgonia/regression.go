@@ -25,15 +25,7 @@ func linearRegression(s *session) {
 	cost := G.Must(G.Mean(G.Must(G.Square(G.Must(G.Sub(line, ys))))))
 	must(G.Grad(cost, m, c))
 
-	vm := s.tape(g, G.BindDualValues(m, c))
-	defer vm.Close()
-	solver := G.NewMomentum(G.WithLearnRate(0.05), G.WithMomentum(0.5))
-	for range 400 {
-		must1(vm.RunAll())
-		s.see("cost", cost.Value())
-		must1(solver.Step(G.NodesToValueGrads(G.Nodes{m, c})))
-		vm.Reset()
-	}
+	s.train(400, G.NewMomentum(G.WithLearnRate(0.05), G.WithMomentum(0.5)), G.Nodes{m, c}, cost.Value, func() {})
 	s.seeAll(G.Nodes{m, c})
 }
 
@@ -64,15 +56,7 @@ func logisticRegression(s *session) {
 	G.Read(p, &pValue)
 	must(G.Grad(cost, w, b))
 
-	vm := s.tape(g, G.BindDualValues(w, b))
-	defer vm.Close()
-	solver := G.NewVanillaSolver(G.WithLearnRate(0.2))
-	for range 300 {
-		must1(vm.RunAll())
-		s.see("cost", costValue)
-		must1(solver.Step(G.NodesToValueGrads(G.Nodes{w, b})))
-		vm.Reset()
-	}
+	s.train(300, G.NewVanillaSolver(G.WithLearnRate(0.2)), G.Nodes{w, b}, held(&costValue), func() {})
 	s.see("p", pValue)
 	s.seeAll(G.Nodes{w, b})
 }
@@ -94,15 +78,7 @@ func matrixFactors(s *session) {
 	must1(G.Let(r, rating))
 	must1(G.Let(mask, known))
 
-	vm := s.tape(g, G.BindDualValues(weights...))
-	defer vm.Close()
-	solver := G.NewRMSPropSolver(G.WithLearnRate(0.01))
-	for range 200 {
-		must1(vm.RunAll())
-		s.see("cost", cost.Value())
-		must1(solver.Step(G.NodesToValueGrads(weights)))
-		vm.Reset()
-	}
+	s.train(200, G.NewRMSPropSolver(G.WithLearnRate(0.01)), weights, cost.Value, func() {})
 	s.seeAll(weights)
 }
 
@@ -145,18 +121,11 @@ func digits(s *session) {
 	G.Read(cost, &costValue)
 	must(G.Grad(cost, weights...))
 
-	vm := s.tape(g, G.BindDualValues(weights...))
-	defer vm.Close()
-	solver := G.NewAdamSolver(G.WithLearnRate(0.001), G.WithBatchSize(batch))
-	for range 40 {
+	s.train(40, G.NewAdamSolver(G.WithLearnRate(0.001), G.WithBatchSize(batch)), weights, held(&costValue), func() {
 		classes := s.classes(batch, k)
 		pictures := images(s, G.Float32, 1, side, k, classes)
 		must1(pictures.Reshape(batch, side*side))
 		must1(G.Let(x, pictures))
 		must1(G.Let(y, oneHot(G.Float32, k, classes...)))
-		must1(vm.RunAll())
-		s.see("cost", costValue)
-		must1(solver.Step(G.NodesToValueGrads(weights)))
-		vm.Reset()
-	}
+	})
 }

@@ -74,6 +74,23 @@ func (s *session) seeAll(nodes gorgonia.Nodes) {
 	}
 }
 
+// train does steps of training as most programs do: one machine binds the gradients of the weights, feed gives the inputs their
+// values, and the solver changes the weights. The program sees the cost of each step.
+func (s *session) train(steps int, solver gorgonia.Solver, weights gorgonia.Nodes, cost func() gorgonia.Value, feed func()) {
+	vm := s.tape(weights[0].Graph(), gorgonia.BindDualValues(weights...))
+	defer vm.Close()
+	for range steps {
+		feed()
+		must1(vm.RunAll())
+		s.see("cost", cost())
+		must1(solver.Step(gorgonia.NodesToValueGrads(weights)))
+		vm.Reset()
+	}
+}
+
+// held is what a variable of gorgonia.Read holds after a run.
+func held(v *gorgonia.Value) func() gorgonia.Value { return func() gorgonia.Value { return *v } }
+
 // same compares the values of two runs.
 func same(want, got []sight, tolerance float64) (values int, largest float64, err error) {
 	if len(want) != len(got) {

@@ -26,17 +26,10 @@ func batchNorm(s *session) {
 	G.Read(cost, &costValue)
 	G.Read(out, &outValue)
 	must(G.Grad(cost, weights...))
-	vm := s.tape(g, G.BindDualValues(weights...))
-	solver := G.NewVanillaSolver(G.WithLearnRate(0.05))
-	for range 12 {
+	s.train(12, G.NewVanillaSolver(G.WithLearnRate(0.05)), weights, held(&costValue), func() {
 		must1(G.Let(x, s.normal(G.Float64, 2, batch, channels, side, side)))
 		must1(G.Let(y, s.normal(G.Float64, 1, batch, channels, side, side)))
-		must1(vm.RunAll())
-		s.see("cost", costValue)
-		must1(solver.Step(G.NodesToValueGrads(weights)))
-		vm.Reset()
-	}
-	must1(vm.Close())
+	})
 	evaluates := s.tape(g, G.EvalMode())
 	defer evaluates.Close()
 	for range 3 {
@@ -69,17 +62,10 @@ func compileFunction(s *session) {
 	s.see("before training", guessValue)
 	predicts.Reset()
 
-	learns := s.tape(g, G.BindDualValues(w))
-	defer learns.Close()
-	solver := G.NewVanillaSolver(G.WithLearnRate(0.1))
-	for range 30 {
+	s.train(30, G.NewVanillaSolver(G.WithLearnRate(0.1)), G.Nodes{w}, held(&costValue), func() {
 		must1(G.Let(x, s.normal(G.Float64, 1, batch, in)))
 		must1(G.Let(y, s.normal(G.Float64, 0.5, batch, out)))
-		must1(learns.RunAll())
-		s.see("cost", costValue)
-		must1(solver.Step(G.NodesToValueGrads(G.Nodes{w})))
-		learns.Reset()
-	}
+	})
 	must1(predicts.RunAll())
 	s.see("after training", guessValue)
 }
@@ -171,17 +157,10 @@ func userOp(s *session) {
 	h := must(G.ApplyOp(swish{1.5}, G.Must(G.Mul(x, w1))))
 	cost := G.Must(G.Mean(G.Must(G.Square(G.Must(G.Sub(G.Must(G.Mul(h, w2)), y))))))
 	must(G.Grad(cost, w1, w2))
-	vm := s.tape(g, G.BindDualValues(w1, w2))
-	defer vm.Close()
-	solver := G.NewAdamSolver(G.WithLearnRate(0.01))
-	for range 40 {
+	s.train(40, G.NewAdamSolver(G.WithLearnRate(0.01)), G.Nodes{w1, w2}, cost.Value, func() {
 		must1(G.Let(x, s.normal(G.Float64, 1, batch, in)))
 		must1(G.Let(y, s.normal(G.Float64, 1, batch, out)))
-		must1(vm.RunAll())
-		s.see("cost", cost.Value())
-		must1(solver.Step(G.NodesToValueGrads(G.Nodes{w1, w2})))
-		vm.Reset()
-	}
+	})
 	s.seeAll(G.Nodes{w1, w2})
 }
 

@@ -38,18 +38,11 @@ func convnet(s *session) {
 	G.Read(cost, &costValue)
 	must(G.Grad(cost, weights...))
 
-	vm := s.tape(g, G.BindDualValues(weights...))
-	defer vm.Close()
-	solver := G.NewRMSPropSolver(G.WithBatchSize(batch), G.WithLearnRate(0.002))
-	for range 10 {
+	s.train(10, G.NewRMSPropSolver(G.WithBatchSize(batch), G.WithLearnRate(0.002)), weights, held(&costValue), func() {
 		classes := s.classes(batch, k)
 		must1(G.Let(x, images(s, G.Float32, 1, side, k, classes)))
 		must1(G.Let(y, oneHot(G.Float32, k, classes...)))
-		must1(vm.RunAll())
-		s.see("cost", costValue)
-		must1(solver.Step(G.NodesToValueGrads(weights)))
-		vm.Reset()
-	}
+	})
 }
 
 // normed is batch normalisation with a scale of 1 and a bias of 0 that are trained.
@@ -96,18 +89,11 @@ func resnet(s *session) {
 	G.Read(out, &outValue)
 	must(G.Grad(cost, weights...))
 
-	vm := s.tape(g, G.BindDualValues(weights...))
-	defer vm.Close()
-	solver := G.NewVanillaSolver(G.WithLearnRate(0.1))
-	for range 6 {
+	s.train(6, G.NewVanillaSolver(G.WithLearnRate(0.1)), weights, held(&costValue), func() {
 		classes := s.classes(batch, k)
 		must1(G.Let(x, images(s, G.Float32, channels, side, k, classes)))
 		must1(G.Let(y, oneHot(G.Float32, k, classes...)))
-		must1(vm.RunAll())
-		s.see("cost", costValue)
-		must1(solver.Step(G.NodesToValueGrads(weights)))
-		vm.Reset()
-	}
+	})
 	s.see("out", outValue)
 }
 
@@ -130,10 +116,7 @@ func textCNN(s *session) {
 	cost := G.Must(G.Neg(G.Must(G.Mean(G.Must(G.HadamardProd(G.Must(G.Log(out)), y))))))
 	must(G.Grad(cost, weights...))
 
-	vm := s.tape(g, G.BindDualValues(weights...))
-	defer vm.Close()
-	solver := G.NewAdamSolver(G.WithLearnRate(0.01))
-	for range 30 {
+	s.train(30, G.NewAdamSolver(G.WithLearnRate(0.01)), weights, cost.Value, func() {
 		classes := s.classes(batch, k)
 		text := s.normal(G.Float64, 1, batch, 1, words, size)
 		for i, c := range classes {
@@ -141,11 +124,7 @@ func textCNN(s *session) {
 		}
 		must1(G.Let(x, text))
 		must1(G.Let(y, oneHot(G.Float64, k, classes...)))
-		must1(vm.RunAll())
-		s.see("cost", cost.Value())
-		must1(solver.Step(G.NodesToValueGrads(weights)))
-		vm.Reset()
-	}
+	})
 	s.seeAll(weights)
 }
 
@@ -184,18 +163,11 @@ func dualNetwork(s *session) {
 	G.Read(cost, &costValue)
 	must(G.Grad(cost, weights...))
 
-	vm := s.tape(g, G.BindDualValues(weights...))
-	defer vm.Close()
-	solver := G.NewVanillaSolver(G.WithLearnRate(0.05))
-	for range 6 {
+	s.train(6, G.NewVanillaSolver(G.WithLearnRate(0.05)), weights, held(&costValue), func() {
 		must1(G.Let(board, s.fill(G.Float32, []int{batch, planes, side, side}, func() float64 { return float64(s.IntN(2)) })))
 		must1(G.Let(played, oneHot(G.Float32, moves, s.classes(batch, moves)...)))
 		must1(G.Let(won, s.fill(G.Float32, []int{batch}, func() float64 { return float64(2*s.IntN(2) - 1) })))
-		must1(vm.RunAll())
-		s.see("cost", costValue)
-		must1(solver.Step(G.NodesToValueGrads(weights)))
-		vm.Reset()
-	}
+	})
 	s.see("policy", policyValue)
 	s.see("value", valueValue)
 }
