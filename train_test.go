@@ -158,20 +158,11 @@ func newDifferences(t *testing.T, g *gorgonia.ExprGraph, cost *gorgonia.Node) *d
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &differences{t, im, im.Node(cost), map[string]*graph.Tensor{}}
-	for _, s := range im.Sources {
-		d.input[s.Value.Name] = graph.NewTensor(s.Value.Type)
-		if err := fgorgonia.Load(d.input[s.Value.Name], s.Node.Value()); err != nil {
-			t.Fatal(err)
-		}
+	in, err := im.Values()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, s := range im.States {
-		d.input[s.Value.Name] = graph.NewTensor(s.Value.Type)
-		if err := s.Load(d.input[s.Value.Name]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return d
+	return &differences{t, im, im.Node(cost), in}
 }
 
 func (d *differences) cost() float64 {

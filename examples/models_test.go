@@ -244,17 +244,9 @@ func reference(t testing.TB, m *train.Model) func([]change) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := map[string]*graph.Tensor{}
-	for _, s := range im.Sources {
-		if in[s.Value.Name], err = fgorgonia.ToTensor(s.Node.Value()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, s := range im.States {
-		in[s.Value.Name] = graph.NewTensor(s.Value.Type)
-		if err := s.Load(in[s.Value.Name]); err != nil {
-			t.Fatal(err)
-		}
+	in, err := im.Values()
+	if err != nil {
+		t.Fatal(err)
 	}
 	names := map[string]string{}
 	for _, n := range m.Learnables {

@@ -56,22 +56,9 @@ func must(n *gorg.Node, err error) *gorg.Node { return gorg.Must(n, err) }
 // inputs are the values of an imported graph's sources by name.
 func (im *Imported) inputs(t testing.TB) map[string]*graph.Tensor {
 	t.Helper()
-	in := map[string]*graph.Tensor{}
-	put := func(v *graph.Node, load func(*graph.Tensor) error) {
-		x := graph.NewTensor(v.Type)
-		if err := load(x); err != nil {
-			t.Fatalf("%v: %v", v, err)
-		}
-		in[v.Name] = x
-	}
-	for _, s := range im.Sources {
-		put(s.Value, func(x *graph.Tensor) error { return Load(x, s.Node.Value()) })
-	}
-	for _, s := range im.States {
-		put(s.Value, s.Load)
-	}
-	for _, f := range im.Fills {
-		put(f.Value, f.Fill)
+	in, err := im.Values()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return in
 }

@@ -180,28 +180,39 @@ func (im *Imported) Replaced() []*gorg.Node {
 
 // Weights are the values of the parameters and states by name, as graph.Save takes them.
 func (im *Imported) Weights() (map[string]*graph.Tensor, error) {
-	w := map[string]*graph.Tensor{}
+	return im.valuesOf(func(n *graph.Node) bool { _, input := n.Op.(graph.Input); return !input })
+}
+
+// Values are the present values of all sources by name.
+func (im *Imported) Values() (map[string]*graph.Tensor, error) {
+	return im.valuesOf(func(*graph.Node) bool { return true })
+}
+
+// valuesOf are the values of some sources by name.
+func (im *Imported) valuesOf(which func(*graph.Node) bool) (map[string]*graph.Tensor, error) {
+	values := map[string]*graph.Tensor{}
 	var errs []error
+	add := func(n *graph.Node, load func(*graph.Tensor) error) {
+		if !which(n) {
+			return
+		}
+		t := graph.NewTensor(n.Type)
+		if err := load(t); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", n.Where(), err))
+			return
+		}
+		values[n.Name] = t
+	}
 	for _, s := range im.Sources {
-		if _, ok := s.Value.Op.(graph.Param); !ok {
-			continue
-		}
-		t := graph.NewTensor(s.Value.Type)
-		if err := Load(t, s.Node.Value()); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.Value.Where(), err))
-			continue
-		}
-		w[s.Value.Name] = t
+		add(s.Value, func(t *graph.Tensor) error { return Load(t, s.Node.Value()) })
+	}
+	for _, f := range im.Fills {
+		add(f.Value, f.Fill)
 	}
 	for _, s := range im.States {
-		t := graph.NewTensor(s.Value.Type)
-		if err := s.Load(t); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.Value.Where(), err))
-			continue
-		}
-		w[s.Value.Name] = t
+		add(s.Value, s.Load)
 	}
-	return w, errors.Join(errs...)
+	return values, errors.Join(errs...)
 }
 
 // Import makes a graph.Graph of g, which it does not change.

@@ -132,17 +132,9 @@ func differences(t testing.TB, g *gorgonia.ExprGraph, cost, of *gorgonia.Node) [
 	if err := im.Graph.Tidy(); err != nil {
 		t.Fatal(err)
 	}
-	in := map[string]*graph.Tensor{}
-	for _, s := range im.Sources {
-		if in[s.Value.Name], err = fgorgonia.ToTensor(s.Node.Value()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, s := range im.States {
-		in[s.Value.Name] = graph.NewTensor(s.Value.Type)
-		if err := s.Load(in[s.Value.Name]); err != nil {
-			t.Fatal(err)
-		}
+	in, err := im.Values()
+	if err != nil {
+		t.Fatal(err)
 	}
 	at := func() float64 {
 		v, err := ref.Nodes(im.Graph, in, false)
