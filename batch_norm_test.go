@@ -80,25 +80,7 @@ func TestBatchNormBlock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		whole, nodes := g.Clone()
-		wb := graph.Extend(whole)
-		var at []*graph.Node
-		for _, n := range wrt {
-			at = append(at, nodes[n])
-		}
-		grads, err := graph.Gradients(whole, nodes[cost], at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var opts []fusec.CompileOption
-		for i, n := range wrt {
-			name := fmt.Sprint("d", n.Name)
-			wb.Output(name, grads[i])
-			opts = append(opts, fusec.WithGradient(name, cost, n))
-		}
-		if whole, err = wb.Graph(); err != nil {
-			t.Fatal(err)
-		}
+		whole, opts := withGradients(t, g, cost, wrt)
 		in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), whole)
 		want, updates, err := ref.EvalBound(whole, in)
 		if err != nil {

@@ -1,6 +1,7 @@
 package fusec_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -31,6 +32,29 @@ func loaded(t *testing.T, path string) (*graph.Graph, *graph.Weights, *fusec.Pro
 		}
 	})
 	return g, weights, p
+}
+
+// withGradients is a copy of a graph with the gradients of a scalar as further outputs, for the reference, and the options that ask
+// for these.
+func withGradients(t testing.TB, g *graph.Graph, cost *graph.Node, wrt []*graph.Node) (*graph.Graph, []fusec.CompileOption) {
+	t.Helper()
+	whole, nodes := g.Clone()
+	var at []*graph.Node
+	for _, n := range wrt {
+		at = append(at, nodes[n])
+	}
+	grads, err := graph.Gradients(whole, nodes[cost], at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := graph.Extend(whole)
+	var opts []fusec.CompileOption
+	for i, n := range wrt {
+		name := fmt.Sprint("d", n.Name)
+		b.Output(name, grads[i])
+		opts = append(opts, fusec.WithGradient(name, cost, n))
+	}
+	return built(t, b), opts
 }
 
 // net is a Gorgonia graph under construction, with seeded values, so that building it twice gives the same.
@@ -127,19 +151,9 @@ func reference(t testing.TB, g *gorgonia.ExprGraph) func(*gorgonia.Node) ref.Val
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := map[string]*graph.Tensor{}
-	for _, s := range im.Sources {
-		x, err := fgorgonia.ToTensor(s.Node.Value())
-		if err != nil {
-			t.Fatalf("%v: %v", s.Node, err)
-		}
-		in[s.Value.Name] = x
-	}
-	for _, s := range im.States {
-		in[s.Value.Name] = graph.NewTensor(s.Value.Type)
-		if err := s.Load(in[s.Value.Name]); err != nil {
-			t.Fatal(err)
-		}
+	in, err := im.Values()
+	if err != nil {
+		t.Fatal(err)
 	}
 	values, err := ref.Nodes(im.Graph, in, true)
 	if err != nil {

@@ -200,6 +200,31 @@ func groupTrains(t *testing.T, target fusec.CompileOption, some bool) {
 	}
 }
 
+// trainSplit gives the costs of some steps of training on values of x, from drawn parameters, and the program.
+func trainSplit(t *testing.T, g *graph.Graph, steps int, opts ...fusec.CompileOption) (costs []float64, p *fusec.Program) {
+	t.Helper()
+	opts = append(opts, fusec.CompileOption(fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(1e-2)})))
+	p, err := fusec.Compile(g, append(opts, fusec.CompileOption(fusec.WithVerify()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	r := rand.New(rand.NewPCG(3, 1))
+	for name, w := range graphtest.Weights(r, g) {
+		if err := p.Set(name, w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range steps {
+		out, err := p.Run(map[string]*graph.Tensor{"x": graphtest.Tensor(r, g.Lookup("x").Type)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		costs = append(costs, out["cost"].Float(0))
+	}
+	return costs, p
+}
+
 // TestSequence trains a causal attention with rotary positions, whose sequence is split, as one participant does.
 func TestSequence(t *testing.T) {
 	g := graphtest.Built(t, func(b *graph.Builder) {
@@ -217,30 +242,7 @@ func TestSequence(t *testing.T) {
 		y = b.Binary(graph.Add, x, b.MatMul(y, b.Param("wo", f(heads*depth, heads*depth)), false, false))
 		b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, b.BinaryScalar(graph.Sub, y, 0.5)), false, 0, 1, 2))
 	})
-	sources := g.SourcesByName()
-	train := func(opts ...fusec.CompileOption) (costs []float64, p *fusec.Program) {
-		opts = append(opts, fusec.CompileOption(fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(1e-2)})))
-		p, err := fusec.Compile(g, append(opts, fusec.CompileOption(fusec.WithVerify()))...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
-		r := rand.New(rand.NewPCG(3, 1))
-		for _, name := range []string{"place", "wq", "wk", "wv", "wo"} {
-			if err := p.Set(name, graphtest.Tensor(r, sources[name].Type)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for range 4 {
-			out, err := p.Run(map[string]*graph.Tensor{"x": graphtest.Tensor(r, sources["x"].Type)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			costs = append(costs, out["cost"].Float(0))
-		}
-		return costs, p
-	}
-	want, _ := train()
+	want, _ := trainSplit(t, g, 4)
 	split := fusec.WithSplit("x", "data", "sequence", "")
 	for _, c := range []struct {
 		mesh string
@@ -255,7 +257,7 @@ func TestSequence(t *testing.T) {
 		if c.gpus {
 			opts = append(opts, emulated(t), devices(mesh.Size(), c.gpus))
 		}
-		got, p := train(opts...)
+		got, p := trainSplit(t, g, 4, opts...)
 		sameFloats(t, c.mesh, got, want, 1e-4)
 		text := p.Lowered().String() // of moments that are split like the positions, new weights are gathered
 		if gathers := strings.Count(text, "all_gather"); !strings.Contains(text, "permute") || gathers > 1 {
@@ -279,30 +281,7 @@ func TestExperts(t *testing.T) {
 		b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, b.Binary(graph.Sub, b.Binary(graph.Add, x, y), b.Broadcast(
 			b.Scalar(graph.F32, 0.5), y.Type.Shape))), false, 0, 1))
 	})
-	sources := g.SourcesByName()
-	train := func(opts ...fusec.CompileOption) (costs []float64, p *fusec.Program) {
-		opts = append(opts, fusec.CompileOption(fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(1e-2)})))
-		p, err := fusec.Compile(g, append(opts, fusec.CompileOption(fusec.WithVerify()))...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
-		r := rand.New(rand.NewPCG(3, 1))
-		for _, name := range []string{"in", "router", "up", "down"} {
-			if err := p.Set(name, graphtest.Tensor(r, sources[name].Type)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for range 3 {
-			out, err := p.Run(map[string]*graph.Tensor{"x": graphtest.Tensor(r, sources["x"].Type)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			costs = append(costs, out["cost"].Float(0))
-		}
-		return costs, p
-	}
-	want, _ := train()
+	want, _ := trainSplit(t, g, 3)
 	for _, c := range []struct {
 		mesh, tokens string
 		gpus         bool
@@ -317,7 +296,7 @@ func TestExperts(t *testing.T) {
 		if c.gpus {
 			opts = append(opts, emulated(t))
 		}
-		got, p := train(append(opts, devices(mesh.Size(), c.gpus))...)
+		got, p := trainSplit(t, g, 3, append(opts, devices(mesh.Size(), c.gpus))...)
 		sameFloats(t, c.mesh, got, want, 1e-4)
 		if text := p.Lowered().String(); !strings.Contains(text, "permute") {
 			t.Errorf("%s: no tokens cross:\n%s", c.mesh, text)
