@@ -38,6 +38,12 @@ func (e *Env) Note(format string, args ...any) {
 	tell(e.Stderr, "note: "+fmt.Sprintf(format, args...))
 }
 
+// NoteCommand is [Env.Note] with a command line to be copied, which stays one line on a narrow terminal, too.
+func (e *Env) NoteCommand(note string, words ...string) {
+	e.Note("%s:", note)
+	io.WriteString(e.Stderr, "  "+Shell(words...)+"\n")
+}
+
 // tell writes a line for the user, which may hold names from a file, in the width of the terminal.
 func tell(w io.Writer, line string) {
 	io.WriteString(w, wrapped("fusec: "+Plain(line)+"\n", columnsOf(w)))
@@ -102,12 +108,13 @@ func report(stderr io.Writer, err error) int {
 	return ExitFailure
 }
 
-// optionFlags says by which flag, or in which other way, a command is told what Go code says by an option of package fusec: errors
-// name the option.
+// optionFlags says by which flag, or in which other way, a command is told what Go code says by an option of package fusec, or by a
+// field of the loader's: errors name these.
 var optionFlags = map[string]string{
 	"WithPipeline": "--pipeline", "WithMesh": "--mesh", "WithZeRO": "--zero", "WithSplit": "--split", "WithTarget": "--target",
 	"WithMemoryBudget": "--memory-budget", "WithPrecision": "--precision", "WithWorkers": "--threads",
 	"WithDevices": "--target (such as cpu,cpu)", "WithGroup": "a launcher (such as mpirun)",
+	"Source.Tensor": "FILE#NAME", "Source.Raw": "FILE:TYPE",
 }
 
 // options finds the options of optionFlags in a text.

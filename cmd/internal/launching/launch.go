@@ -130,7 +130,7 @@ func (r *run) wait(ctx context.Context, signals <-chan os.Signal, command []stri
 			left--
 			r.started[x.rank] = nil
 			if x.err != nil && failed == nil {
-				failed = fmt.Errorf("participant %d, %s: %w", x.rank, strings.Join(command, " "), x.err)
+				failed = fmt.Errorf("participant %d, %s: %w", x.rank, cli.Shell(command...), x.err)
 				r.all(syscall.SIGTERM)
 				late = time.After(grace)
 			}

@@ -454,9 +454,6 @@ func (v *ValueFlags) weights(e *cli.Env, path string, shapes *Shapes, lenient bo
 	if err != nil {
 		return nil, err
 	}
-	if len(w.Unused) > 0 {
-		e.Note("%s holds tensors that the graph does not name: %s", weightsOf(path), strings.Join(cli.FirstOf(w.Unused, 5), ", "))
-	}
 	if !v.AllowNaN {
 		for _, n := range g.Sources() {
 			if err := checkNaN(n, w.Tensors[n.Name]); err != nil {

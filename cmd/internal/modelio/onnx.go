@@ -3,6 +3,7 @@ package modelio
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -41,13 +42,12 @@ func (s *Shapes) Set(text string) error {
 	return nil
 }
 
-// Text is the flags that bind sizes.
-func (s *Shapes) Text() string {
-	var b strings.Builder
+// Words are the flags that bind sizes.
+func (s *Shapes) Words() (words []string) {
 	for _, name := range SortedKeys(s.dims) {
-		fmt.Fprintf(&b, " --dim %s=%d", name, s.dims[name])
+		words = append(words, "--dim", fmt.Sprintf("%s=%d", name, s.dims[name]))
 	}
-	return b.String()
+	return words
 }
 
 // isONNX tells by its name whether a file is an ONNX model.
@@ -79,13 +79,40 @@ func LoadModel(e *cli.Env, path string, shapes *Shapes) (*graph.Graph, *graph.We
 		return nil, nil, err
 	}
 	if !isONNX(path) {
-		return graph.Load(path)
+		g, w, err := graph.Load(path)
+		if err == nil && len(w.Unused) > 0 {
+			e.Note("%s holds tensors that the graph does not name: %s", weightsOf(path), unused(w))
+		}
+		return g, w, err
 	}
 	m, err := shapes.load(e, path)
 	if err != nil {
 		return nil, nil, err
 	}
 	return m.Graph, &graph.Weights{Tensors: m.Weights}, nil
+}
+
+// unused lists tensors that the graph does not name.
+func unused(w *graph.Weights) string { return strings.Join(cli.FirstOf(w.Unused, 5), ", ") }
+
+// CheckReplaced refuses to write a model to a path whose weights file is the one that the model came from, if that holds
+// tensors that the graph does not name: these would be lost.
+func CheckReplaced(from, to string, w *graph.Weights) error {
+	if len(w.Unused) > 0 && SameFile(weightsOf(from), graph.WeightsPath(to)) {
+		return fmt.Errorf("%s would be replaced, and lose the tensors that the graph does not name: %s; name another file",
+			weightsOf(from), unused(w))
+	}
+	return nil
+}
+
+// SameFile reports whether two paths lead to one file that exists.
+func SameFile(a, b string) bool {
+	i, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	j, err := os.Stat(b)
+	return err == nil && os.SameFile(i, j)
 }
 
 // weightsOf is the file that has a model's weights.

@@ -54,16 +54,15 @@ func (o *ownFlags) addData(text string) error {
 	return nil
 }
 
-// text is the flags as they were given.
-func (o *ownFlags) text() string {
-	var b strings.Builder
+// words are the flags as they were given.
+func (o *ownFlags) words() (words []string) {
 	for _, d := range o.data {
-		b.WriteString(" --data " + d.text)
+		words = append(words, "--data", d.text)
 	}
 	if o.optimizer != "" {
-		b.WriteString(" --optimizer " + o.optimizer)
+		words = append(words, "--optimizer", o.optimizer)
 	}
-	return b.String() + o.shapes.Text()
+	return append(words, o.shapes.Words()...)
 }
 
 // defaultRate and defaultRule train where nothing is said.
@@ -78,6 +77,7 @@ type model struct {
 	g       *graph.Graph
 	cost    string                   // the output's name
 	weights map[string]*graph.Tensor // nil: to be drawn
+	file    *graph.Weights           // that they came from, or nil
 	rate    float64                  // the optimiser's, 0 if it has none
 	added   bool                     // the optimiser is not the file's
 	sources []loader.Source
@@ -110,7 +110,7 @@ func (o *ownFlags) open(e *cli.Env, path string) (*model, error) {
 	case err != nil:
 		return nil, err
 	default:
-		m.weights = weights.Tensors
+		m.file, m.weights = weights, weights.Tensors
 	}
 	m.g = g
 	if err := m.rule(o.optimizer); err != nil {
@@ -365,8 +365,8 @@ func (m *model) save(path string, vm train.Machine) error {
 	return graph.Save(path, &g, weights)
 }
 
-// first makes the first weights: matrices and filters as [train.Draw] draws them, vectors 1 where they are factors, such as the
-// gain of a norm, else 0.
+// first makes the first weights: filters of convolutions as [train.DrawFilters] draws them, matrices as [train.Draw] does, vectors
+// 1 where they are factors, such as the gain of a norm, else 0.
 func first(g *graph.Graph, seed uint64) map[string]*graph.Tensor {
 	uses := g.Uses()
 	weights := map[string]*graph.Tensor{}
@@ -376,46 +376,87 @@ func first(g *graph.Graph, seed uint64) map[string]*graph.Tensor {
 		}
 		t := graph.NewTensor(n.Type)
 		weights[n.Name] = t
-		s := n.Type.Shape
-		if vector(uses, n) {
-			if factor(uses, n) {
-				for i := range s.Elems() {
-					t.SetFloat(i, 1)
-				}
-			}
-			continue
+		next := func() float64 { return 0 }
+		switch inputs := filterInputs(uses, n); {
+		case inputs > 0:
+			next = train.DrawFilters(n.Name, inputs, seed)
+		case !vector(uses, n):
+			next = train.Draw(n.Name, n.Type.Shape.Slice(), seed)
+		case factor(uses, n):
+			next = func() float64 { return 1 }
 		}
-		next := train.Draw(n.Name, s.Slice(), seed)
-		for i := range s.Elems() {
+		for i := range n.Type.Shape.Elems() {
 			t.SetFloat(i, next())
 		}
 	}
 	return weights
 }
 
+// read calls f with each operation that reads what a parameter becomes in other shapes and types, and with the operand that this
+// is, until f reports true, which read returns.
+func read(uses *graph.Uses, n *graph.Node, f func(reader *graph.Node, operand int) bool) bool {
+	for _, u := range uses.Readers(n) {
+		if graph.IsView(u.Op) || u.Op.OpName() == "cast" {
+			if read(uses, u, f) {
+				return true
+			}
+			continue
+		}
+		for i, a := range u.Args {
+			if a == n && f(u, i) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// filterInputs is of how many inputs an element of a result is the sum if a parameter is the filters of a convolution, else 0.
+// Over one or three axes, a convolution has them in another shape: see [graph.Builder.Convolve].
+func filterInputs(uses *graph.Uses, n *graph.Node) (inputs float64) {
+	if n.Type.Shape.Elems() == 0 {
+		return 0
+	}
+	read(uses, n, func(u *graph.Node, operand int) bool {
+		op, ok := u.Op.(graph.ImageOp)
+		if !ok || op.FilterAt() != operand {
+			return false
+		}
+		out, channels, _, _ := op.ImageLayout().FilterDims(u.Args[operand].Type.Shape)
+		elems := float64(n.Type.Shape.Elems())
+		if op, ok := op.(graph.Conv2DTranspose); ok {
+			in := float64(out) / float64(op.Groups)
+			inputs = elems / float64(channels*op.Groups*op.Stride.At(0)*op.Stride.At(1))
+			read(uses, u, func(v *graph.Node, _ int) bool { // channels of slices, which are summed up along a third axis
+				sum, ok := v.Op.(graph.Col2Im)
+				if ok {
+					inputs *= float64(sum.Kernel.At(0)) / float64(sum.Stride.At(0))
+				}
+				return ok
+			})
+			inputs = max(inputs, in) // strides may leave out elements, but those that they do not are sums of in
+		} else {
+			inputs = elems / float64(out)
+		}
+		return true
+	})
+	return inputs
+}
+
 // vector reports whether a parameter is one number for each column: it has one axis, or [1, n] that is no operand of a product.
 func vector(uses *graph.Uses, n *graph.Node) bool {
 	s := n.Type.Shape
-	if s.Rank() < 2 {
-		return true
-	}
-	return s.Elems() == s.At(s.Rank()-1) && !slices.ContainsFunc(uses.Readers(n), func(u *graph.Node) bool {
-		return graph.Contracts(u.Op, 0) || graph.Contracts(u.Op, 1)
+	return s.Rank() < 2 || s.Elems() == s.At(s.Rank()-1) && !read(uses, n, func(u *graph.Node, operand int) bool {
+		return graph.Contracts(u.Op, operand)
 	})
 }
 
 // factor reports whether what a parameter becomes, in another shape, is multiplied by something, or is the gain of a norm.
 func factor(uses *graph.Uses, n *graph.Node) bool {
-	for _, u := range uses.Readers(n) {
+	return read(uses, n, func(u *graph.Node, operand int) bool {
 		info := graph.InfoOf(u.Op)
-		switch {
-		case (info.RowWeights || info.ChannelWeights) && u.Args[1] == n, u.Op == graph.Binary{Fn: graph.Mul}:
-			return true
-		case (graph.IsView(u.Op) || u.Op.OpName() == "cast") && factor(uses, u):
-			return true
-		}
-	}
-	return false
+		return (info.RowWeights || info.ChannelWeights) && operand == 1 || u.Op == graph.Binary{Fn: graph.Mul}
+	})
 }
 
 // ownMachine has a model's program do the steps of a run.

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,7 +70,10 @@ func result(t *testing.T, args ...string) (r trainReport) {
 
 // TestTrainModel trains a model of the user's own on tokens, and goes on from a checkpoint to the same bits.
 func TestTrainModel(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "my models")
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
 	file := func(name string) string { return filepath.Join(dir, name) }
 	model, corpus := bigrams(t, dir)
 	data := "tokens,labels=" + corpus
@@ -121,8 +126,9 @@ func TestTrainModel(t *testing.T) {
 	cancel()
 	var out, errs bytes.Buffer
 	cli.RunCommandLine(ctx, clitest.TestedCommands, []string{"train", model, "--data", data, "--optimizer", "sgd", "--checkpoint",
-		file("other")}, strings.NewReader(""), &out, &errs)
-	want := "fusec train " + model + " --data " + data + " --optimizer sgd --checkpoint " + file("other") + " --resume goes on\n"
+		file("other"), "--save", "s.graph", "--curve", "c.svg"}, strings.NewReader(""), &out, &errs)
+	want := "this goes on:\n  fusec train '" + model + "' --data '" + data + "' --optimizer sgd --checkpoint '" + file("other") +
+		"' --resume --curve c.svg --save s.graph\n"
 	if !strings.Contains(errs.String(), want) {
 		t.Errorf("%q, want %q", errs.String(), want)
 	}
@@ -132,11 +138,11 @@ func TestTrainModel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := own.text(); got != " --dim batch=2 --dim tokens=4" {
+	if got := own.words(); !slices.Equal(got, []string{"--dim", "batch=2", "--dim", "tokens=4"}) {
 		t.Errorf("sizes of an ONNX model are given as %q", got)
 	}
-	staged := trainer{devices: 2, set: train.Settings{Target: "cuda", Microbatches: 4, Ends: "block1", Mesh: "stage=2"}}
-	if got := staged.arrangement(); got != " --devices 2 --target cuda --pipeline 4:block1 --mesh stage=2" {
+	staged := trainer{devices: 2, set: train.Settings{Target: "cuda", Microbatches: 4, Ends: "block1", Mesh: "stage=2", Workers: 3}}
+	if got := cli.Shell(staged.arrangement()...); got != "--devices 2 --target cuda --pipeline 4:block1 --mesh stage=2 --threads 3" {
 		t.Errorf("a pipeline is given as %q", got)
 	}
 	// It goes on from weights of a file, on the text form.
@@ -273,5 +279,59 @@ func TestTrainModelRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		train(cli.ExitFailure, name+".bin", model, "--data", "tokens,labels="+path)
+	}
+}
+
+// TestFirstWeights draws filters by the number of inputs that they sum up, however a convolution has them, and no filter or weight
+// as if it was a bias.
+func TestFirstWeights(t *testing.T) {
+	b := graph.NewBuilder("nets")
+	inputs := map[string]float64{} // of filters
+	image := func(dims ...int) *graph.Node {
+		return b.Input(fmt.Sprint("x", len(inputs)), graph.TypeOf(graph.F32, dims...))
+	}
+	param := func(name string, of float64, dims ...int) *graph.Node {
+		inputs[name] = of
+		return b.Param(name, graph.TypeOf(graph.F32, dims...))
+	}
+	used := func(y *graph.Node) { b.Output(fmt.Sprint("y", len(inputs)), y) }
+	used(b.Convolve(image(2, 3, 40), param("one axis", 3*9, 64, 3, 9), graph.Window{}, 1))
+	used(b.Convolve(image(2, 1, 40), param("one filter", 40, 1, 1, 40), graph.Window{}, 1))
+	used(b.Convolve(image(2, 8, 9, 9), param("groups", 2*9, 64, 2, 3, 3), graph.Window{}, 4))
+	used(b.Convolve(image(2, 4, 5, 6, 7), param("three axes", 4*27, 32, 4, 3, 3, 3), graph.Window{}, 1))
+	used(b.Convolve(image(2, 4, 5, 6, 7), param("three axes in groups", 2*27, 32, 2, 3, 3, 3), graph.Window{}, 2))
+	used(b.Convolve(image(2, 4, 5, 6, 7), param("depth", 4*3, 64, 4, 3, 1, 1), graph.Window{}, 1))
+	used(b.ConvolveTransposed(image(2, 6, 9), param("one axis back", 6*4/2, 6, 40, 4), graph.Window{Stride: []int{2}}, 1, nil))
+	used(b.ConvolveTransposed(image(2, 6, 9, 9), param("back", 3*16/4, 6, 40, 4, 4), graph.Window{Stride: []int{2, 2}}, 2, nil))
+	used(b.ConvolveTransposed(image(2, 6, 9, 9), param("gaps", 6, 6, 400, 1, 1), graph.Window{Stride: []int{2, 2}}, 1, nil))
+	used(b.ConvolveTransposed(image(2, 6, 3, 4, 5), param("three axes back", 6*4*9/2, 6, 10, 4, 3, 3),
+		graph.Window{Stride: []int{2, 1, 1}}, 1, nil))
+	nhwc := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1,
+		Layout: graph.NHWC}
+	used(b.Add(nhwc, image(2, 9, 9, 5), param("nhwc", 9*5, 3, 3, 5, 64)))
+	used(b.MatMul(b.Reshape(image(4, 50), 1, 4, 50), param("stack", 50+30, 1, 50, 30), false, false))
+	used(b.MatMul(image(4, 900), b.Transpose(param("row", 900+1, 1, 900), 1, 0), false, false))
+	used(b.Convolve(image(2, 0, 9), param("empty", 0, 4, 0, 3), graph.Window{}, 1))
+	bias, gain := param("bias", 0, 1, 8), param("gain", 1, 8)
+	x := image(4, 8)
+	used(b.Binary(graph.Add, b.Binary(graph.Mul, x, b.Broadcast(gain, x.Type.Shape)), b.Broadcast(bias, x.Type.Shape)))
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights := first(g, 1)
+	for name, of := range inputs {
+		w := weights[name].Floats()
+		sum := 0.0
+		for _, v := range w {
+			sum += v * v
+		}
+		want := of // the mean square
+		if of > 1 {
+			want = 2 / of
+		}
+		if got := sum / float64(max(len(w), 1)); math.Abs(got-want) > want*6/math.Sqrt(float64(max(len(w), 1))) {
+			t.Errorf("%s: a mean square of %v for %d values, want %v", name, got, len(w), want)
+		}
 	}
 }

@@ -314,6 +314,9 @@ func (t *trainer) check(e *cli.Env, args []string) error {
 		return err
 	}
 	t.example = t.model.example()
+	if t.save != "" && t.model.file != nil {
+		return modelio.CheckReplaced(t.model.path, t.save, t.model.file)
+	}
 	return nil
 }
 
@@ -560,31 +563,40 @@ func (t *trainer) stopped(e *cli.Env, r *train.Run) {
 		e.Note("stopped after step %d of %d; --checkpoint DIR would have kept what was learnt", r.Step(), t.set.Steps)
 		return
 	}
-	what := t.example.Name
+	again := []string{"fusec", "train", t.example.Name}
 	if t.model != nil {
-		what = t.model.path + t.own.text()
+		again = append([]string{"fusec", "train", t.model.path}, t.own.words()...)
 	}
-	e.Note("stopped after step %d of %d; fusec train %s%s --checkpoint %s --resume goes on", r.Step(), t.set.Steps, what,
-		t.arrangement(), t.checkpoint)
+	again = append(append(again, t.arrangement()...), "--checkpoint", t.checkpoint, "--resume")
+	for _, f := range []struct{ flag, path string }{{"metrics", t.metrics}, {"curve", t.curve}, {"tensorboard", t.tensorboard},
+		{"save", t.save}, {"report", t.report}} { // what is still to be written
+		if f.path != "" {
+			again = append(again, "--"+f.flag, f.path)
+		}
+	}
+	e.NoteCommand(fmt.Sprintf("stopped after step %d of %d; this goes on", r.Step(), t.set.Steps), again...)
 }
 
 // arrangement is the flags that say what a run computes on, which a checkpoint does not.
-func (t *trainer) arrangement() string {
-	var b strings.Builder
+func (t *trainer) arrangement() (words []string) {
 	if t.devices > 1 {
-		fmt.Fprintf(&b, " --devices %d", t.devices)
+		words = append(words, "--devices", strconv.Itoa(t.devices))
 	}
 	if t.set.Target != "" {
-		b.WriteString(" --target " + t.set.Target)
+		words = append(words, "--target", t.set.Target)
 	}
 	if t.set.Microbatches > 0 {
-		fmt.Fprintf(&b, " --pipeline %d", t.set.Microbatches)
+		stages := strconv.Itoa(t.set.Microbatches)
 		if t.set.Ends != "" {
-			b.WriteString(":" + t.set.Ends)
+			stages += ":" + t.set.Ends
 		}
+		words = append(words, "--pipeline", stages)
 	}
 	if t.set.Mesh != "" {
-		b.WriteString(" --mesh " + t.set.Mesh)
+		words = append(words, "--mesh", t.set.Mesh)
 	}
-	return b.String()
+	if t.set.Workers > 0 {
+		words = append(words, "--threads", strconv.Itoa(t.set.Workers))
+	}
+	return words
 }

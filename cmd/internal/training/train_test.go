@@ -128,8 +128,8 @@ func TestTrainStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	out, stderr := &stopping{at: "step 20", cancel: cancel}, &bytes.Buffer{}
 	code := cli.RunCommandLine(ctx, clitest.TestedCommands, append(args, halves, "--every", "7"), nil, out, stderr)
-	want := "fusec: note: stopped after step 20 of 50; fusec train karate --checkpoint " + halves +
-		" --resume goes on\nfusec: interrupted\n"
+	want := "fusec: note: stopped after step 20 of 50; this goes on:\n  fusec train karate --checkpoint " + halves +
+		" --resume --metrics " + metrics + "\nfusec: interrupted\n"
 	if code != cli.ExitFailure || stderr.String() != want {
 		t.Errorf("exit code %d, %q", code, stderr.String())
 	}
