@@ -76,9 +76,8 @@ func (c *aheadCompiler) run(e *cli.Env, args []string) error {
 		if err := fusec.CompileAhead(out, g, vals.Weights, nil, c.compile.Options(fpga.Samples(samples...))...); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(e.Out, "%s: %s for the overlay %s\n", out, modelio.ModelName(path),
-			cmp.Or(c.compile.Overlay.Overlay, isa.Overlays()[0]))
-		return err
+		return e.Print(fmt.Sprintf("%s: %s for the overlay %s\n", out, modelio.ModelName(path),
+			cmp.Or(c.compile.Overlay.Overlay, isa.Overlays()[0])))
 	}
 	if err := cli.CanWrite(out); err != nil {
 		return err
@@ -95,6 +94,5 @@ func (c *aheadCompiler) run(e *cli.Env, args []string) error {
 		return err
 	}
 	show.Done()
-	_, err = fmt.Fprintf(e.Out, "%s: %s for %s\n", out, modelio.ModelName(path), c.compile.Arch)
-	return err
+	return e.Print(fmt.Sprintf("%s: %s for %s\n", out, modelio.ModelName(path), c.compile.Arch))
 }

@@ -34,4 +34,5 @@ func TestCompileAhead(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "compile", model, "-o", "no/mlp.fuse"), cli.ExitFailure,
 		"writing no/mlp.fuse: no such file or directory")
 	clitest.Bad(t, clitest.FusecRun(t, "run", "testdata/not.fuse"), cli.ExitFailure, "not a compiled model")
+	clitest.Bad(t, clitest.FusecRun(t, "run", "testdata/none.fuse"), cli.ExitFailure, "testdata/none.fuse: no such file")
 }

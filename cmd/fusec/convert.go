@@ -67,12 +67,18 @@ func (c *converter) run(e *cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := modelio.CheckReplaced(from, to, w); err != nil {
+		return err
+	}
 	g.Name = modelio.ModelName(to)
 	if err := save(to, g, w.Tensors); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(e.Out, "%s: %s\n", to, cli.Plural(len(g.Nodes), "node", "nodes"))
-	return err
+	return printWritten(e, to, g)
+}
+
+func printWritten(e *cli.Env, path string, g *graph.Graph) error {
+	return e.Print(fmt.Sprintf("%s: %s\n", path, cli.Plural(len(g.Nodes), "node", "nodes")))
 }
 
 // saveCheckpoint writes what fusec train language has saved in the form of transformers.
@@ -88,8 +94,7 @@ func saveCheckpoint(e *cli.Env, from, dir string) error {
 	if err := examples.SaveCheckpoint(dir, w.Tensors, size, window); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(e.Out, "%s: %s\n", dir, cli.Plural(size.Layers, "layer", "layers"))
-	return err
+	return e.Print(fmt.Sprintf("%s: %s\n", dir, cli.Plural(size.Layers, "layer", "layers")))
 }
 
 // stepCapacity is how many tokens the caches of a decoding step hold that is written as a graph, if the model takes more.
@@ -121,6 +126,5 @@ func saveStep(e *cli.Env, from, to string, save func(string, *graph.Graph, map[s
 	if err := save(to, g, values); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(e.Out, "%s: %s\n", to, cli.Plural(len(g.Nodes), "node", "nodes"))
-	return err
+	return printWritten(e, to, g)
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"fusec/cmd/internal/clitest"
@@ -23,6 +25,25 @@ func TestConvert(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "convert", model, "m.txt"), 2, "want a file named like model.graph or model.onnx")
 	clitest.Bad(t, clitest.FusecRun(t, "convert", filepath.Join(dir, "none.onnx"), text), 1, "no such file")
 	clitest.Bad(t, clitest.FusecRun(t, "convert", clitest.Bare, back), 1, "the weights file is missing")
+}
+
+// TestConvertKeeps: a model that is written over itself keeps all tensors of its weights file, or is refused.
+func TestConvertKeeps(t *testing.T) {
+	path := clitest.Model(t, nil)
+	clitest.Good(t, "convert", path, path)
+	text := "fusec graph 1 {\n  b1 = param : f32[5]\n  y = unary[fn=relu] b1\n  output y = y\n}\n"
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	want := "would be replaced, and lose the tensors that the graph does not name: runs, w1, w2"
+	clitest.Bad(t, clitest.FusecRun(t, "convert", path, path), 1, want)
+	if _, w, err := graph.Load(path); err != nil || len(w.Unused) != 3 {
+		t.Errorf("%v, %v", w, err)
+	}
+	if r := clitest.FusecRun(t, "convert", path, filepath.Join(t.TempDir(), "other.graph")); r.Code != 0 ||
+		!strings.Contains(r.Stderr, "note: ") {
+		t.Errorf("exit code %d, %s", r.Code, r.Stderr)
+	}
 }
 
 // TestConvertLanguage writes a language model in the form of transformers, and the decoding step of what it has written.

@@ -7,7 +7,7 @@
 //	fusec lock model.graph                      write down what is fused
 //	fusec check model.graph                     tell which of that is lost, and why
 //	fusec run model.graph --in x=x.npy          run it
-//	fusec compile model.graph -o model.fuse     compile it ahead of time for a GPU
+//	fusec compile model.graph -o model.fuse     compile it ahead of time for a GPU or an FPGA
 //	fusec convert model.onnx model.graph        write it in another format
 //	fusec quantise model.graph -o small.graph   store its weights in few bits
 //	fusec demo                                  what attention, mixture of experts and fusion are worth, side by side
@@ -22,6 +22,8 @@
 //	fusec bench report FILE                     draw the figures that were kept, and name what changed
 //	fusec bench moe                             time mixtures of experts over their number
 //	fusec bench loader                          time the loader of mini-batches
+//	fusec bench gpu                             time products, attention, norms, convolutions and training on a GPU
+//	fusec bench group                           time the participants of a group, a GPU each
 //	fusec tune model.graph --target cuda        find out by measuring how a GPU's matrix products are best computed
 //	fusec fpga build --board ecp5-85f           build an overlay into a bitstream
 //	fusec fpga plan model.graph                 what a model takes on hardware that need not exist
@@ -30,8 +32,7 @@
 //	fusec doctor                                what this machine offers
 //
 // A model is a file model.graph with its weights beside it in model.safetensors, as fusec.Save writes them, or a model in the
-// ONNX format. Each
-// command explains itself with --help.
+// ONNX format. Each command explains itself with --help.
 //
 // Results go to standard output, errors to standard error. The exit code is 0 if all went well, 1 for a failure and 2
 // for wrong usage. Files are replaced whole or left alone.
@@ -40,11 +41,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"fusec/cmd/internal/cli"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
+
+	"fusec/cmd/internal/cli"
 )
 
 // grace is how long an interrupted command may take to come to a clean end: a step of training and its checkpoint.

@@ -57,6 +57,8 @@ func TestQuantise(t *testing.T) {
 	clitest.Good(t, "quantise", digitsModel, "--activations", "i8", "--calibrate", samples, "-o", small)
 	clitest.Good(t, "run", small, "--in", "pixels="+digitPixels, "--against", "ref")
 
+	// It does not write over what it reads.
+	clitest.Bad(t, clitest.FusecRun(t, "quantise", small, "-o", dir+"/./small.graph"), 2, "whose weights would be lost")
 	clitest.Bad(t, clitest.FusecRun(t, "quantise", digitsModel), 2, "want a file named like small.graph")
 	clitest.Bad(t, clitest.FusecRun(t, "quantise", digitsModel, "-o", small, "--weights", "i3"), 2, "i3")
 	clitest.Bad(t, clitest.FusecRun(t, "quantise", digitsModel, "-o", small, "--group", "12"), 2, "multiple of 8")

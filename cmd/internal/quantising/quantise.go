@@ -118,6 +118,9 @@ func (q *command) run(e *cli.Env, args []string) error {
 	if filepath.Ext(q.out) != ".graph" {
 		return cli.Usage("-o: want a file named like small.graph")
 	}
+	if modelio.SameFile(path, q.out) {
+		return cli.Usage("-o %s: that is the model itself, whose weights would be lost; name another file", q.out)
+	}
 	d, err := graph.ParseDType(q.weights)
 	if err != nil {
 		return cli.Usage("--weights: %v", err)
@@ -348,7 +351,8 @@ func percent(v float64) string { return fmt.Sprintf("%.3g %%", 100*v) }
 
 // print writes the report as text.
 func (r *Report) print(e *cli.Env, to string) error {
-	t := tabwriter.NewWriter(e.Out, 0, 0, 2, ' ', 0)
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "layer\tweights\terror\tsize\t")
 	kept := 0
 	for _, l := range r.Layers {
@@ -368,17 +372,15 @@ func (r *Report) print(e *cli.Env, to string) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.Name, strings.ReplaceAll(strings.Trim(fmt.Sprint(l.Shape), "[]"), " ", "×"), off,
 			cli.HumanBytes(l.Bytes), note)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	t.Flush()
 	for _, o := range r.Outputs {
-		fmt.Fprintf(e.Out, "output %s is off by %s\n", o.Name, percent(float64(o.Error)))
+		fmt.Fprintf(&b, "output %s is off by %s\n", o.Name, percent(float64(o.Error)))
 	}
 	what := "weights are"
 	if r.Samples > 0 {
 		what = "results, on " + cli.Plural(r.Samples, "sample", "samples") + ", are"
 	}
-	_, err := fmt.Fprintf(e.Out, "%s: %d of %s in %s, %s instead of %s; errors of %s relative to their norm\n", to, kept,
+	fmt.Fprintf(&b, "%s: %d of %s in %s, %s instead of %s; errors of %s relative to their norm\n", to, kept,
 		cli.Plural(len(r.Layers), "layer", "layers"), r.Weights, cli.HumanBytes(r.Bytes), cli.HumanBytes(r.BytesBefore), what)
-	return err
+	return e.Print(b.String())
 }
