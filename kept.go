@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -364,6 +365,9 @@ func OpenAhead(path string) (*Ahead, error) {
 
 func openAhead(path string) (*Ahead, error) {
 	z, err := zip.OpenReader(path)
+	if place := (*fs.PathError)(nil); errors.As(err, &place) {
+		return nil, place.Err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("not a compiled model: %w", err)
 	}

@@ -196,7 +196,7 @@ func parseInts(s string) (Ints, error) {
 		return Ints{}, err
 	}
 	if len(elems) > MaxRank {
-		return Ints{}, fmt.Errorf("list of %d values is longer than %d", len(elems), MaxRank)
+		return Ints{}, fmt.Errorf("a list of %d values: there are at most %d axes", len(elems), MaxRank)
 	}
 	var l Ints
 	for _, e := range elems {

@@ -51,7 +51,8 @@ func Parse(file string, src []byte, weights Lookup) (*Graph, error) {
 	if weights == nil {
 		weights = LookupIn(nil)
 	}
-	p := &parser{file: file, base: filepath.Base(file), weights: weights, lex: lexer{src: string(src), line: 1}}
+	text := strings.TrimPrefix(string(src), "\ufeff") // the byte order mark that editors for Windows write
+	p := &parser{file: file, base: filepath.Base(file), weights: weights, lex: lexer{src: text, line: 1}}
 	if !p.fits() {
 		return nil, errors.Join(p.errs...)
 	}

@@ -33,7 +33,10 @@ func TestParseErrors(t *testing.T) {
 		{"h matmul", "5:3: expected '=', found matmul"},
 		{"h = ", "5:5: expected an operation, found the end of the line"},
 		{"h = 'x'", `5:5: expected an operation, found unexpected character '\''`},
-		{"h = mul x x", `5:5: unknown operation "mul"`},
+		{"h = mull x x", `5:5: unknown operation "mull"`},
+		{"h = mul x x", `5:5: unknown operation "mul"; as a function it is written binary[fn=mul]`},
+		{"h = max x x", `written binary[fn=max] or reduce[fn=max] or pool[fn=max]`},
+		{"\ufeffh = mull x x", `5:1: expected a node, output, update or '}', found unexpected character '\ufeff'`},
 		{"h = matmul x : f32[2]", "5:14: expected an operand, found ':'; matmul takes 2 operands: a, b"},
 		{"h = matmul x y y", "5:16: expected ':' or the end of the line, found operand y; matmul takes 2 operands: a, b"},
 		{"h = copy x y", "found operand y; copy takes 1 operand: x"},
@@ -62,7 +65,7 @@ func TestParseErrors(t *testing.T) {
 		{"h = copy x : f32[2 3]", "5:20: expected ',', found 3"},
 		{"h = copy x : f32[2,:]", "5:20: expected a number, found ':'"},
 		{"h = copy x : f32[a]", "5:14: expected an integer, found a"},
-		{"h = input : f32[1,1,1,1,1,1,1,1,1]", "5:13: list of 9 values is longer than 8"},
+		{"h = input : f32[1,1,1,1,1,1,1,1,1]", "5:13: a list of 9 values: there are at most 8 axes"},
 		{"h = input : f32[-1]", "5:13: dimension 0 of shape [-1] is negative"},
 		{"h = input : f32[1048576,1048577]", "5:13: shape [1048576,1048577] has more than 1099511627776 elements"},
 		{"h = input", "5:5: expected ':' and a type after input, which has no other way to know it"},
@@ -142,6 +145,9 @@ func TestParseErrors(t *testing.T) {
 			src = "fusec graph 1 {\nx = input : f32[2,3]\ny = param : f32[3,2]\ns = state : f32\n" + src + "\n}\n"
 		}
 		_, err := graph.Parse("m.graph", []byte(src), nil)
+		if _, marked := graph.Parse("m.graph", []byte("\ufeff"+src), nil); fmt.Sprint(err) != fmt.Sprint(marked) {
+			t.Errorf("%q with a byte order mark: %v", c.src, marked)
+		}
 		if err == nil {
 			t.Errorf("%q: no error, want %q", c.src, c.want)
 			continue

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"encoding"
 	"fmt"
 	"slices"
 	"strconv"
@@ -93,7 +94,7 @@ func (p *parser) expression(sc *scope, t *nodeText) error {
 		return p.expected("an operation")
 	}
 	if t.info = OpByName(t.op.text); t.info == nil {
-		return p.fail(t.op, "unknown operation %q", t.op.text)
+		return p.fail(t.op, "unknown operation %q%s", t.op.text, functionOf(t.op.text))
 	}
 	p.advance()
 	if p.tok.is("[") {
@@ -394,4 +395,21 @@ func (p *parser) constant(t *nodeText) (Op, error) {
 		return Const{v}, nil
 	}
 	return nil, p.fail(at, "const has no attribute %q (it has %s, %s)", a.Name, attrValue, attrWeights)
+}
+
+// functionOf tells of which operations a name is a function, for errors.
+func functionOf(name string) string {
+	var ways []string
+	for _, f := range []struct {
+		op string
+		fn encoding.TextUnmarshaler
+	}{{"unary", new(UnaryFn)}, {"binary", new(BinaryFn)}, {"reduce", new(ReduceFn)}, {"pool", new(PoolFn)}} {
+		if f.fn.UnmarshalText([]byte(name)) == nil {
+			ways = append(ways, fmt.Sprintf("%s[fn=%s]", f.op, name))
+		}
+	}
+	if len(ways) == 0 {
+		return ""
+	}
+	return "; as a function it is written " + strings.Join(ways, " or ")
 }

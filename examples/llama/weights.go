@@ -64,7 +64,7 @@ func Open(path string) (*Checkpoint, error) {
 func (c *Checkpoint) openFolder(dir string) error {
 	src, err := readBounded(filepath.Join(dir, "config.json"))
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: the folder holds no model in the form of Hugging Face's transformers: %w", dir, err)
 	}
 	if c.Config, err = ParseConfig(src); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(dir, "config.json"), err)
@@ -96,7 +96,7 @@ const maxText = 1 << 28
 func readBounded(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxText) {
-		err = fmt.Errorf("%s: is no regular file of at most %d bytes", path, maxText)
+		err = fmt.Errorf("%s is no regular file of at most %d bytes", path, maxText)
 	}
 	if err != nil {
 		return nil, err

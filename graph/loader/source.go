@@ -245,15 +245,17 @@ func inNPY(f *file) (array, error) {
 func inSafetensors(src *Source, f *file) (array, error) {
 	r, err := safetensors.NewReader(f.f, f.size)
 	if err != nil {
-		return array{}, fmt.Errorf("%w (of a file of bare values, give the type in Raw)", err)
+		return array{}, fmt.Errorf("%w (of a file of bare values, Source.Raw gives the type)", err)
 	}
 	list := r.Tensors()
 	i := slices.IndexFunc(list, func(info safetensors.Info) bool { return info.Name == src.Tensor })
 	switch {
+	case len(list) == 0:
+		return array{}, errors.New("it has no tensors")
 	case src.Tensor == "" && len(list) == 1:
 		i = 0
 	case src.Tensor == "":
-		return array{}, fmt.Errorf("it has %d tensors: which? Give its name in Tensor", len(list))
+		return array{}, fmt.Errorf("it has %d tensors, such as %q: which? Source.Tensor names one", len(list), list[0].Name)
 	case i < 0:
 		return array{}, fmt.Errorf("it has no tensor %q", src.Tensor)
 	}

@@ -2,6 +2,7 @@ package npy
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -25,8 +26,10 @@ type header struct {
 // readHeader reads the magic number, the version and the dictionary.
 func readHeader(r io.Reader) (h header, err error) {
 	start := make([]byte, len(magic)+2)
-	if _, err := io.ReadFull(r, start); err != nil || string(start[:len(magic)]) != magic {
-		return h, fmt.Errorf("is not an .npy file")
+	if _, err := io.ReadFull(r, start); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return h, err // a folder, for instance
+	} else if err != nil || string(start[:len(magic)]) != magic {
+		return h, errors.New("this is not an .npy file")
 	}
 	major, minor := start[len(magic)], start[len(magic)+1]
 	length := make([]byte, 4)

@@ -234,6 +234,9 @@ func TestFiles(t *testing.T) {
 	if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), "after the array") {
 		t.Errorf("bytes after the array: %v", err)
 	}
+	if _, err := ReadFile(dir); err == nil || !strings.Contains(err.Error(), "is a directory") {
+		t.Errorf("a folder is read with error %v", err)
+	}
 	if _, err := ReadFile(filepath.Join(dir, "none")); err == nil {
 		t.Error("read a file that is not there")
 	}

@@ -164,7 +164,10 @@ func (w *writer) model(g *graph.Graph) (*pb.ModelProto, error) {
 	}
 	for _, o := range g.Outputs {
 		if w.names[o.Node] != o.Name {
-			if w.used[o.Name] || o.Name == "" {
+			if o.Name == "" {
+				return nil, fmt.Errorf("the output that is %s has no name, which ONNX has no form for", o.Node.Where())
+			}
+			if w.used[o.Name] {
 				return nil, fmt.Errorf("output %q has the name of another value", o.Name)
 			}
 			w.used[o.Name] = true

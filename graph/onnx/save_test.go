@@ -115,6 +115,21 @@ var unsaid = []string{"host", "custom", "fusion", "all_reduce", "random", "dropo
 	"pack_weights", "matmul_panels",
 	"reduce_scatter", "all_gather", "all_to_all", "part", "permute", "broadcast_from"}
 
+// TestSaveNameless: ONNX leaves out what has no name, so an output has to have one.
+func TestSaveNameless(t *testing.T) {
+	g, err := graph.Parse("m.graph", []byte("fusec graph 1 {\n x = input : f32[2]\n y = unary[fn=relu] x\n output \"\" = y\n}"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "m.onnx")
+	if err := Save(path, g, nil); err == nil || !strings.Contains(err.Error(), `"y" (m.graph:3) has no name`) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("it was written")
+	}
+}
+
 // TestSaveOperations writes the examples of each operation and reads them again.
 func TestSaveOperations(t *testing.T) {
 	said := map[string]bool{}

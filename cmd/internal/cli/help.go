@@ -41,7 +41,7 @@ const helpSummary = "compile computation graphs into few fused launches, and sho
 
 const helpModels = `
 A model is a file model.graph with its weights beside it in model.safetensors; training code writes both with
-fusec.Save. A graph named - is read from standard input.`
+fusec.Save. An ONNX model.onnx is taken in its place. A graph named - is read from standard input.`
 
 var helpExamples = []Example{
 	{"fusec dump testdata/models/transformer-block.graph -o block.svg", "the compiled graph as a picture"},

@@ -24,8 +24,8 @@ var Explain = &cli.Command{
 	Doc: `
 Compiles the model and reports: how many launches it takes and which of your nodes each computes, with the file and
 line that built them; arithmetic and memory traffic before and after; the memory that a run needs; what stayed on the
-host, and why; and the missed fusions: patterns that matched in part, grouped by the
-condition that failed, the largest group first.
+host, and why; and the missed fusions: patterns that matched in part, grouped by the condition that failed, the largest
+group first.
 
 Before means one launch for each operation, each operand read and each result written once. Weights are not needed.
 

@@ -60,7 +60,12 @@ ZeRO. The fastest, overlapped, that fits into --memory is chosen, the first of e
 			p.splits = append(p.splits, splitFlag{name, strings.Split(axes, ",")})
 			return nil
 		})
-		f.IntVar(&p.zero, "zero", 0, "`STAGE` of ZeRO: 1 and 2 split moments and gradients, 3 parameters, too")
+		f.Func("zero", "`STAGE` of ZeRO: 1 and 2 split moments and gradients, 3 parameters, too", func(s string) (err error) {
+			if p.zero, err = strconv.Atoi(s); err != nil || p.zero < 1 || p.zero > 3 {
+				return errors.New("want a stage from 1 to 3")
+			}
+			return nil
+		})
 		f.Func("parallel", "`auto` compares ways of splitting", func(s string) error {
 			if s != "auto" {
 				return errors.New("want auto")

@@ -131,6 +131,7 @@ func TestPlanRefused(t *testing.T) {
 		"want a positive time":             {"plan", clitest.Bare, "--mesh", "data=2", "--alone", "-1s"},
 		"such as 103ms":                    {"plan", clitest.Bare, "--mesh", "data=2", "--alone", "0s"},
 		"--alone is not for a pipeline":    {"plan", clitest.Bare, "--mesh", "stage=2", "--pipeline", "2", "--alone", "1s"},
+		"want a stage from 1 to 3":         {"plan", clitest.Bare, "--mesh", "data=2", "--zero", "-1"},
 		"has no input, parameter or state": {"plan", clitest.Bare, "--mesh", "data=2", "--split", "none=data"},
 	} {
 		r := clitest.FusecRun(t, args...)
