@@ -176,6 +176,9 @@ type groupBench struct {
 	group   *group.Group
 	target  string
 	options []lowering.TargetOption
+	release func() error // frees what closed programs have left on the GPU
+	// How often a work is run before it is timed, and then.
+	warm, runs int
 }
 
 // group is fusec bench group, in the place that a launcher has given it.
@@ -185,7 +188,7 @@ func (b *bencher) group(e *cli.Env, words []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
-	x := groupBench{group: g, target: fmt.Sprintf("cuda:%d", max(place.Local, 0))}
+	x := groupBench{group: g, target: fmt.Sprintf("cuda:%d", max(place.Local, 0)), release: cuda.Release}
 	if b.bucket > 0 {
 		x.options = append(x.options, cuda.Bucket(b.bucket))
 	}
@@ -202,6 +205,9 @@ func (x *groupBench) run(e *cli.Env, words []string, small, asJSON bool) error {
 	list := slices.DeleteFunc(groupWorks(x.group.Size(), small), func(w *groupWork) bool {
 		return len(words) > 0 && !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(w.name, word) })
 	})
+	if x.warm, x.runs = gpuWarmRuns, gpuRuns; small {
+		x.warm, x.runs = 1, 3
+	}
 	if len(list) == 0 {
 		return cli.Usage("no workload of a group has one of %q in its name", words)
 	}
@@ -221,14 +227,13 @@ func (x *groupBench) run(e *cli.Env, words []string, small, asJSON bool) error {
 			}
 			continue
 		}
-		alone := "no memory"
+		alone, planned, scaling, speedup := "no memory", "–", "–", "–"
 		if line.AloneMS > 0 {
-			alone = fmt.Sprintf("%.3f ms", line.AloneMS)
+			alone, planned = fmt.Sprintf("%.3f ms", line.AloneMS), fmt.Sprintf("%.3f ms", line.PlanMS)
+			scaling, speedup = fmt.Sprintf("%.3f", line.Scaling), fmt.Sprintf("%.3f", line.Speedup)
 		}
-		t.Row(w.name, alone, fmt.Sprintf("%.3f ms", line.MS),
-			fmt.Sprintf("%.3f ms", line.PlanMS), fmt.Sprintf("%.3f", line.Scaling),
-			fmt.Sprintf("%.3f", line.Speedup), cli.HumanBytes(line.Sent), fmt.Sprintf("%.3f ms", line.ExchangeMS),
-			fmt.Sprintf("%.3f ms", line.ExposedMS))
+		t.Row(w.name, alone, fmt.Sprintf("%.3f ms", line.MS), planned, scaling, speedup, cli.HumanBytes(line.Sent),
+			fmt.Sprintf("%.3f ms", line.ExchangeMS), fmt.Sprintf("%.3f ms", line.ExposedMS))
 	}
 	if x.group.Rank() > 0 || asJSON {
 		return nil
@@ -247,7 +252,35 @@ func (x *groupBench) of(v float64) ([]float64, error) {
 	return list, err
 }
 
+// errFull is why none is timed alone.
+var errFull = errors.New("the memory of a participant is too small")
+
+// agree takes the error of each participant, and gives all the same: errFull where one of them has no memory left. Another error is
+// that of its participant alone, which ends the others with it.
+func (x *groupBench) agree(err error) error {
+	full := 0.0
+	if errors.Is(err, driver.ErrOutOfMemory) {
+		full = 1
+	} else if err != nil {
+		return err
+	}
+	list, err := x.of(full)
+	if err == nil && slices.Max(list) > 0 {
+		err = errFull
+	}
+	return err
+}
+
+// together waits for all participants, if this one has not failed.
+func (x *groupBench) together(err error) error {
+	if err == nil {
+		_, err = x.of(0)
+	}
+	return err
+}
+
 // measure times what a participant does alone, all at the same time, and what they do together, and compares what comes out.
+// What the first has left in the GPU's memory is freed before the second begins.
 func (x *groupBench) measure(w *groupWork) (line groupLine, err error) {
 	n, rank := x.group.Size(), x.group.Rank()
 	line = groupLine{Workload: w.name, Peer: "fusec", Participants: n}
@@ -265,18 +298,12 @@ func (x *groupBench) measure(w *groupWork) (line groupLine, err error) {
 			alone.in[s.Name] = rows(all.in[s.Name], s.Type, rank)
 		}
 	}
-	one, err := x.time(alone)
-	full := 0.0 // 1 where the memory is too small for one alone; then none is compared
-	if errors.Is(err, driver.ErrOutOfMemory) && w.zero > 0 {
-		full, err = 1, nil
+	one, err := x.time(alone, x.agree)
+	if err == errFull {
+		one, err = timed{}, nil // nothing is compared
 	}
-	if err != nil {
+	if err = errors.Join(err, x.release()); err != nil {
 		return line, fmt.Errorf("alone: %w", err)
-	}
-	if list, err := x.of(full); err != nil || slices.Max(list) > 0 {
-		if one = (timed{}); err != nil {
-			return line, err
-		}
 	}
 	opts := []fusec.CompileOption{fusec.WithGroup(x.group)}
 	for _, name := range slices.Sorted(maps.Keys(w.splits)) {
@@ -288,7 +315,7 @@ func (x *groupBench) measure(w *groupWork) (line groupLine, err error) {
 	if w.zero > 0 {
 		opts = append(opts, fusec.WithZeRO(w.zero))
 	}
-	together, err := x.time(all, opts...)
+	together, err := x.time(all, x.together, opts...)
 	if err != nil {
 		return line, err
 	}
@@ -333,15 +360,19 @@ type timed struct {
 	exchange, exposed float64
 }
 
-// time compiles and runs a work, waits for the other participants, and times it.
-func (x *groupBench) time(v *gpuValues, opts ...fusec.CompileOption) (t timed, err error) {
-	opts = append(opts, modelio.OnTarget(x.target, x.options...))
-	p, err := v.compileWith(v.work.precision, opts...)
-	if err != nil {
-		return t, err
+// time compiles and runs a work, and times it. All brings the participants to an agreement when the work has run once, and when it
+// has been timed.
+func (x *groupBench) time(v *gpuValues, all func(error) error, opts ...fusec.CompileOption) (t timed, err error) {
+	p, err := v.compileWith(v.work.precision, append(opts, modelio.OnTarget(x.target, x.options...))...)
+	if err == nil {
+		defer func() {
+			if e := p.Close(); e != nil {
+				err = errors.Join(err, e)
+			}
+		}()
+		err = v.run(p)
 	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := v.run(p); err != nil {
+	if err = all(err); err != nil {
 		return t, err
 	}
 	t.out = map[string]*graph.Tensor{}
@@ -352,26 +383,29 @@ func (x *groupBench) time(v *gpuValues, opts ...fusec.CompileOption) (t timed, e
 	for i := range p.Lowered().Launches {
 		t.sent += estimate.Sent(p.Lowered(), &p.Lowered().Launches[i])
 	}
-	if _, err := x.of(0); err != nil { // all begin together
-		return t, err
-	}
-	times, err := p.Measure(gpuWarmRuns + gpuRuns)
+	err = all(t.measure(p, x.warm, x.runs))
+	return t, err
+}
+
+// measure times a program that has run.
+func (t *timed) measure(p *fusec.Program, warm, runs int) error {
+	times, err := p.Measure(warm + runs)
 	if err != nil {
-		return t, err
+		return err
 	}
-	ms := make([]float64, 0, gpuRuns)
-	for _, d := range times[gpuWarmRuns:] {
+	ms := make([]float64, 0, runs)
+	for _, d := range times[warm:] {
 		ms = append(ms, d.Seconds()*1e3)
 	}
 	t.ms = Median(ms)
 	p.Profile(true)
 	for range 2 {
 		if err := p.Exec(); err != nil {
-			return t, err
+			return err
 		}
 	}
 	t.exchange, t.exposed = exposed(p.Timeline())
-	return t, nil
+	return nil
 }
 
 // exposed is for how long exchanges were under way, and for how long of that no launch was, in milliseconds.

@@ -204,3 +204,18 @@ func TestLaddersOnGPU(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "matmul", "--target", "cuda"), cli.ExitUsage, "has a --ladder")
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "moe", "--target", "cuda"), cli.ExitUsage, "is for the CPU")
 }
+
+// TestGPUWorks: a group's name asks for that group alone, other words for all works that have them in their names.
+func TestGPUWorks(t *testing.T) {
+	for _, g := range gpuGroups {
+		want := g.list(true)
+		got, err := gpuWorks([]string{g.name}, true)
+		if err != nil || !slices.EqualFunc(got, want, func(a, b *gpuWork) bool { return a.name == b.name }) {
+			t.Errorf("%s: %d works of %d: %v", g.name, len(got), len(want), err)
+		}
+	}
+	got, err := gpuWorks([]string{"layernorm"}, true)
+	if err != nil || len(got) == 0 || !strings.Contains(got[0].name, "layernorm") {
+		t.Errorf("%d works: %v", len(got), err)
+	}
+}

@@ -80,7 +80,12 @@ func gpuWorks(words []string, small bool) ([]*gpuWork, error) {
 	if len(words) == 0 {
 		return all, nil
 	}
-	asks := func(w *gpuWork, word string) bool { return groups[w] == word || strings.Contains(w.name, word) }
+	asks := func(w *gpuWork, word string) bool {
+		if slices.ContainsFunc(gpuGroups, func(g gpuGroup) bool { return g.name == word }) {
+			return groups[w] == word
+		}
+		return strings.Contains(w.name, word)
+	}
 	for _, word := range words {
 		if !slices.ContainsFunc(all, func(w *gpuWork) bool { return asks(w, word) }) {
 			var names []string
