@@ -3,6 +3,7 @@
 package launching
 
 import (
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -17,10 +18,17 @@ func inGroup(*exec.Cmd) {}
 // send ends a participant: other signals are not there.
 func send(c *exec.Cmd, _ os.Signal) { _ = c.Process.Kill() }
 
-// startListening starts participant 0, which listens itself: files cannot be handed on.
-func startListening(c *exec.Cmd, l *net.TCPListener) error {
-	if err := l.Close(); err != nil {
-		return err
+// A port is a free port of this host.
+type port struct{ l net.Listener }
+
+func newPort() (p port, number int, err error) {
+	if p.l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return p, 0, err
 	}
-	return c.Start()
+	return p, p.l.Addr().(*net.TCPAddr).Port, nil
 }
+
+// start starts participant 0, which takes the port itself: files cannot be handed on.
+func (p port) start(c *exec.Cmd) error { return errors.Join(p.close(), c.Start()) }
+
+func (p port) close() error { return p.l.Close() }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -29,8 +28,8 @@ var Command = &cli.Command{
 	Doc: `
 Starts PROGRAM N times, as the participants of a group, and tells each its place by the variables that torchrun uses: RANK,
 WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. FUSEC_TOKEN is a secret by which the participants know one another.
-Participant 0 listens at a free port of 127.0.0.1 alone, which fusec launch opens for it: programs that open the port
-themselves, such as those of torch.distributed, are for torchrun. A participant takes the GPU of its LOCAL_RANK.
+Participant 0 listens at a free port of 127.0.0.1 alone, which fusec launch reserves for it. On Linux, programs that open the
+port themselves, such as those of torch.distributed, find it free. A participant takes the GPU of its LOCAL_RANK.
 
 Signals are passed on. When a participant fails the others are ended, and the exit code is 1. Several hosts are for
 torchrun, mpirun or srun, which set the same variables or their own.`,
@@ -55,12 +54,11 @@ const grace = 5 * time.Second
 
 // Run starts a command as the participants of a group on this host, and waits for all.
 func Run(e *cli.Env, n int, command []string) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	held, port, err := newPort()
 	if err != nil {
 		return err
 	}
-	defer l.Close()
-	port := l.Addr().(*net.TCPAddr).Port
+	defer held.close()
 	token := make([]byte, 16)
 	if _, err := rand.Read(token); err != nil {
 		return err
@@ -78,7 +76,7 @@ func Run(e *cli.Env, n int, command []string) error {
 		inGroup(c)
 		err := error(nil)
 		if rank == 0 {
-			err = startListening(c, l.(*net.TCPListener))
+			err = held.start(c)
 		} else {
 			err = c.Start()
 		}

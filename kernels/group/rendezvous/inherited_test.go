@@ -62,12 +62,12 @@ func TestInherited(t *testing.T) {
 	}
 }
 
-// TestInheritedRefused: what is no file that listens at the address is an error.
+// TestInheritedRefused: what does not listen at the address is an error.
 func TestInheritedRefused(t *testing.T) {
 	_, file := listening(t)
 	for value, want := range map[string]string{"three": `is "three": want the number of a file`,
 		strconv.Itoa(file): "and not at 127.0.0.1:9",
-		"65000":            "is no file that listens"} {
+		"65000":            "with which nothing can listen"} {
 		t.Setenv(rendezvous.Listener, value)
 		if _, err := rendezvous.Open("127.0.0.1:9", "secret", 0, 2, time.Second); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", value, err, want)

@@ -24,8 +24,8 @@ import (
 	"fusec/kernels/group"
 )
 
-// The variables by which participants find one another. Listener is the number of a file of participant 0, if the launcher already
-// listens there: so no other program can take the port meanwhile.
+// The variables by which participants find one another. Listener is the number of a file of participant 0, if the launcher has
+// bound a socket to the port: so no other program can take it meanwhile.
 const (
 	Address  = "MASTER_ADDR"
 	Port     = "MASTER_PORT"
@@ -132,7 +132,7 @@ func (t *transport) listen(address, token string, deadline time.Time) error {
 	return nil
 }
 
-// inherited is what the launcher listens at for this process, once, or nil.
+// inherited listens with the socket that the launcher has bound for this process, once. It is nil if there is none.
 func inherited(address string) (net.Listener, error) {
 	text := os.Getenv(Listener)
 	if text == "" {
@@ -147,9 +147,13 @@ func inherited(address string) (net.Listener, error) {
 	}
 	f := os.NewFile(uintptr(n), Listener)
 	defer f.Close()
-	l, err := net.FileListener(f)
+	var l net.Listener
+	err = listenAt(f)
+	if err == nil {
+		l, err = net.FileListener(f)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s is %s, which is no file that listens: %w", Listener, text, err)
+		return nil, fmt.Errorf("%s is %s, with which nothing can listen: %w", Listener, text, err)
 	}
 	if _, tcp := l.(*net.TCPListener); !tcp || l.Addr().String() != address {
 		return nil, errors.Join(fmt.Errorf("%s listens at %s, and not at %s", Listener, l.Addr(), address), l.Close())
