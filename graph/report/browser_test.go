@@ -24,6 +24,7 @@ import (
 	"fusec"
 	"fusec/graph"
 	"fusec/graph/graphtest"
+	"fusec/graph/optim"
 	"fusec/graph/report/live"
 	"fusec/graph/trace"
 	"fusec/graph/trace/tracejson"
@@ -114,7 +115,35 @@ func pages(t *testing.T) map[string][2]string {
 	save("step", "block2/attn/probs", tracejson.About{Model: "transformer, 12 layers", Machine: machine}, step(t, 12, 5))
 	save("compare", "block1", tracejson.About{Machine: machine}, step(t, 3, 1), step(t, 3, -1, fusec.WithoutPass("fuse-attention")))
 	save("hostile", "b onload", tracejson.About{Model: "<img src=x onerror=alert(1)>"}, timed(t, hostile(t)))
+	save("pipeline", "block1", tracejson.About{Machine: machine}, staged(t))
 	return all
+}
+
+// staged is a training step in two stages, as if it had been measured.
+func staged(t *testing.T) *trace.Trace {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x := b.Input("x", graph.TypeOf(graph.F32, 8, 16))
+		for i := range 2 {
+			w := b.Param(fmt.Sprintf("block%d/weight", i), graph.TypeOf(graph.F32, 16, 16))
+			x = b.Named(b.Unary(graph.Tanh, b.MatMul(x, w, false, false)), fmt.Sprintf("block%d/out", i))
+		}
+		b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, x), false, 0, 1))
+	})
+	o := &optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(0.1)}
+	tr := timed(t, g, fusec.WithOptimizer(o), fusec.WithDevices("cpu", "cpu"), fusec.WithPipeline(4))
+	run := &trace.PipelineRun{Steps: 9, Waited: 0.25}
+	for s := range 2 {
+		stage := trace.StageRun{Step: 100 * time.Millisecond}
+		for i, what := range []trace.PipelineWork{trace.WaitPrevious, trace.StageForward, trace.WaitNext, trace.StageBackward,
+			trace.WaitAll, trace.StageUpdate, trace.StageSums} {
+			x := trace.PipelineSpan{What: what, Microbatch: i % 4, Start: time.Duration(10*i+s) * time.Millisecond, Length: 9 * time.Millisecond}
+			stage.Add(x)
+			stage.Spans = append(stage.Spans, x)
+		}
+		run.Stages = append(run.Stages, stage)
+	}
+	tr.Stages[len(tr.Stages)-1].Pipeline.Measured = run
+	return tr
 }
 
 // hostile is a graph whose names are HTML.
@@ -149,7 +178,8 @@ func TestBrowser(t *testing.T) {
 		run(chromedp.Navigate("about:blank"), chromedp.Navigate(url), chromedp.WaitReady(chromedp.CSS("html[data-ready]")))
 	}
 	for name, p := range pages(t) {
-		for _, scheme := range map[string][]string{"step": {"light", "dark"}, "compare": {"dark"}, "hostile": {"light"}}[name] {
+		for _, scheme := range map[string][]string{"step": {"light", "dark"}, "compare": {"dark"}, "hostile": {"light"},
+			"pipeline": {"light", "dark"}}[name] {
 			t.Run(name+"/"+scheme, func(t *testing.T) {
 				before := len(wrong())
 				url := "file://" + p[0]
@@ -158,7 +188,11 @@ func TestBrowser(t *testing.T) {
 					t.Fatal(err)
 				}
 				open(url)
-				for _, tab := range []string{"layers", "launches", "stages", "missed", "memory", "code", "compare"} {
+				tabs := []string{"layers", "launches", "stages", "missed", "memory", "code", "compare"}
+				if name == "pipeline" {
+					tabs = append(tabs, name)
+				}
+				for _, tab := range tabs {
 					run(chromedp.Click(chromedp.CSS("#tab-" + tab)))
 					selected, err := chromedp.Run(ctx, chromedp.AttributeValue(chromedp.CSS("#tab-"+tab), "aria-selected"))
 					if err != nil {
@@ -168,6 +202,14 @@ func TestBrowser(t *testing.T) {
 						t.Errorf("tab %s: selected %q, its text %q", tab, selected.Value, text("#main"))
 					}
 					shoot(t, ctx, name+"-"+scheme+"-"+tab)
+				}
+				if name == "pipeline" {
+					got := text("#main")
+					for _, want := range []string{"wait for 25.0 % of a step", "20.0 % if stages took equally long", "4 microbatches", "for previous"} {
+						if !strings.Contains(got, want) {
+							t.Errorf("no %q in %q", want, got)
+						}
+					}
 				}
 				// A launch has a link, which can be opened.
 				open(url + "#launch-2")

@@ -83,6 +83,8 @@ type Pipeline struct {
 	Stages       []PipelineStage `json:"stages"`
 	// At is the stage, from 0, of each node of the graph, by ID. What is handed over lies between stages, and is not there.
 	At map[int]int `json:"at,omitempty"`
+	// Measured is how steps went, if they were measured.
+	Measured *PipelineRun `json:"measured,omitempty"`
 }
 
 // PipelineStage is one stage of a pipeline.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/kernels/group"
 	"fusec/lowering"
 )
@@ -201,9 +202,16 @@ func (e *Executable) Run() error {
 		if e.group == nil && err != nil && !group.IsLost(err) {
 			r.group.Abort(err)
 		}
+		r.record.left = time.Now()
 		return err
 	})
-	return e.ended()
+	if err := e.ended(); err != nil {
+		return err
+	}
+	for _, r := range e.all {
+		r.record.end()
+	}
+	return nil
 }
 
 // Start implements [lowering.Executable]: it does all the work.
@@ -271,9 +279,11 @@ func (e *Executable) after(r *runner) error {
 	for i, t := range got {
 		get[from[i]] = append(get[from[i]], t.Bytes()...)
 	}
+	start := time.Now()
 	if err := r.team.Swap(send, get); err != nil {
 		return err
 	}
+	r.record.spent(trace.WaitAll, 0, start)
 	at := make([]int, n)
 	for i, t := range got {
 		at[from[i]] += copy(t.Bytes(), get[from[i]][at[from[i]]:])

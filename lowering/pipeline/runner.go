@@ -1,12 +1,14 @@
 package pipeline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/kernels/group"
 	"fusec/lowering"
 )
@@ -31,6 +33,7 @@ type runner struct {
 	places      map[string][]place // of the caller's values, but for inputs that are split
 	mesh        graph.Mesh         // over which inputs are
 	micro       graph.Mesh         // of microbatches alone
+	record      record             // of the last run
 }
 
 // A step is a program of the stage.
@@ -246,6 +249,7 @@ func (r *runner) microbatch(k, i int, given map[string]*graph.Tensor) error {
 	if s.exe == nil {
 		return nil
 	}
+	defer r.record.spent(works[k], i+1, time.Now())
 	fail := func(err error) error {
 		return fmt.Errorf("stage %d, %s of microbatch %d: %w", r.stage+1, kinds[k], i+1, err)
 	}
@@ -291,6 +295,17 @@ func (r *runner) microbatch(k, i int, given map[string]*graph.Tensor) error {
 	return nil
 }
 
+// once runs a program that follows the microbatches, if there is one.
+func (r *runner) once(k int) error {
+	if r.steps[k].exe != nil {
+		defer r.record.spent(works[k], 0, time.Now())
+	}
+	if err := r.exec(k); err != nil {
+		return fmt.Errorf("stage %d, %s: %w", r.stage+1, kinds[k], err)
+	}
+	return nil
+}
+
 // exec runs a program, if there is one.
 func (r *runner) exec(k int) error {
 	s := &r.steps[k]
@@ -311,8 +326,17 @@ type exchange struct{ sendForward, sendBackward, getForward, getBackward int }
 
 var nothing = exchange{-1, -1, -1, -1}
 
+// waits says what the exchange waits for, and the number of the microbatch that comes, or else goes.
+func (e exchange) waits() (what trace.PipelineWork, microbatch int) {
+	if e.sendForward >= 0 || e.getBackward >= 0 {
+		return trace.WaitNext, cmp.Or(e.getBackward+1, e.sendForward+1)
+	}
+	return trace.WaitPrevious, cmp.Or(e.getForward+1, e.sendBackward+1)
+}
+
 // swap makes an exchange with the stages before and behind.
 func (r *runner) swap(e exchange) error {
+	start := time.Now()
 	var sends, gets []group.Message
 	each := func(w *wire, i int, f func(w *wire, slot []*graph.Tensor)) {
 		if i >= 0 && len(w.values) > 0 {
@@ -357,11 +381,14 @@ func (r *runner) swap(e exchange) error {
 	}
 	each(&r.gets[0], e.getForward, unpack)
 	each(&r.gets[1], e.getBackward, unpack)
+	what, microbatch := e.waits()
+	r.record.spent(what, microbatch, start)
 	return nil
 }
 
 // run computes all microbatches, and then what follows them. Given are the caller's values.
 func (r *runner) run(given map[string]*graph.Tensor) error {
+	r.record.begin()
 	for k := range r.steps {
 		clear(r.steps[k].times)
 	}
@@ -397,21 +424,20 @@ func (r *runner) run(given map[string]*graph.Tensor) error {
 			}
 		}
 	}
-	if err := r.exec(Norms); err != nil {
-		return fmt.Errorf("stage %d, norms: %w", r.stage+1, err)
+	if err := r.once(Norms); err != nil {
+		return err
 	}
 	for _, o := range r.own {
 		if err := r.steps[Update].exe.Bind(o.value, r.steps[Norms].exe.Output(o.buffer)); err != nil {
 			return err
 		}
 	}
+	start := time.Now()
 	if err := r.tell(); err != nil {
 		return err
 	}
-	if err := r.exec(Update); err != nil {
-		return fmt.Errorf("stage %d, update: %w", r.stage+1, err)
-	}
-	return nil
+	r.record.meet(start)
+	return r.once(Update)
 }
 
 // hand gives sums over microbatches to the programs that read them.
@@ -546,3 +572,6 @@ func (r *runner) close() error {
 }
 
 var kinds = [programs]string{"before", "forward", "backward", "norms", "update"}
+
+// works are what programs do, as the record has it.
+var works = [programs]trace.PipelineWork{trace.StageSums, trace.StageForward, trace.StageBackward, trace.StageUpdate, trace.StageUpdate}

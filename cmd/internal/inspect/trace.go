@@ -47,7 +47,11 @@ func traceOf(e *cli.Env, compile *modelio.CompileFlags, values *modelio.ValueFla
 	for i, c := range p.Counts().Launches {
 		tr.Program.Launches[i].Counts = c
 	}
-	return tr, nil
+	run, err := p.PipelineRun()
+	if run != nil {
+		tr.Stages[len(tr.Stages)-1].Pipeline.Measured = run
+	}
+	return tr, err
 }
 
 // Sizes of what the ceilings of a machine are measured by: the elements of a copy, which no cache holds, and the side of

@@ -91,8 +91,16 @@ func TestDevices(t *testing.T) {
 		"at least 2 stages")
 	name = mlp
 	stages := filepath.Join(dir, "stages")
-	train("--steps", "10", "--metrics", filepath.Join(dir, "stages.jsonl"), "--devices", "2", "--pipeline", "4",
-		"--checkpoint", stages)
+	page := filepath.Join(dir, "step.html")
+	out = train("--steps", "10", "--metrics", filepath.Join(dir, "stages.jsonl"), "--devices", "2", "--pipeline", "4",
+		"--checkpoint", stages, "--report", page)
+	if !strings.Contains(out, "pipeline of 2 stages, 4 microbatches: participants waited for ") ||
+		!strings.Contains(out, " of a step, 20.0 % if stages took equally long\n") {
+		t.Errorf("two stages say\n%s", out)
+	}
+	if _, err := os.Stat(page); err != nil {
+		t.Error(err)
+	}
 	train("--steps", "10", "--metrics", filepath.Join(dir, "one.jsonl"))
 	one := losses("one.jsonl")
 	for i, loss := range losses("stages.jsonl") {
@@ -101,8 +109,13 @@ func TestDevices(t *testing.T) {
 		}
 	}
 	train("--checkpoint", stages, "--resume") // on one device
-	train("--steps", "10", "--metrics", filepath.Join(dir, "mesh.jsonl"), "--target", "cpu,cpu,cpu,cpu", "--pipeline", "4",
-		"--mesh", "stage=2,data=2")
+	out = train("--steps", "10", "--metrics", filepath.Join(dir, "mesh.jsonl"), "--target", "cpu,cpu,cpu,cpu", "--pipeline", "4",
+		"--mesh", "stage=2,data=2", "--json")
+	var rep trainReport
+	if err := json.Unmarshal([]byte(out), &rep); err != nil || rep.Pipeline == nil || rep.Pipeline.Steps != 9 || len(rep.Pipeline.Stages) != 2 ||
+		rep.Pipeline.Predicted != 0.2 || rep.Pipeline.Stages[0].Spans != nil {
+		t.Errorf("%v: on a mesh: %s", err, out)
+	}
 	for i, loss := range losses("mesh.jsonl") {
 		if math.Abs(one[i]-loss) > 1e-5*one[i] {
 			t.Errorf("loss %d is %v, on a mesh of stages and data %v", i, one[i], loss)

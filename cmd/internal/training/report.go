@@ -14,6 +14,7 @@ import (
 	"fusec/cmd/internal/modelio"
 	"fusec/examples/train"
 	"fusec/graph/report"
+	"fusec/graph/trace"
 )
 
 // trainReport is what fusec train did, and its JSON form.
@@ -35,11 +36,53 @@ type trainReport struct {
 	Speed       float64       `json:"samples_per_s"`
 	Waited      *float64      `json:"data_wait_s,omitempty"` // how long steps waited for data; absent for the examples
 	DataBytes   int64         `json:"data_bytes,omitempty"`  // read
+	Pipeline    *pipelineRun  `json:"pipeline,omitempty"`
 	Saved       string        `json:"saved,omitempty"`
+}
+
+// pipelineRun is how the steps of a pipeline went, beside what was predicted.
+type pipelineRun struct {
+	trace.PipelineRun
+	Predicted float64 `json:"predicted"` // what participants wait for, as a part of a step, if stages take equally long
+
+	microbatches int
+}
+
+// pipelineOf brings what stages have measured, and has it in the trace. All participants of a group call it. It is nil for others.
+func pipelineOf(vm train.Machine) (*pipelineRun, error) {
+	run, err := vm.Program().PipelineRun()
+	if run == nil || err != nil {
+		return nil, err
+	}
+	stages := vm.Trace().Stages
+	p := stages[len(stages)-1].Pipeline
+	p.Measured = run
+	rep := &pipelineRun{*run, p.Bubble(), p.Microbatches}
+	rep.Stages = slices.Clone(run.Stages)
+	for i := range rep.Stages {
+		rep.Stages[i].Spans = nil
+	}
+	return rep, nil
+}
+
+// text prints for what stages waited.
+func (p *pipelineRun) text() string {
+	t := cli.NewTable(">stage", ">a step", ">passes", ">optimiser", ">waits for previous", ">for next", ">for all", ">in all")
+	for i, s := range p.Stages {
+		t.Row(strconv.Itoa(i+1), cli.HumanTime(s.Step), cli.HumanTime(s.Passes), cli.HumanTime(s.Update), cli.HumanTime(s.Previous),
+			cli.HumanTime(s.Next), cli.HumanTime(s.All), cli.Percent(s.Waited()))
+	}
+	return fmt.Sprintf("pipeline of %s, %s: participants waited for %s of a step, %s if stages took equally long\n%s",
+		cli.Plural(len(p.Stages), "stage", "stages"), cli.Plural(p.microbatches, "microbatch", "microbatches"), cli.Percent(p.Waited),
+		cli.Percent(p.Predicted), t)
 }
 
 // finish writes what was asked for and prints the result.
 func (t *trainer) finish(e *cli.Env, r *train.Run, took time.Duration) error {
+	pipeline, err := pipelineOf(r.Machine())
+	if err != nil {
+		return err
+	}
 	if t.last.Step == 0 { // the checkpoint was the last
 		scores, err := t.task.Evaluate()
 		if err != nil {
@@ -66,7 +109,7 @@ func (t *trainer) finish(e *cli.Env, r *train.Run, took time.Duration) error {
 	rep := &trainReport{Schema: "fusec.train/1", Example: t.example.Name, Steps: t.set.Steps, Batch: t.set.Batch,
 		Rate: t.set.Rate, Seed: t.set.Seed, Resumed: t.resumed, Parameters: t.parameters(), Launches: len(vm.Fusions()),
 		MemoryBytes: vm.Program().Bytes(), Skipped: vm.StepStats().Skipped, Scores: t.last.Scores,
-		Seconds: took.Seconds(), Speed: float64((r.Step()-t.resumed)*t.set.Batch) / took.Seconds(), Saved: t.save}
+		Seconds: took.Seconds(), Speed: float64((r.Step()-t.resumed)*t.set.Batch) / took.Seconds(), Saved: t.save, Pipeline: pipeline}
 	if t.last.Step > 0 {
 		loss := cli.Number(t.last.Loss)
 		rep.Loss = &loss
@@ -169,6 +212,9 @@ func (rep *trainReport) text() string {
 	if rep.Waited != nil && rep.Loss != nil {
 		fmt.Fprintf(&b, "data: %s read, %s of the time waited for it\n", cli.HumanBytes(rep.DataBytes),
 			cli.Percent(*rep.Waited/rep.Seconds))
+	}
+	if rep.Pipeline != nil {
+		b.WriteString(rep.Pipeline.text())
 	}
 	if rep.Saved != "" {
 		fmt.Fprintf(&b, "saved as %s\n", rep.Saved)

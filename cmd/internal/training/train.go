@@ -59,7 +59,7 @@ if all experts of a layer get as many tokens.
 With --devices N the run is that of N processes, each with its part of every batch, or with --pipeline a stage of the network
 or model, and with a GPU of its own on target cuda. Started by torchrun, mpirun or srun, fusec train is one of the processes
 that these have started. The first one evaluates the model, prints, and writes files. The result differs from that of one
-process by the order of sums.`,
+process by the order of sums. Of a pipeline it says for what each stage has waited, and --report draws the last step.`,
 	Examples: []cli.Example{
 		{"fusec train", "what there is to train"},
 		{"fusec train digits-vit", "a vision transformer"},

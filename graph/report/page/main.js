@@ -260,6 +260,7 @@ async function start() {
   }
   const runs = data.traces.map(t => new Run(t, data.kinds));
   [app.run, app.other] = runs;
+  if (pipelineView.of(app.run)) VIEWS.push(pipelineView);
   if (data.live) {
     VIEWS.unshift(trainingView);
     app.view = trainingView;

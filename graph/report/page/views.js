@@ -439,6 +439,51 @@ function chart(values, fmt, every) {
   return pic;
 }
 
+// ---- A pipeline whose steps were measured
+
+const WORK = { forward: '#0072b2', backward: '#e69f00', update: '#009e73', sums: '#8a8f98' };
+
+const pipelineView = {
+  name: 'Pipeline',
+  // of is the pipeline of a run whose steps were measured, or null.
+  of(run) {
+    const last = run.trace.stages[run.trace.stages.length - 1];
+    return last && last.pipeline && last.pipeline.measured ? last.pipeline : null;
+  },
+  show(run) {
+    const p = this.of(run), m = p.measured, n = m.stages.length, equal = (n - 1) / (p.microbatches + n - 1);
+    const row = (s, i) => {
+      const at = p.stages[i] || {}, waits = s.previous_ns + s.next_ns + s.all_ns;
+      return h('tr', {}, h('td', {}, i + 1, ' ', h('small', {}, (at.devices || [])[0] || '')), h('td', { class: 'wrap' }, at.ends || ''),
+        [s.step_ns, s.passes_ns, s.update_ns, s.previous_ns, s.next_ns, s.all_ns].map(v => h('td', { class: 'n' }, fmtTime(v))), h('td', { class: 'n' }, fmtShare(waits / (s.step_ns || 1))));
+    };
+    return [h('section', {}, h('h2', {}, `Participants wait for ${fmtShare(m.waited)} of a step`, h('small', {}, `${fmtShare(equal)} if stages took equally long and exchanges no time; ${plural(n, 'stage')}, ${plural(p.microbatches, 'microbatch', 'microbatches')}`)),
+      h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'stage'), h('th', {}, 'up to'), ['a step', 'passes', 'optimiser', 'waits for previous', 'for next', 'for all', 'in all'].map(x => h('th', { class: 'n' }, x)))), h('tbody', {}, m.stages.map(row))),
+      h('p', { class: 'faint' }, `Means of ${plural(m.steps, 'step')}. A wait is the time of an exchange: until the other stage is there, and of the copies. Stages wait for all before the optimiser's step, and at the end.`)),
+    h('section', {}, h('h2', {}, 'The last step'), h('p', {}, Object.entries(WORK).map(([name, colour]) => h('span', { style: { 'margin-right': '12px' } }, h('i', { class: 'chip', style: { background: colour } }), name)), h('span', {}, h('i', { class: 'chip', style: { background: 'var(--alive)' } }), 'wait')), this.steps(m))];
+  },
+  // steps draws what each stage does and when, a row for each.
+  steps(m) {
+    const W = 1000, left = 64, high = 26, gap = 10, foot = 20, H = m.stages.length * (high + gap) + foot;
+    const end = Math.max(1, ...m.stages.flatMap(s => (s.spans || []).map(x => x.start_ns + x.length_ns))), x = v => left + v / end * (W - left - 4);
+    const pic = svg('svg', { viewBox: `0 0 ${W} ${H}`, width: '100%', role: 'img', 'aria-label': `${plural(m.stages.length, 'stage')}, ${fmtTime(end)}` });
+    const text = (px, py, s, anchor, fill) => { const t = svg('text', { x: px, y: py, 'text-anchor': anchor, 'font-size': 11, fill }); t.textContent = s; pic.append(t); };
+    m.stages.forEach((s, i) => {
+      const y = i * (high + gap);
+      text(0, y + 17, 'stage ' + (i + 1), 'start', cssColour('--faint'));
+      for (const span of s.spans || []) {
+        const wide = span.length_ns / end * (W - left - 4), title = svg('title', {});
+        title.textContent = `${span.what}${span.microbatch ? ', microbatch ' + span.microbatch : ''}: ${fmtTime(span.length_ns)}, from ${fmtTime(span.start_ns)}`;
+        pic.append(svg('rect', { x: x(span.start_ns).toFixed(2), y, width: Math.max(wide, 0.3).toFixed(2), height: high, fill: WORK[span.what] || cssColour('--alive') }, title));
+        if (WORK[span.what] && span.microbatch && wide > 16) text(x(span.start_ns) + wide / 2, y + 17, span.microbatch, 'middle', '#fff');
+      }
+    });
+    text(left, H - 5, '0', 'start', cssColour('--faint'));
+    text(W - 4, H - 5, fmtTime(end), 'end', cssColour('--faint'));
+    return pic;
+  },
+};
+
 // ---- Compare
 
 const compareView = {

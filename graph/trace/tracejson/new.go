@@ -172,7 +172,7 @@ func (n *Node) equal(o *Node) bool {
 func (e *encoder) stage(tr *trace.Trace, i int, before map[int]*Node, o Options) map[int]*Node {
 	s := &tr.Stages[i]
 	j := Stage{Name: s.Name, Doc: s.Doc, Index: i, Work: trace.Unfused(s.Graph), Changed: []Node{}, Numeric: contract(s.Numeric),
-		Pipeline: s.Pipeline}
+		Pipeline: stages(s.Pipeline, o.Measured)}
 	if i == len(tr.Stages)-1 && tr.Program != nil {
 		j.Work = tr.Program.Work()
 	}
@@ -242,6 +242,16 @@ func (e *encoder) stage(tr *trace.Trace, i int, before map[int]*Node, o Options)
 	}
 	e.Stages = append(e.Stages, j)
 	return here
+}
+
+// stages are those of a pipeline, or nil, with times if these are wanted.
+func stages(p *trace.Pipeline, measured bool) *trace.Pipeline {
+	if p == nil || measured || p.Measured == nil {
+		return p
+	}
+	c := *p
+	c.Measured = nil
+	return &c
 }
 
 // contract is what a rule states, or nil.

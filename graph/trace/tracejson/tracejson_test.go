@@ -225,3 +225,28 @@ func TestLayers(t *testing.T) {
 		t.Errorf("repeats %+v", r)
 	}
 }
+
+// TestPipelineRun: how steps of a pipeline went is in measured files alone.
+func TestPipelineRun(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) { b.Output("y", b.Input("x", graph.TypeOf(graph.F32, 2))) })
+	run := &trace.PipelineRun{Steps: 3, Waited: 0.25, Stages: []trace.StageRun{{Step: 9, Previous: 2, Spans: []trace.PipelineSpan{
+		{What: trace.StageForward, Microbatch: 1, Start: 1, Length: 7}}}}}
+	p := &trace.Pipeline{Microbatches: 2, Stages: []trace.PipelineStage{{Flight: 1}}, Measured: run}
+	tr := &trace.Trace{Stages: []trace.Stage{{Name: trace.Final, Graph: g, Pipeline: p}}}
+	for _, measured := range []bool{true, false} {
+		got, err := Read(bytes.NewReader(written(t, New(tr, All(About{}, measured)))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := *p
+		if !measured {
+			want.Measured = nil
+		}
+		if !reflect.DeepEqual(got.Stages[0].Pipeline, &want) {
+			t.Errorf("measured %v: %+v", measured, got.Stages[0].Pipeline)
+		}
+	}
+	if p.Measured != run {
+		t.Error("the trace has lost its run")
+	}
+}
