@@ -557,7 +557,7 @@ func (c *config) staged(t lowering.Target, s lowering.Setup) (lowering.Device, e
 	}
 	s.Group, s.Workers = nil, max(1, cmp.Or(s.Workers, runtime.GOMAXPROCS(0))/max(1, len(numbers)))
 	if !s.Run || len(numbers) == 0 {
-		return pipeline.Join(c.group, c.shared().Size(), func(of *group.Group) (lowering.Device, error) {
+		return pipeline.Join(c.group, c.shared().Size(), t.InPlace, func(of *group.Group) (lowering.Device, error) {
 			s.Group = of
 			return t.Open(s)
 		})

@@ -34,6 +34,8 @@ type Program struct {
 	RunningBytes, PreparingBytes int64
 	// PreparedBytes is the size of the Prepared buffers together.
 	PreparedBytes int64
+	// ScratchBytes is what kernels use besides, as far as [Device.Place] knows it.
+	ScratchBytes int64
 	// Stages are those of a pipeline, whose launches follow one another; none for other programs.
 	Stages       []Stage
 	Microbatches int // of a pipeline
@@ -46,7 +48,7 @@ type Stage struct {
 	Launches int // how many are its
 	Each     int // how many of them, the first ones, run for each microbatch
 	// Sent is what it sends to other stages for each microbatch, and Memory what its participant keeps: parameters, state, values of
-	// the programs, and those of microbatches in work. Both are in bytes.
+	// the programs, and those of microbatches in work, which on a device are in the host's memory. Both are in bytes.
 	Sent, Memory int64
 }
 

@@ -156,6 +156,7 @@ var links = estimate.Links{Rate: 313e9, Latency: 12 * time.Microsecond}
 
 // Place implements lowering.Device: it sends what has no kernel on the GPU to the processor.
 func (d *Device) Place(p *lowering.Program) {
+	var scratch, exchanging int64 // at most
 	for i, g := range d.generateAll(p) {
 		l, k := &p.Launches[i], g.kernel
 		if g.err != nil {
@@ -163,7 +164,13 @@ func (d *Device) Place(p *lowering.Program) {
 			continue
 		}
 		l.Source = legend(p, l) + k.Generated()
+		if k.Exchanges() {
+			exchanging = max(exchanging, roundUp(k.Scratch))
+		} else {
+			scratch = max(scratch, roundUp(k.Scratch))
+		}
 	}
+	p.ScratchBytes = scratch + exchanging
 	estimate.Exchanges(p, links)
 }
 

@@ -52,7 +52,7 @@ type Step struct {
 	// that makes collective operations beside other launches, as target cpu does.
 	Exposed time.Duration
 	Sent    int64 // bytes to other participants
-	Memory  int64 // bytes of parameters, state, and values of the run
+	Memory  int64 // bytes of parameters, state, values of the run, and what its kernels use besides
 }
 
 // Ordered is the time of a run whose launches follow one another; Overlapped that of one that hides what it can.
@@ -96,7 +96,7 @@ func Of(p *lowering.Program, m Machine) (s Step) {
 		}
 	}
 	s.Exposed = max(compute, link) - s.Compute
-	s.Memory = p.ArenaBytes + p.PreparedBytes
+	s.Memory = p.ArenaBytes + p.PreparedBytes + p.ScratchBytes
 	for _, b := range p.Buffers {
 		if b.Role != lowering.Temp && b.Role != lowering.Prepared {
 			s.Memory += b.Type.Bytes()

@@ -36,6 +36,8 @@ type Parts struct {
 	Index        string                        // the input that is the number of the microbatch
 	Split        map[string]graph.Sharding     // of inputs, over microbatches and the axes of Mesh
 	Stages       [][programs]*lowering.Program // nil where there is nothing to compute
+
+	inPlace bool // devices have no memory of their own
 }
 
 // mesh is the axes over which inputs are split.

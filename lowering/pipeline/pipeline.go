@@ -64,8 +64,9 @@ func (d *Device) place(g *group.Group) error {
 }
 
 // Join makes a device of that of a participant of a group, each of whose stages has some of them. A nil group is for plans.
-func Join(g *group.Group, each int, open func(of *group.Group) (lowering.Device, error)) (*Device, error) {
-	d := &Device{group: g, each: each, open: func(_ int, of *group.Group) (lowering.Device, error) { return open(of) }}
+func Join(g *group.Group, each int, inPlace bool, open func(of *group.Group) (lowering.Device, error)) (*Device, error) {
+	d := &Device{group: g, each: each, inPlace: inPlace,
+		open: func(_ int, of *group.Group) (lowering.Device, error) { return open(of) }}
 	var of *group.Group
 	if g != nil {
 		if err := d.place(g); err != nil {
@@ -95,7 +96,7 @@ func (d *Device) Close() error {
 
 // Whole makes one program of parts, which Compile takes. In a group it is of the participant's own stage.
 func (d *Device) Whole(parts *Parts) (*lowering.Program, error) {
-	d.parts = parts
+	d.parts, parts.inPlace = parts, d.inPlace
 	if d.group != nil {
 		return parts.program(d.group.Rank() / d.each)
 	}

@@ -107,7 +107,10 @@ func (p *Parts) program(only int) (*lowering.Program, error) {
 
 // describe tells what a stage is.
 func (p *Parts) describe(s int) lowering.Stage {
-	st := lowering.Stage{Sent: p.Sent(s), Memory: p.Kept(s) * int64(p.Flight(s))}
+	st := lowering.Stage{Sent: p.Sent(s)}
+	if p.inPlace {
+		st.Memory = p.Kept(s) * int64(p.Flight(s))
+	}
 	seen := map[string]bool{}
 	for k, q := range p.Stages[s] {
 		if q == nil {
@@ -117,14 +120,18 @@ func (p *Parts) describe(s int) lowering.Stage {
 		if k < Norms {
 			st.Each += len(q.Launches)
 		}
-		st.Memory += q.ArenaBytes + q.PreparedBytes
+		st.Memory += q.ArenaBytes + q.PreparedBytes + q.ScratchBytes
 		for _, b := range q.Buffers {
 			switch b.Role {
 			case lowering.Input, lowering.Param, lowering.State, lowering.Const:
-				if b.Name == "" || !seen[b.Name] {
+				if b.Name == "" || !seen[b.Name] || !p.inPlace { // programs have values of their own on a device
 					st.Memory += b.Type.Bytes()
 				}
 				seen[b.Name] = true
+			case lowering.Output:
+				if !p.inPlace {
+					st.Memory += b.Type.Bytes()
+				}
 			}
 		}
 	}
