@@ -18,9 +18,10 @@ type Access uint8
 const (
 	// Mapped reads through a mapping of the file. Data in the page cache are copied only once, to the batch.
 	Mapped Access = iota
-	// Direct reads with O_DIRECT into aligned buffers, with one read at a time for each worker. Large files that are
-	// read in order then do not evict everything else from the page cache, and the kernel does not copy them. It reads
-	// from the disk in every epoch, so Mapped is faster for a file that fits into memory.
+	// Direct reads with O_DIRECT into aligned buffers, with one read at a time for each worker, or of small rows that are
+	// scattered with many, by io_uring where the system has it. Large files that are read in order then do not evict
+	// everything else from the page cache, and the kernel does not copy them. It reads from the disk in every epoch, so
+	// Mapped is faster for a file that fits into memory.
 	Direct
 	// Plain reads with ordinary system calls.
 	Plain
@@ -77,8 +78,13 @@ func openFile(path string, want Access, shuffle bool, large int64) (*file, error
 	return r, nil
 }
 
-// scratch is a worker's buffer for files that are not mapped.
-type scratch struct{ buf []byte }
+// scratch is a worker's buffer for files that are not mapped, and its ring for those that are read past the page cache.
+type scratch struct {
+	buf   []byte
+	list  []extent
+	ring  *ring // or nil
+	asked bool  // for a ring
+}
 
 // aligned gives n bytes whose address is a multiple of align, a power of two.
 func (s *scratch) aligned(n, align int64) []byte {
@@ -114,10 +120,50 @@ func (f *file) span(buf *scratch, off, n int64) ([]byte, error) {
 	case got >= n:
 		return raw[:n], nil
 	case err == nil || err == io.EOF:
-		return nil, fmt.Errorf("the file was truncated while it was in use: %w", io.ErrUnexpectedEOF)
+		return nil, errTruncated
 	}
 	return nil, err
 }
+
+// read reads extents. The error is that of one, which it gives, too.
+func (f *file) read(buf *scratch, list []extent) (at int, err error) {
+	if len(list) == 1 {
+		list[0].raw, err = f.span(buf, list[0].off, list[0].n)
+		return 0, err
+	}
+	bytes := int64(0)
+	for i := range list {
+		x := &list[i]
+		x.begin = x.off &^ (f.align - 1)
+		bytes += (x.off+x.n+f.align-1)&^(f.align-1) - x.begin
+	}
+	room := buf.aligned(bytes, f.align)
+	for i := range list {
+		x := &list[i]
+		n := (x.off+x.n+f.align-1)&^(f.align-1) - x.begin
+		x.buf, room = room[:n:n], room[n:]
+	}
+	if at, err := f.readRing(buf.ring, list); err != nil {
+		return at, err
+	}
+	for i := range list {
+		x := &list[i]
+		if end := x.off - x.begin + x.n; x.got < end && x.got%f.align == 0 { // it was cut short, and not by the end of the file
+			more, err := f.readDirect(x.buf[x.got:], x.begin+x.got)
+			if x.got += more; x.got < end && err != nil && err != io.EOF {
+				return i, err
+			}
+		}
+		if x.got < x.off-x.begin+x.n {
+			return i, errTruncated
+		}
+		x.raw = x.buf[x.off-x.begin:][:x.n]
+	}
+	return 0, nil
+}
+
+// errTruncated is the error of a file that ends too early.
+var errTruncated = fmt.Errorf("the file was truncated while it was in use: %w", io.ErrUnexpectedEOF)
 
 // offset is the byte of the file that is mapped to an address.
 func (f *file) offset(addr uintptr) (int64, bool) {

@@ -136,3 +136,25 @@ func (f *file) readDirect(buf []byte, off int64) (n int64, err error) {
 	}
 	return n, nil
 }
+
+// ringRow is the size of the largest rows that are read by a ring. Larger ones come no faster by it.
+const ringRow = 16 << 10
+
+// together is how many extents with rows of a size are read at the same time. Small rows past the page cache are, if there is a ring.
+func (f *file) together(buf *scratch, row int64) int {
+	if f.access != Direct || row > ringRow {
+		return 1
+	}
+	if !buf.asked {
+		buf.asked = true
+		buf.ring, _ = newRing() // without one, reads follow one another
+	}
+	if buf.ring == nil {
+		return 1
+	}
+	return 2 * ringReads
+}
+
+func (f *file) readRing(r *ring, list []extent) (at int, err error) {
+	return r.read(int(f.past.Fd()), list)
+}

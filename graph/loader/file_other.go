@@ -21,3 +21,11 @@ func (f *file) announce(*column, []int64)               {}
 func (f *file) release(off, n int64)                    {}
 func (f *file) direct() error                           { return errSystem }
 func (f *file) readDirect([]byte, int64) (int64, error) { return 0, errSystem }
+
+func (f *file) together(*scratch, int64) int          { return 1 }
+func (f *file) readRing(*ring, []extent) (int, error) { return 0, errSystem }
+
+// ring is not on these systems.
+type ring struct{}
+
+func (*ring) close() error { return nil }

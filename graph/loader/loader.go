@@ -337,6 +337,12 @@ func (l *Loader) Close() error {
 
 func (l *Loader) closeFiles() error {
 	var errs []error
+	for _, s := range l.scratch {
+		if s.ring != nil {
+			errs = append(errs, s.ring.close())
+			s.ring = nil
+		}
+	}
 	for _, f := range l.files {
 		errs = append(errs, f.close())
 	}

@@ -276,24 +276,53 @@ const maxSpan = 4 << 20
 func (c *column) fill(to []any, index []int64, buf *scratch) (bytes int64, err error) {
 	c.file.announce(c, index)
 	for i := 0; i < len(index); {
+		buf.list = c.extents(buf.list[:0], index[i:], c.file.together(buf, c.size))
+		at, err := c.file.read(buf, buf.list)
+		if err != nil {
+			x := &buf.list[at]
+			return bytes, fmt.Errorf("rows %d to %d: %w", index[i+x.first], index[i+x.last], err)
+		}
+		for k := range buf.list {
+			x := &buf.list[k]
+			if err := c.decodeRows(to, i+x.first, x.raw, index[i+x.first:i+x.last+1]); err != nil {
+				return bytes, err
+			}
+			c.file.release(x.off, x.n)
+			bytes += x.n
+		}
+		i += buf.list[len(buf.list)-1].last + 1
+	}
+	return bytes, nil
+}
+
+// An extent is a part of a file, with some rows of a batch.
+type extent struct {
+	first, last int // of the rows
+	off, n      int64
+	raw         []byte // its n bytes, once it is read
+	// What is read for it, if several are read at the same time.
+	begin int64
+	buf   []byte
+	got   int64
+}
+
+// extents adds the parts of the file that have the next rows: at most so many, of which several have at most maxSpan bytes together.
+func (c *column) extents(list []extent, index []int64, most int) []extent {
+	bytes := int64(0)
+	for i := 0; i < len(index) && len(list) < most; {
 		j := i + 1
 		last := c.stride <= 2*c.size // else much data between two rows would be read unnecessarily
 		for last && j < len(index) && index[j] == index[j-1]+1 && int64(j-i)*c.stride+c.size <= maxSpan {
 			j++
 		}
-		off, n := c.begin+index[i]*c.stride, int64(j-i-1)*c.stride+c.size
-		raw, err := c.file.span(buf, off, n)
-		if err != nil {
-			return bytes, fmt.Errorf("rows %d to %d: %w", index[i], index[j-1], err)
+		x := extent{first: i, last: j - 1, off: c.begin + index[i]*c.stride, n: int64(j-i-1)*c.stride + c.size}
+		if bytes += x.n; len(list) > 0 && bytes > maxSpan {
+			break
 		}
-		if err := c.decodeRows(to, i, raw, index[i:j]); err != nil {
-			return bytes, err
-		}
-		c.file.release(off, n)
-		bytes += n
+		list = append(list, x)
 		i = j
 	}
-	return bytes, nil
+	return list
 }
 
 // decodeRows converts the rows in raw and stores them in the buffers from row i on.
