@@ -614,8 +614,8 @@ func (p *Program) bound(buffer int) graph.Type {
 	return p.program.Buffers[buffer].Type
 }
 
-// PipelineRun is how the steps of a pipeline went, on the first participant of each stage: what it computed, and for what it waited.
-// Times are means over all runs but the first, and spans those of the last run. It is nil for other programs, and before the
+// PipelineRun is how the steps of a pipeline went, on the first participant of each stage: what it computed, and what it waited
+// for. Times are means over all runs but the first, and spans those of the last run. It is nil for other programs, and before the
 // first run. All participants of a group call it; those behind the first of a stage are told of those at their own place.
 func (p *Program) PipelineRun() (*trace.PipelineRun, error) {
 	e := p.pipeline()

@@ -101,7 +101,7 @@ func (s *said) bytes() []byte {
 	return slices.Clone(s.b.Bytes())
 }
 
-// begin starts a run, and returns when all its participants are there.
+// begin starts a run, and returns when all its participants are there, or when it has ended.
 func (k *killer) begin(folder string) *running {
 	r := &running{cmd: k.start(folder), done: make(chan error, 1)}
 	r.cmd.Stdout, r.cmd.Stderr = &r.said, &r.said
@@ -111,10 +111,15 @@ func (k *killer) begin(folder string) *running {
 	}
 	go func() { r.done <- r.cmd.Wait() }()
 	for deadline := time.Now().Add(30 * time.Second); len(r.pids) < k.n; r.pids = children(k.t, r.cmd.Process.Pid) {
+		select {
+		case err := <-r.done: // sooner than all were seen
+			r.done <- err
+			return r
+		case <-time.After(time.Millisecond):
+		}
 		if time.Now().After(deadline) {
 			k.t.Fatalf("%d participants after 30 s:\n%s", len(r.pids), r.said.bytes())
 		}
-		time.Sleep(time.Millisecond)
 	}
 	return r
 }
@@ -181,6 +186,13 @@ func (k *killer) whole() {
 func (k *killer) kill() {
 	folder := k.t.TempDir()
 	r := k.begin(folder)
+	if len(r.pids) < k.n {
+		if err := k.end(r); err != nil {
+			k.t.Fatalf("without a kill: %v:\n%s", err, r.said.bytes())
+		}
+		k.kill()
+		return
+	}
 	moment, victim := time.Duration(k.random.Int64N(int64(k.took))), k.random.IntN(k.n)
 	time.Sleep(moment)
 	if err := syscall.Kill(r.pids[victim], syscall.SIGKILL); err != nil {

@@ -140,7 +140,8 @@ func (f *file) readDirect(buf []byte, off int64) (n int64, err error) {
 // ringRow is the size of the largest rows that are read by a ring. Larger ones come no faster by it.
 const ringRow = 16 << 10
 
-// together is how many extents with rows of a size are read at the same time. Small rows past the page cache are, if there is a ring.
+// together is how many extents with rows of a size are read at the same time: many of small rows past the page cache, if there is a
+// ring.
 func (f *file) together(buf *scratch, row int64) int {
 	if f.access != Direct || row > ringRow {
 		return 1

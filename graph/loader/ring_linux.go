@@ -53,8 +53,8 @@ type ringParams struct {
 	sq, cq                                             ringOffsets
 }
 
-// ringOffsets are where parts of a queue are: its struct io_sqring_offsets, whose cqes is dropped, or io_cqring_offsets, whose array is
-// flags.
+// ringOffsets are where parts of a queue are: its struct io_sqring_offsets, whose cqes is dropped, or io_cqring_offsets, whose
+// array is flags.
 type ringOffsets struct {
 	head, tail, mask, entries, _, cqes, array, _ uint32
 	_                                            uint64

@@ -306,7 +306,8 @@ type extent struct {
 	got   int64
 }
 
-// extents adds the parts of the file that have the next rows: at most so many, of which several have at most maxSpan bytes together.
+// extents adds the parts of the file that have the next rows: at most so many, of which several have at most maxSpan bytes
+// together.
 func (c *column) extents(list []extent, index []int64, most int) []extent {
 	bytes := int64(0)
 	for i := 0; i < len(index) && len(list) < most; {

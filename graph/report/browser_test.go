@@ -136,7 +136,8 @@ func staged(t *testing.T) *trace.Trace {
 		stage := trace.StageRun{Step: 100 * time.Millisecond}
 		for i, what := range []trace.PipelineWork{trace.WaitPrevious, trace.StageForward, trace.WaitNext, trace.StageBackward,
 			trace.WaitAll, trace.StageUpdate, trace.StageSums} {
-			x := trace.PipelineSpan{What: what, Microbatch: i % 4, Start: time.Duration(10*i+s) * time.Millisecond, Length: 9 * time.Millisecond}
+			x := trace.PipelineSpan{What: what, Microbatch: i % 4,
+				Start: time.Duration(10*i+s) * time.Millisecond, Length: 9 * time.Millisecond}
 			stage.Add(x)
 			stage.Spans = append(stage.Spans, x)
 		}
@@ -205,7 +206,8 @@ func TestBrowser(t *testing.T) {
 				}
 				if name == "pipeline" {
 					got := text("#main")
-					for _, want := range []string{"wait for 25.0 % of a step", "20.0 % if stages took equally long", "4 microbatches", "for previous"} {
+					for _, want := range []string{"wait for 25.0 % of a step", "20.0 % if stages took equally long",
+						"4 microbatches", "for previous"} {
 						if !strings.Contains(got, want) {
 							t.Errorf("no %q in %q", want, got)
 						}

@@ -28,7 +28,8 @@ func (d *record) begin() {
 
 // spent notes what the time since start was spent on.
 func (d *record) spent(what trace.PipelineWork, microbatch int, start time.Time) {
-	d.spans = append(d.spans, trace.PipelineSpan{What: what, Microbatch: microbatch, Start: start.Sub(d.began), Length: time.Since(start)})
+	d.spans = append(d.spans, trace.PipelineSpan{What: what, Microbatch: microbatch, Start: start.Sub(d.began),
+		Length: time.Since(start)})
 }
 
 // meet notes that all stages have computed all microbatches, for which this one has waited since start.

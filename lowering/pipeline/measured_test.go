@@ -82,7 +82,8 @@ func TestMeasured(t *testing.T) {
 				"wait for previous 3, forward 3, wait for next 2, backward 2, wait for previous 4, forward 4, wait for next 3, backward 3, " +
 				"wait for previous 3, wait for next 4, backward 4, wait for previous 4, update, wait for all, update, wait for all",
 			"wait for previous 1, forward 1, backward 1, wait for previous 2, forward 2, backward 2, wait for previous 3, " +
-				"forward 3, backward 3, wait for previous 4, forward 4, backward 4, wait for previous 4, update, wait for all, update, wait for all",
+				"forward 3, backward 3, wait for previous 4, forward 4, backward 4, wait for previous 4, " +
+				"update, wait for all, update, wait for all",
 		}
 		for s := range all {
 			if got := strings.Join(all[s], ", "); got != want[s] {

@@ -574,4 +574,5 @@ func (r *runner) close() error {
 var kinds = [programs]string{"before", "forward", "backward", "norms", "update"}
 
 // works are what programs do, as the record has it.
-var works = [programs]trace.PipelineWork{trace.StageSums, trace.StageForward, trace.StageBackward, trace.StageUpdate, trace.StageUpdate}
+var works = [programs]trace.PipelineWork{trace.StageSums, trace.StageForward, trace.StageBackward,
+	trace.StageUpdate, trace.StageUpdate}

@@ -112,7 +112,8 @@ func TestDevices(t *testing.T) {
 	out = train("--steps", "10", "--metrics", filepath.Join(dir, "mesh.jsonl"), "--target", "cpu,cpu,cpu,cpu", "--pipeline", "4",
 		"--mesh", "stage=2,data=2", "--json")
 	var rep trainReport
-	if err := json.Unmarshal([]byte(out), &rep); err != nil || rep.Pipeline == nil || rep.Pipeline.Steps != 9 || len(rep.Pipeline.Stages) != 2 ||
+	if err := json.Unmarshal([]byte(out), &rep); err != nil || rep.Pipeline == nil || rep.Pipeline.Steps != 9 ||
+		len(rep.Pipeline.Stages) != 2 ||
 		rep.Pipeline.Predicted != 0.2 || rep.Pipeline.Stages[0].Spans != nil {
 		t.Errorf("%v: on a mesh: %s", err, out)
 	}
