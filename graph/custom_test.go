@@ -133,10 +133,7 @@ func TestCustomWithoutGradient(t *testing.T) {
 	x := b.Input("x", graph.TypeOf(graph.F32, 2))
 	y := b.Reduce(graph.Sum, b.Named(b.Custom("without_gradient", x, x), "mine"), false, 0)
 	b.Output("y", y)
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	const want = "the custom function without_gradient was registered without a gradient"
 	if _, err := graph.Gradients(g, y, []*graph.Node{x}); err == nil || !strings.Contains(err.Error(), want) ||
 		!strings.Contains(err.Error(), `without_gradient "mine"`) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/kernels/ref"
 	"fusec/kernels/ref/cases"
 )
@@ -135,10 +136,7 @@ func TestDecompose(t *testing.T) {
 	x := b.Input("x", graph.TypeOf(graph.F32, 2, 3))
 	y := b.Named(b.Add(graph.Softmax{Axis: 1}, x), "probs")
 	b.Output("y", y)
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	n := len(g.Nodes)
 	parts := graph.Decompose(graph.Extend(g), y)
 	if len(parts) != 1 || parts[0].Type != y.Type {

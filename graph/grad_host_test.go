@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 )
 
 // hosted is an operation that hands its operand on, with a gradient of the test's.
@@ -44,10 +45,7 @@ func TestHostGradientErrors(t *testing.T) {
 		in := b.Input("x", x)
 		cost := sumAll(b, b.Add(graph.Host{Name: "mine", Type: x, Impl: impl}, in))
 		b.Output("cost", cost)
-		g, err := b.Graph()
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := graphtest.Graph(t, b)
 		before := len(g.Nodes)
 		if _, err := graph.Gradients(g, cost, []*graph.Node{in}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

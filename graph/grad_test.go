@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/kernels/ref"
 	"fusec/kernels/ref/cases"
 )
@@ -64,10 +65,7 @@ func sumAll(b *graph.Builder, n *graph.Node) *graph.Node {
 func gradientGraph(t *testing.T, c cases.Case, second bool) (g *graph.Graph, wrt []string) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(5, 6))
-	g, err := c.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g = graphtest.Graph(t, c)
 	b := graph.Extend(g)
 	outputs := g.Outputs
 	if c.Op.OpName() == "batch_norm" {
@@ -286,10 +284,7 @@ func TestGradientChoices(t *testing.T) {
 		}
 		cost := sumAll(b, b.Add(c.op, args...))
 		b.Output("cost", cost)
-		g, err := b.Graph()
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := graphtest.Graph(t, b)
 		d, err := graph.Gradients(g, cost, []*graph.Node{x})
 		if err != nil {
 			t.Fatal(err)
@@ -309,10 +304,7 @@ func TestGradPow(t *testing.T) {
 			x := b.Input("x", graph.TypeOf(graph.F64, 3))
 			cost := sumAll(b, b.BinaryScalar(graph.Pow, x, p))
 			b.Output("cost", cost)
-			g, err := b.Graph()
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := graphtest.Graph(t, b)
 			d, err := graph.Gradients(g, cost, []*graph.Node{x})
 			if err != nil {
 				t.Fatal(err)
@@ -326,10 +318,7 @@ func TestGradPow(t *testing.T) {
 	y := b.Input("y", graph.TypeOf(graph.F64))
 	cost := b.Binary(graph.Pow, b.Scalar(graph.F64, 0), y)
 	b.Output("cost", cost)
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	d, err := graph.Gradients(g, cost, []*graph.Node{y})
 	if err != nil {
 		t.Fatal(err)
@@ -351,10 +340,7 @@ func TestGradientsDriver(t *testing.T) {
 	y := b.Binary(graph.Add, b.Binary(graph.Mul, h, h), b.Binary(graph.Add, k, b.Add(graph.Gather{}, x, index)))
 	cost := sumAll(b, y)
 	b.Output("cost", cost)
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	n := len(g.Nodes)
 	grads, err := graph.Gradients(g, cost, []*graph.Node{x, h, unused, cost})
 	if err != nil {
@@ -397,10 +383,7 @@ func TestVJP(t *testing.T) {
 	p, q := f.Input("p", vector), f.Input("q", vector)
 	f.Output("product", f.Binary(graph.Mul, p, q))
 	f.Output("square", f.Unary(graph.Square, q))
-	body, err := f.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := graphtest.Graph(t, f)
 	b := graph.NewBuilder("vjp")
 	x, dy, dz := b.Input("x", vector), b.Input("dy", vector), b.Input("dz", vector)
 	y := b.Add(graph.Fusion{Body: body}, x, x)
@@ -410,10 +393,7 @@ func TestVJP(t *testing.T) {
 	}
 	b.Output("y", y)
 	b.Output("z", z)
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	grads, err := graph.VJP(g, []*graph.Node{y, z, z}, []*graph.Node{dy, dz, dy}, []*graph.Node{x, z})
 	if err != nil {
 		t.Fatal(err)
@@ -442,17 +422,11 @@ func TestGradientErrors(t *testing.T) {
 	opaque := b.Named(b.Add(graph.Host{Name: "mine", Type: scalar}, x), "opaque")
 	f := graph.NewBuilder("body")
 	f.Output("y", f.Add(graph.Host{Name: "mine", Type: scalar}, f.Input("x", scalar)))
-	body, err := f.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := graphtest.Graph(t, f)
 	fused := b.Add(graph.Fusion{Body: body}, x)
 	b.Output("opaque", opaque)
 	b.Output("fused", fused)
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	n := len(g.Nodes)
 	stranger := graph.NewBuilder("other").Input("stranger", scalar)
 	vjp := func(outputs, dys []*graph.Node) error {
@@ -506,10 +480,7 @@ func TestRunningStatistics(t *testing.T) {
 	cost := sumAll(b, b.Add(graph.Result{Index: 1}, b.Add(graph.BatchNorm{Eps: 1, Momentum: 0.5, Train: true}, x, ones, ones, mean,
 		ones)))
 	b.Output("cost", cost)
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	grads, err := graph.Gradients(g, cost, []*graph.Node{x, mean})
 	if err != nil {
 		t.Fatal(err)
@@ -539,11 +510,8 @@ func TestGradRuleErrors(t *testing.T) {
 		x := b.Input("x", graph.TypeOf(graph.F64, 2, 3))
 		y := b.Add(graph.Copy{}, x)
 		b.Output("y", y)
-		g, err := b.Graph()
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = graph.VJP(g, []*graph.Node{y}, []*graph.Node{x}, []*graph.Node{x})
+		g := graphtest.Graph(t, b)
+		_, err := graph.VJP(g, []*graph.Node{y}, []*graph.Node{x}, []*graph.Node{x})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not say %q", err, want)
 		}

@@ -27,10 +27,7 @@ func model(t testing.TB) (*graph.Graph, map[string]*graph.Tensor) {
 	y := b.Binary(graph.Mul, b.MatMul(x, w, false, false), mask)
 	b.Output("y", y)
 	b.Update(s, y)
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	return g, graphtest.Weights(rand.New(rand.NewPCG(3, 4)), g)
 }
 
@@ -94,10 +91,7 @@ func TestEveryTypeInFiles(t *testing.T) {
 		b.Output("short"+d.String(), b.Const(random(d, graph.MaxInline)))
 		b.Output("long"+d.String(), b.Const(random(d, graph.MaxInline+1)))
 	}
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	path := filepath.Join(t.TempDir(), "m.graph")
 	if err := graph.Save(path, g, weights); err != nil {
 		t.Fatal(err)
@@ -307,9 +301,7 @@ func TestSaveWithoutWeights(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := []byte("weights of the user's")
-	if err := os.WriteFile(graph.WeightsPath(path), old, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	graphtest.WriteFile(t, graph.WeightsPath(path), old)
 	if err := graph.Save(path, g, nil); err != nil {
 		t.Fatal(err)
 	}

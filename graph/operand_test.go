@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 )
 
 func row(n int) graph.Operand {
@@ -44,10 +45,7 @@ func TestSegmentOperands(t *testing.T) {
 	x, y, z := b.Input("x", row(3).Type()), b.Input("y", row(5).Type()), b.Input("z", row(5).Type())
 	b.Output("a", b.Unary(graph.Neg, x))
 	b.Output("b", b.Binary(graph.Add, z, y))
-	body, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := graphtest.Graph(t, b)
 	segments := graph.Fusion{Body: body}.Segments()
 	args, results := []graph.Operand{row(3), row(5), row(5)}, []graph.Operand{row(3), row(5)}
 	results[1].Over = 3

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 )
 
 func TestParseErrors(t *testing.T) {
@@ -227,10 +228,7 @@ func TestBounds(t *testing.T) {
 }
 
 func TestTruncatedFiles(t *testing.T) {
-	src, err := os.ReadFile("testdata/fusion.graph")
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := graphtest.ReadFile(t, "testdata/fusion.graph")
 	for n := range len(src) - 1 {
 		if _, err := graph.Parse("m.graph", src[:n], nil); err == nil {
 			t.Errorf("no error in the first %d of %d bytes", n, len(src))
@@ -261,10 +259,7 @@ func TestOriginsRead(t *testing.T) {
 		b := graph.NewBuilder("origins")
 		h := b.Input("h", graph.TypeOf(graph.F32, 2))
 		b.Output("y", h)
-		g, err := b.Graph()
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := graphtest.Graph(t, b)
 		h.Origin = []graph.Origin{all[i%n], all[i/n%n], all[i/n/n]}
 		text := graph.Print(g)
 		back, err := graph.Parse("m.graph", []byte(text), nil)

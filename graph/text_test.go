@@ -3,7 +3,6 @@ package graph_test
 import (
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -55,10 +54,7 @@ func TestSparseIDs(t *testing.T) {
 
 func TestFilesRoundTrip(t *testing.T) {
 	for _, file := range []string{"mlp.graph", "fusion.graph"} {
-		src, err := os.ReadFile("testdata/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		src := graphtest.ReadFile(t, "testdata/"+file)
 		g, err := graph.Parse(file, src, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -73,10 +69,7 @@ func TestFilesRoundTrip(t *testing.T) {
 }
 
 func TestHandWritten(t *testing.T) {
-	src, err := os.ReadFile("testdata/mlp.graph")
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := graphtest.ReadFile(t, "testdata/mlp.graph")
 	g, err := graph.Parse("dir/mlp.graph", src, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -135,10 +128,7 @@ func TestConstantsKeepTheirBits(t *testing.T) {
 		b.Output(d.String(), b.Const(&graph.Tensor{Type: graph.TypeOf(d, len(bits)), Data: bits}))
 	}
 	b.Output("large", b.Const(graph.NewTensor(graph.TypeOf(graph.F32, graph.MaxInline+1))))
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	roundTrip(t, g)
 	if c := graph.Constants(g); len(c) != 1 || c["fusec.const/9"] == nil {
 		t.Errorf("constants beside the text: %v", c)
@@ -167,10 +157,7 @@ func TestStrangeNames(t *testing.T) {
 		s := b.State(string(rune('A'+i)), graph.TypeOf(graph.F32))
 		b.Update(s, m)
 	}
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	for i, name := range names {
 		g.Notes = append(g.Notes, graph.Note{Text: name, Node: g.Nodes[i]},
 			graph.Note{Kind: graph.Divergence, Topic: "pool-padding", Text: name},
@@ -191,10 +178,7 @@ func TestNotes(t *testing.T) {
 	dead := b.Unary(graph.Exp, x)
 	b.Output("y", b.Unary(graph.Neg, x))
 	b.Output("dead", dead)
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	g.Notes = []graph.Note{{Text: "one", Node: x}, {Kind: graph.Divergence, Topic: "two", Text: "two", Node: dead}}
 	if text := graph.Print(g); !strings.Contains(text, "\n  note remark \"one\" note\n  note divergence two \"two\" %1\n}") {
 		t.Errorf("printed:\n%s", text)
@@ -256,10 +240,7 @@ func TestAttrs(t *testing.T) {
 
 func TestEqualExplains(t *testing.T) {
 	base := func() *graph.Graph {
-		src, err := os.ReadFile("testdata/fusion.graph")
-		if err != nil {
-			t.Fatal(err)
-		}
+		src := graphtest.ReadFile(t, "testdata/fusion.graph")
 		g, err := graph.Parse("fusion.graph", src, nil)
 		if err != nil {
 			t.Fatal(err)

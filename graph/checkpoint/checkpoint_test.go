@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/safetensors"
 )
 
@@ -78,10 +79,7 @@ func TestRoundTrip(t *testing.T) {
 		if err := Save(path, want); err != nil {
 			t.Fatal(err)
 		}
-		first, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := graphtest.ReadFile(t, path)
 		got, err := Load(path)
 		if err != nil {
 			t.Fatal(err)
@@ -166,15 +164,10 @@ func TestLoadRefuses(t *testing.T) {
 	// sealed writes a file with a right checksum and any other content.
 	sealed := func(name string, tensors []safetensors.Tensor, change func(meta map[string]string)) string {
 		path := write(name, tensors, change)
-		file, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := graphtest.ReadFile(t, path)
 		sum := crcOf(file)
 		file = bytes.Replace(file, []byte(crcPrefix+crcZeros), []byte(crcPrefix+sum), 1)
-		if err := os.WriteFile(path, file, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		graphtest.WriteFile(t, path, file)
 		return path
 	}
 	same := func(map[string]string) {}

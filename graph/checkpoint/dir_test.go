@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fusec/graph/atomicfile"
+	"fusec/graph/graphtest"
 )
 
 // names lists a folder.
@@ -61,9 +62,7 @@ func TestKeepsNewest(t *testing.T) {
 	left := filepath.Join(d.Path, ".000002-step-150.safetensors.1-0.tmp") // by a process that was killed
 	other := filepath.Join(d.Path, "notes.txt")
 	for _, name := range []string{left, other} {
-		if err := os.WriteFile(name, []byte("x"), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		graphtest.WriteFile(t, name, []byte("x"))
 	}
 	long := time.Now().Add(-2 * time.Hour) // which is how it is known where files cannot be locked
 	if err := os.Chtimes(left, long, long); err != nil {
@@ -109,13 +108,8 @@ func TestSkipsDamaged(t *testing.T) {
 	list := names(t, d.Path)
 	damage := func(name string, change func([]byte) []byte) string {
 		path := filepath.Join(d.Path, name)
-		file, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, change(file), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		file := graphtest.ReadFile(t, path)
+		graphtest.WriteFile(t, path, change(file))
 		return path
 	}
 	third := damage(list[2], func(b []byte) []byte { return b[:len(b)/2] })

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/safetensors"
 	"fusec/kernels/group"
 )
@@ -286,9 +287,7 @@ func TestPiecesRefused(t *testing.T) {
 	}
 	// A folder that cannot be made.
 	file := filepath.Join(d.Path, "file")
-	if err := os.WriteFile(file, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	graphtest.WriteFile(t, file, "")
 	for _, err := range together(2, func(g *group.Team) error {
 		_, err := Dir{Path: file}.SavePieces(g, &State{}, Pieces{})
 		if err == nil {

@@ -18,6 +18,7 @@ import (
 	"unicode/utf8"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/trace"
 )
 
@@ -38,9 +39,7 @@ func golden(t *testing.T, name string, f func(w io.Writer) error) {
 	}
 	file := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		graphtest.WriteFile(t, file, b.Bytes())
 		return
 	}
 	want, err := os.ReadFile(file)
@@ -485,10 +484,7 @@ func TestNamesRender(t *testing.T) {
 		b := graph.NewBuilder(name)
 		x := b.Input(cmp.Or(name, "x"), graph.TypeOf(graph.F32, 2))
 		b.Output(name, b.Named(b.Unary(graph.Tanh, x), name))
-		g, err := b.Graph()
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := graphtest.Graph(t, b)
 		tr := &trace.Trace{Stages: []trace.Stage{{Name: name, Graph: g}}}
 		for _, f := range []Format{FormatDOT, FormatSVG} {
 			var out bytes.Buffer
@@ -623,10 +619,7 @@ func TestPrepared(t *testing.T) {
 	s := b.Add(graph.Softmax{Axis: 1}, w)
 	y := b.MatMul(b.Input("x", graph.TypeOf(graph.F32, 3, 4)), b.Transpose(s, 1, 0), false, false)
 	b.Output("y", b.Unary(graph.Tanh, y))
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	p := &trace.Program{PreparedBytes: 128, Launches: []trace.Launch{{Node: w.ID, Prepared: true}, {Node: s.ID, Prepared: true},
 		{Node: y.ID},
 		{Node: g.Outputs[0].Node.ID}}}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/trace"
 )
 
@@ -33,19 +34,13 @@ func TestChannelsLast(t *testing.T) {
 	in := body.Input("a", z.Type)
 	body.Output("r", body.Unary(graph.Tanh, in))
 	body.Output("s", body.Transpose(in, 0, 3, 1, 2))
-	bg, err := body.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bg := graphtest.Graph(t, body)
 	f := b.Add(graph.Fusion{Kind: graph.KindElementwise, Body: bg}, z)
 	r, s := named("r", f), named("s", b.Add(graph.Result{Index: 1}, f))
 	for _, n := range []*graph.Node{mean, filters, plain, two, r, s} {
 		b.Output("out"+n.Name, n)
 	}
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	found := channelsLast(g)
 	for _, n := range []*graph.Node{turned, scaled, y, z, joined, two, r} {
 		if !found[n] {

@@ -6,16 +6,14 @@ import (
 	"time"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/trace"
 )
 
 // finish verifies a test graph and replaces positions by ones that do not depend on the tests' lines.
 func finish(t testing.TB, b *graph.Builder) *graph.Graph {
 	t.Helper()
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	for i, n := range g.Nodes {
 		for j := range n.Origin {
 			n.Origin[j].Pos = fmt.Sprintf("/src/model/model.go:%d", 10+i)
@@ -36,10 +34,7 @@ func body(t testing.TB, make func(b *graph.Builder, in func(dims ...int) *graph.
 	for i, o := range out {
 		b.Output(fmt.Sprint(i), o)
 	}
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	for _, n := range g.Nodes {
 		n.Name, n.Origin = "", nil
 	}

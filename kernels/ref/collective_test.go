@@ -31,10 +31,7 @@ func TestMesh(t *testing.T) {
 		b := graph.NewBuilder("")
 		y := b.Add(op, b.Input("x", graph.TypeOf(graph.F64, 2, 2)))
 		b.Output("y", y)
-		g, err := b.Graph()
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := graphtest.Graph(t, b)
 		g.Mesh = graph.Mesh{{Name: "a", Size: 2}}
 		in := make([]map[string]*graph.Tensor, 2)
 		for r := range in {
@@ -74,10 +71,7 @@ func TestCollectiveGradients(t *testing.T) {
 		w := b.Input("w", y.Type) // so that participants' terms differ
 		cost := b.Reduce(graph.Sum, b.Binary(graph.Mul, w, b.Unary(graph.Square, y)), false, 0, 1)
 		b.Output("cost", cost)
-		g, err := b.Graph()
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := graphtest.Graph(t, b)
 		grads, err := graph.Gradients(g, cost, []*graph.Node{x})
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/kernels/ref/cases"
 )
 
@@ -22,10 +23,7 @@ func TestEveryOp(t *testing.T) {
 		for _, c := range list {
 			seen[c.Op.OpName()] = true
 			t.Run(d.String()+"/"+c.Name, func(t *testing.T) {
-				g, err := c.Graph()
-				if err != nil {
-					t.Fatal(err)
-				}
+				g := graphtest.Graph(t, c)
 				in := c.Inputs(rand.New(rand.NewPCG(1, 2)))
 				values, err := Nodes(g, in, true)
 				if err != nil {
@@ -277,10 +275,7 @@ func TestUpdates(t *testing.T) {
 	b := graph.NewBuilder("counter")
 	n := b.State("n", graph.TypeOf(graph.I32))
 	b.Update(n, b.Binary(graph.Add, n, b.Scalar(graph.I32, 1)))
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	in := map[string]*graph.Tensor{"n": graph.Scalar(graph.I32, 41)}
 	_, updates, err := Eval(g, in)
 	if err != nil || updates["n"].Float(0) != 42 || updates["n"].Type != n.Type {
@@ -353,10 +348,7 @@ func TestKnifeEdges(t *testing.T) {
 	b.Output("and", b.Binary(graph.And, mask, b.Const(graph.Scalar(graph.Bool, 0))))
 	b.Output("picked", b.Add(graph.Select{}, mask, b.Scalar(graph.I32, 5), b.Scalar(graph.I32, 1)))
 	b.Output("huge", b.BinaryScalar(graph.Mul, b.BinaryScalar(graph.Add, x, 1e30), 1e30))
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	xs, _ := graph.TensorOf([]float32{1e-6, 2.5}, 2)
 	out, _, err := EvalBound(g, map[string]*graph.Tensor{"x": xs})
 	if err != nil {
@@ -426,17 +418,11 @@ func TestEvalKeptInFusion(t *testing.T) {
 	plain := graph.NewBuilder("plain")
 	plain.Output("y", plain.Add(graph.Attention{Scale: 1, Causal: true}, plain.Input("q", x), plain.Input("k", x),
 		plain.Input("v", x)))
-	g, err := plain.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, plain)
 	fused := graph.NewBuilder("fused")
 	fused.Output("y", fused.Add(graph.Fusion{Anchor: graph.AnchorAttention, Kind: graph.KindAttention, Body: g},
 		fused.Input("q", x), fused.Input("k", x), fused.Input("v", x)))
-	h, err := fused.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := graphtest.Graph(t, fused)
 	of := func(x ...float32) *graph.Tensor {
 		y, err := graph.TensorOf(x, 1, len(x), 1)
 		if err != nil {

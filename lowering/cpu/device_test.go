@@ -149,10 +149,7 @@ func TestAccepts(t *testing.T) {
 	b := graph.NewBuilder("body")
 	x := b.Input("x", graph.TypeOf(graph.F32, 2))
 	b.Output("y", b.CastTo(graph.F32, b.CastTo(graph.F16, x)))
-	body, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := graphtest.Graph(t, b)
 	for want, err := range map[string]error{
 		"no contractions with bf16": d.Accepts(graph.MatMul{}, half, []graph.Type{graph.TypeOf(graph.F32, 2, 2)}),
 		"no pools of bf16":          d.Accepts(graph.Pool{}, half, half),

@@ -51,10 +51,7 @@ func TestHalf(t *testing.T) {
 			t.Run(d.String()+"/"+name, func(t *testing.T) {
 				b := graph.NewBuilder(name)
 				build(b)
-				g, err := b.Graph()
-				if err != nil {
-					t.Fatal(err)
-				}
+				g := graphtest.Graph(t, b)
 				check(t, g, graphtest.Values(rand.New(rand.NewPCG(1, 2)), g), 2)
 			})
 		}
@@ -90,10 +87,7 @@ func TestHalfOperations(t *testing.T) {
 			}
 			ran[c.Op.OpName()] = true
 			t.Run(d.String()+"/"+c.Name, func(t *testing.T) {
-				g, err := c.Graph()
-				if err != nil {
-					t.Fatal(err)
-				}
+				g := graphtest.Graph(t, c)
 				h, _, err := passes.Run(g, passes.Config{Target: cpu.New(cpu.Workers(2)), Verify: true})
 				if err != nil {
 					t.Fatal(err)

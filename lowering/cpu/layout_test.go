@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	kernels "fusec/kernels/cpu"
 	"fusec/passes/layout"
 	"fusec/passes/pools"
@@ -83,15 +84,12 @@ func TestPoolsConvolution(t *testing.T) {
 			two := graph.IntsOf(2, 2)
 			y = b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: two, Stride: two, Pad: none, Layout: graph.NHWC}, y)
 			b.Output("y", y)
-			g, err := b.Graph()
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := graphtest.Graph(t, b)
 			why := want
 			if after == graph.Tanh {
 				why = "what is between"
 			}
-			err = d.PoolsConvolution(graph.Fusion{Anchor: graph.AnchorConv, Body: g}, []graph.Type{x.Type, w.Type}, y.Type)
+			err := d.PoolsConvolution(graph.Fusion{Anchor: graph.AnchorConv, Body: g}, []graph.Type{x.Type, w.Type}, y.Type)
 			if (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) {
 				t.Errorf("%d pixels a side, %v: %v", side, after, err)
 			}

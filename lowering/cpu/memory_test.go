@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/memlimit"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
@@ -35,10 +36,7 @@ func TestTooLarge(t *testing.T) {
 	} {
 		b := graph.NewBuilder(name)
 		c.build(b)
-		g, err := b.Graph()
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := graphtest.Graph(t, b)
 		d := cpu.New(cpu.Workers(1))
 		e, err := d.Compile(lowered(t, g, d))
 		if err == nil {
@@ -62,10 +60,7 @@ func TestBindOutput(t *testing.T) {
 	typ := graph.TypeOf(graph.F32, 2)
 	x := b.Input("x", typ)
 	b.Output("y", b.Unary(graph.Exp, x))
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	d := cpu.New(cpu.Workers(1))
 	p := lowered(t, g, d)
 	e, err := d.Compile(p)

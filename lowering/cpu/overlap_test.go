@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/kernels/group"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
@@ -52,10 +53,7 @@ func beside(t *testing.T, answer chan error, waits bool) lowering.Executable {
 	}
 	h := b.Add(graph.Host{Name: "tell", Type: f, Impl: &tell{answer}}, next)
 	b.Output("y", b.Add(graph.Copy{}, b.Binary(graph.Add, b.Add(graph.Copy{}, r), h)))
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	g.Mesh, g.Parts = graph.Mesh{{Name: "data", Size: 2}}, true
 	p, err := lowering.Lower(g, "cpu")
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	kernels "fusec/kernels/cpu"
 	"fusec/lowering"
 )
@@ -18,10 +19,7 @@ func (panicking) Run(_, _ []kernels.Memory) error { panic("index out of range") 
 func TestKernelPanic(t *testing.T) {
 	b := graph.NewBuilder("test")
 	b.Output("y", b.Named(b.Unary(graph.Exp, b.Input("x", graph.TypeOf(graph.F32, 4))), "mine"))
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	d := New(Workers(1))
 	p, err := lowering.Lower(g, d.Name())
 	if err != nil {

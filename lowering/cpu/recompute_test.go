@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/trace"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
@@ -49,10 +50,7 @@ func deep(t testing.TB, layers, rows, width int) *graph.Graph {
 		}
 	}
 	b.Output("y", x)
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	return withGradients(t, g)
 }
 

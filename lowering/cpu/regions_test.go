@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
 )
@@ -343,10 +344,7 @@ func TestSumAlongLeadingRows(t *testing.T) {
 		y := b.Add(graph.Softmax{Axis: 0}, x)
 		b.Output("y", y)
 		b.Output("sum", b.Reduce(graph.Sum, b.Binary(graph.Mul, y, x), true, 0))
-		g, err := b.Graph()
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := graphtest.Graph(t, b)
 		if p := check(t, g, values(g), 2); len(p.Launches) != 1 {
 			t.Errorf("%d launches, want 1:\n%v", len(p.Launches), p)
 		}

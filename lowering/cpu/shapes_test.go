@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/lowering"
 )
 
@@ -87,10 +88,7 @@ func TestLinears(t *testing.T) {
 				y = b.Reshape(y, s.Elems())
 			}
 			b.Output("y", y)
-			g, err := b.Graph()
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := graphtest.Graph(t, b)
 			p := check(t, g, values(g), 1+int(seed%3))
 			if n := kernels(p); n != 1 {
 				t.Errorf("%d launches, want 1\n%v\n%v", n, graph.Print(g), p)
@@ -145,10 +143,7 @@ func TestReductions(t *testing.T) {
 				b.Output("second", b.Reduce(graph.Sum, b.Unary(graph.Square, x), false, axes...))
 			}
 			b.Output("y", y)
-			g, err := b.Graph()
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := graphtest.Graph(t, b)
 			check(t, g, values(g), 1+int(seed%3))
 		})
 	}
@@ -184,10 +179,7 @@ func TestConvolutions(t *testing.T) {
 				y = b.Binary(graph.Add, y, b.Broadcast(b.Input("column", graph.TypeOf(d, s.At(3))), s))
 			}
 			b.Output("y", y)
-			g, err := b.Graph()
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := graphtest.Graph(t, b)
 			if p := check(t, g, values(g), 1+int(seed%3)); len(p.Launches) != 1 {
 				t.Errorf("%d launches, want 1\n%v", len(p.Launches), p)
 			}
@@ -226,10 +218,7 @@ func TestRowComposites(t *testing.T) {
 				y = b.Unary(graph.Silu, y)
 			}
 			b.Output("y", y)
-			g, err := b.Graph()
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := graphtest.Graph(t, b)
 			if n == 1 { // nothing to combine
 				want = 3
 			}

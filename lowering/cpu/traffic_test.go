@@ -27,10 +27,7 @@ func TestTrafficIsWhatLaunchesTouch(t *testing.T) {
 			b.Binary(graph.Add, y, b.Expand(b.Param("b", graph.TypeOf(graph.F32, 4)), graph.IntsOf(0, 2, 3), y.Type.Shape)))
 		y = b.Add(graph.Pool{Fn: graph.AvgPool, Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(0, 0, 0, 0)}, y)
 		b.Output("y", y)
-		g, err := b.Graph()
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := graphtest.Graph(t, b)
 		return g
 	}
 	training := withGradients(t, block(2, 3, 8, 2, 12))

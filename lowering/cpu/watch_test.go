@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/lowering"
 )
 
@@ -14,15 +15,9 @@ func TestWatch(t *testing.T) {
 	b, body := graph.NewBuilder("watched"), graph.NewBuilder("sum")
 	x, s := b.Input("x", graph.TypeOf(graph.F32, 2, 3)), b.State("s", graph.TypeOf(graph.F32, 3, 2))
 	body.Output("0", body.Binary(graph.Add, body.Input("a", s.Type), body.Input("b", s.Type)))
-	sum, err := body.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	sum := graphtest.Graph(t, body)
 	b.Update(s, b.Add(graph.Fusion{Anchor: graph.AnchorNone, Body: sum}, s, b.Transpose(x, 1, 0)))
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	d := New(Workers(1))
 	p, err := lowering.Lower(g, "cpu", lowering.CopyUpdates())
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	kernels "fusec/kernels/cpu"
 	"fusec/lowering"
 )
@@ -115,16 +116,10 @@ func TestConvolutions(t *testing.T) {
 	op.Stride = graph.IntsOf(2, 2)
 	fused := graph.NewBuilder("body")
 	fused.Output("y", fused.Unary(graph.Relu, fused.Add(op, fused.Input("x", images), fused.Input("w", filters))))
-	body, err := fused.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := graphtest.Graph(t, fused)
 	b.Output("fused", b.Add(graph.Fusion{Kind: graph.KindConv, Anchor: graph.AnchorConv, Body: body}, x, w))
 	b.Output("tanh", b.Unary(graph.Tanh, x))
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	way := kernels.Way{Algorithm: kernels.Direct}
 	d := New(Tuned(&kernels.Tuning{Times: map[kernels.Convolution]map[kernels.Way]time.Duration{wide: {way: time.Millisecond}}}))
 	defer d.Close()
