@@ -130,24 +130,23 @@ const lingers = 20 * time.Second
 // end waits until a run ends. The mpirun of Open MPI 4.1 with PMIx 4.2 may never end: where a participant dies while it connects,
 // it says so, ends the others, and then waits for a lock in memory that it has freed. It is ended then.
 func (k *killer) end(r *running) error {
-	var alone time.Time // since when the launcher is
-	for start := time.Now(); ; {
+	var alone, all time.Duration // for how long the launcher is, and the run goes on; not while this process stands still
+	for last := time.Now(); ; {
 		select {
 		case err := <-r.done:
 			return err
 		case <-time.After(10 * time.Millisecond):
 		}
 		left := slices.DeleteFunc(slices.Clone(r.pids), func(pid int) bool { return !runs(pid) })
-		switch {
-		case len(left) > 0:
-			alone = time.Time{}
-		case alone.IsZero():
-			alone = time.Now()
+		passed := min(time.Since(last), time.Second)
+		last, all, alone = time.Now(), all+passed, alone+passed
+		if len(left) > 0 {
+			alone = 0
 		}
 		switch {
-		case len(left) == 0 && time.Since(alone) > lingers:
+		case len(left) == 0 && alone > lingers:
 			k.lingered++
-		case time.Since(start) < 2*time.Minute:
+		case all < 2*time.Minute:
 			continue
 		}
 		for _, pid := range append(left, r.cmd.Process.Pid) {
