@@ -74,8 +74,8 @@ machine-code-long: ## checks the machine code of every template in every precisi
 		$(GO) test -timeout 4h -run '^TestMachineCode$$' ./kernels/cuda
 	FUSEC_LONG=1 FUSEC_MACHINE_CODE='$(MACHINE_CHIPS)' $(GO) test -timeout 8h -run '^TestMachineCode$$' ./kernels/cuda
 
-machine-code: ## checks the machine code of the kernels that tests run, except those that TestMachineCode compiles
-	FUSEC_MACHINE_CODE='$(or $(CHIPS),sm_80)' $(GO) test -skip 'MoE|AttentionPlain|AttentionMMA|Hopper|Across|MachineCode' ./kernels/cuda ./cmd/internal/ladders
+machine-code: ## checks the machine code of a sample of the kernels that tests run, FUSEC_LONG=1 of all but those of TestMachineCode
+	FUSEC_MACHINE_CODE='$(or $(CHIPS),sm_80)' $(GO) test -timeout 60m -skip 'MoE|AttentionPlain|AttentionMMA|Hopper|Across|MachineCode' ./kernels/cuda ./cmd/internal/ladders
 	FUSEC_MACHINE_CODE='sm_75' $(GO) test -run '^Test(Fusions|MatMulPlain|AttentionTable|MoEWaves)$$' ./kernels/cuda
 
 cuda-tools: ## NVIDIA's run-time compiler, headers and disassemblers in the user's cache folder; they need no GPU
@@ -205,7 +205,7 @@ arm64-long: ## all tests of the NEON kernels and of what runs on them, and of th
 	$(ARM64) -exec 'env GODEBUG=cpu.asimd=off qemu-aarch64-static' ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/panel ./lowering/cpu
 
 # A build that is only a check takes two thirds of the time without optimisation.
-UNOPTIMISED = -gcflags='all=-N -l'
+UNOPTIMISED = -gcflags='all=-N -l -dwarf=false'
 
 cross: ## compiles everything for macOS on Arm and for Windows, and vets the tests of packages that differ by platform
 	vetted=$$($(GO) list -f '{{.ImportPath}} {{.GoFiles}}{{.TestGoFiles}}{{.XTestGoFiles}}{{.Imports}}{{.TestImports}}{{.XTestImports}}' ./... | \

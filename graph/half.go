@@ -16,7 +16,7 @@ type halfFormat struct {
 	least    int // exponent of the smallest normal number
 }
 
-var halfFormats = map[DType]halfFormat{BF16: {7, -126}, F16: {10, -14}}
+var halfFormats = [...]halfFormat{BF16: {7, -126}, F16: {10, -14}}
 
 // bits rounds v to the format, to nearest and ties to even, in one step. A number that is too large becomes infinite. A
 // NaN stays a NaN and keeps the upper bits of its payload.

@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"fusec/graph"
@@ -10,12 +11,18 @@ import (
 	"fusec/lowering/cuda/cudatest"
 )
 
-// TestEveryOperation runs all operations that may stand alone, contractions aside, on the common examples.
+// TestEveryOperation runs all operations that may stand alone, contractions aside, on the common examples. Of integers, each
+// example has one of four types, with $FUSEC_LONG each of them.
 func TestEveryOperation(t *testing.T) {
 	var checks []cudatest.Check
 	lists := map[graph.DType][]cases.Case{graph.F32: cases.All(graph.F32), graph.F64: cases.All(graph.F64)}
-	for _, d := range []graph.DType{graph.I8, graph.U16, graph.I64, graph.U64} { // of each size and kind one
-		lists[d] = cases.Integers(d)
+	integers := []graph.DType{graph.I8, graph.U16, graph.I64, graph.U64} // of each size and kind one
+	for at, d := range integers {
+		for i, c := range cases.Integers(d) {
+			if os.Getenv("FUSEC_LONG") != "" || i%len(integers) == at {
+				lists[d] = append(lists[d], c)
+			}
+		}
 	}
 	for d, list := range lists {
 		r := rand.New(rand.NewPCG(1, uint64(d)))

@@ -35,7 +35,7 @@ func rowMajor(types []graph.Type) (list []cuda.Operand) {
 func wellCompiled(t *testing.T, compiler *nvrtc.Compiler, name string, chip cuda.Chip, k *cuda.Kernel,
 	instructions ...string) {
 	t.Helper()
-	ptx, _, err := compiler.PTX(k.Source, chip)
+	_, ptx, log, err := compiler.CompileBoth(k.Source, chip)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -43,10 +43,6 @@ func wellCompiled(t *testing.T, compiler *nvrtc.Compiler, name string, chip cuda
 		if !strings.Contains(ptx, want) {
 			t.Errorf("%s: no %s", name, want)
 		}
-	}
-	_, log, err := compiler.Compile(k.Source, chip)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
 	}
 	for _, loss := range nvrtc.Losses(log) {
 		t.Errorf("%s: %s", name, loss)

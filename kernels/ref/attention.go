@@ -19,14 +19,16 @@ func attention(op graph.Attention, args []Value, types []graph.Type) ([]Value, e
 	for row := range lse.F {
 		lo, s := scores.of(row)
 		lse.F[row] = normaliseScores(s)
+		to := y.F[row*d.Width:][:d.Width]
 		for n, p := range s {
 			kept := scores.kept(row, lo+n)
 			if kept == 0 {
 				continue
 			}
 			p *= kept
-			for c := range d.Width {
-				y.F[row*d.Width+c] += p * v.F[scores.keyRow(row/d.Queries, lo+n)*d.Width+c]
+			values := v.F[scores.keyRow(row/d.Queries, lo+n)*d.Width:][:d.Width]
+			for c := range to {
+				to[c] += p * values[c]
 			}
 		}
 	}
@@ -34,7 +36,7 @@ func attention(op graph.Attention, args []Value, types []graph.Type) ([]Value, e
 }
 
 // keyRow is the row of k and v, whatever their leading axes, in which a head of queries finds its key j.
-func (s scorer) keyRow(head, j int) int {
+func (s *scorer) keyRow(head, j int) int {
 	op, d := s.op, s.d
 	if op.Page == 0 {
 		return head/d.Group*d.Keys + j
@@ -45,7 +47,7 @@ func (s scorer) keyRow(head, j int) int {
 }
 
 // checkPages reports an entry of a batch's table that counts and is no page of the pool.
-func (s scorer) checkPages() error {
+func (s *scorer) checkPages() error {
 	op := s.op
 	if op.Page == 0 {
 		return nil
@@ -81,16 +83,18 @@ func newScorer(op graph.Attention, args []Value) scorer {
 }
 
 // of returns the scores of a row of all heads' queries for the keys that it may attend, from key lo on.
-func (s scorer) of(row int) (lo int, scores []float64) {
+func (s *scorer) of(row int) (lo int, scores []float64) {
 	d, q, k := s.d, s.args[0], s.args[1]
 	i, head := row%d.Queries, row/d.Queries
 	lo, hi := s.op.Range(d, i, s.valid(head/d.Heads))
 	scores = make([]float64, hi-lo)
+	query := q.F[row*d.Depth:][:d.Depth]
 	for n := range scores {
-		for c := range d.Depth {
-			scores[n] += q.F[row*d.Depth+c] * k.F[s.keyRow(head, lo+n)*d.Depth+c]
+		sum, key := 0.0, k.F[s.keyRow(head, lo+n)*d.Depth:][:d.Depth]
+		for c, x := range query {
+			sum += x * key[c]
 		}
-		scores[n] *= s.op.Scale
+		scores[n] = sum * s.op.Scale
 		if s.op.HasMask {
 			scores[n] = masked(scores[n], s.args[s.op.MaskArg()], s.mask[row*d.Keys+lo+n])
 		}
@@ -99,7 +103,7 @@ func (s scorer) of(row int) (lo int, scores []float64) {
 }
 
 // valid is how many keys of a batch count.
-func (s scorer) valid(batch int) int {
+func (s *scorer) valid(batch int) int {
 	if !s.op.HasLengths {
 		return s.d.Keys
 	}
@@ -107,7 +111,7 @@ func (s scorer) valid(batch int) int {
 }
 
 // kept is what dropout multiplies the probability of a row and a key by.
-func (s scorer) kept(row, key int) float64 {
+func (s *scorer) kept(row, key int) float64 {
 	switch {
 	case s.op.Dropout == 0:
 		return 1

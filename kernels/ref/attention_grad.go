@@ -30,14 +30,19 @@ func attentionGrad(op graph.AttentionGrad, args []Value, types []graph.Type) []V
 			key := row/d.Queries/d.Group*d.Keys + lo + n
 			keep := scores.kept(row, lo+n)
 			dp := 0.0
-			for c := 0; c < d.Width && keep > 0; c++ {
-				dp += keep * dout.F[row*d.Width+c] * v.F[key*d.Width+c]
-				dv.F[key*d.Width+c] += p * keep * dout.F[row*d.Width+c]
+			if keep > 0 {
+				value, to := v.F[key*d.Width:][:d.Width], dv.F[key*d.Width:][:d.Width]
+				for c, x := range dout.F[row*d.Width:][:d.Width] {
+					dp += keep * x * value[c]
+					to[c] += p * keep * x
+				}
 			}
 			ds := op.Scale * p * (dp - delta)
-			for c := range d.Depth {
-				dq.F[row*d.Depth+c] += ds * k.F[key*d.Depth+c]
-				dk.F[key*d.Depth+c] += ds * q.F[row*d.Depth+c]
+			query, toQuery := q.F[row*d.Depth:][:d.Depth], dq.F[row*d.Depth:][:d.Depth]
+			toKey := dk.F[key*d.Depth:][:d.Depth]
+			for c, x := range k.F[key*d.Depth:][:d.Depth] {
+				toQuery[c] += ds * x
+				toKey[c] += ds * query[c]
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package ref
 
 import (
 	"math"
+	"slices"
 
 	"fusec/graph"
 )
@@ -9,15 +10,23 @@ import (
 // The magnitudes: how far an implementation may be off, in units of ε. The package comment gives the rules.
 
 // mag is element i's magnitude, 0 if v has none.
-func (v Value) mag(i int) float64 {
+func (v *Value) mag(i int) float64 {
 	if v.Mag == nil {
 		return 0
 	}
 	return v.Mag[i]
 }
 
+// exact tells whether all magnitudes are 0, and bounded whether all are finite.
+func (v Value) exact() bool {
+	return !slices.ContainsFunc(v.Mag, func(m float64) bool { return m != 0 })
+}
+func (v Value) bounded() bool {
+	return !slices.ContainsFunc(v.Mag, func(m float64) bool { return math.IsInf(m, 0) || math.IsNaN(m) })
+}
+
 // off is how far element i may be off, in absolute terms.
-func (v Value) off(i int) float64 { return v.Type.DType.Tolerance() * v.mag(i) }
+func (v *Value) off(i int) float64 { return v.Type.DType.Tolerance() * v.mag(i) }
 
 // doubt makes every element unsure if an element of what decided about them is.
 func (v Value) doubt(by Value) Value {
@@ -135,8 +144,9 @@ func unaryBound(fn graph.UnaryFn, f func(float64) float64, x, v Value) []float64
 
 func binaryBound(fn graph.BinaryFn, x, y, v Value) []float64 {
 	mag := make([]float64, v.Len())
+	xs, ys, ex, ey := x.step(), y.step(), x.Type.DType.Tolerance(), y.Type.DType.Tolerance()
 	for i := range mag {
-		j, k := x.at(i), y.at(i)
+		j, k := i*xs, i*ys
 		switch {
 		case x.F == nil:
 			mag[i] = max(x.mag(j), y.mag(k))
@@ -151,7 +161,7 @@ func binaryBound(fn graph.BinaryFn, x, y, v Value) []float64 {
 				mag[i] = unsure
 			}
 		default:
-			mag[i] = arithmeticBound(fn, x.F[j], x.off(j), y.F[k], y.off(k), v.F[i], v.Type.DType)
+			mag[i] = arithmeticBound(fn, x.F[j], ex*x.mag(j), y.F[k], ey*y.mag(k), v.F[i], v.Type.DType)
 		}
 	}
 	return mag
@@ -159,17 +169,20 @@ func binaryBound(fn graph.BinaryFn, x, y, v Value) []float64 {
 
 // arithmeticBound is the magnitude of v = f(x, y), with x off by dx and y by dy.
 func arithmeticBound(fn graph.BinaryFn, x, dx, y, dy, v float64, d graph.DType) float64 {
-	carried := 0.0
-	for _, a := range [...]float64{x - dx, x, x + dx} {
-		for _, b := range [...]float64{y - dy, y, y + dy} {
-			carried = max(carried, deviation(v, fn.Eval(a, b)))
+	carried, info := 0.0, fn.Info()
+	if dx != 0 || dy != 0 {
+		for _, a := range [...]float64{x - dx, x, x + dx} {
+			for _, b := range [...]float64{y - dy, y, y + dy} {
+				carried = max(carried, deviation(v, info.Eval(a, b)))
+			}
 		}
 	}
-	bound := fn.Info().Bound
+	bound := info.Bound
 	if bound.Pole && dy > 0 && math.Abs(y) <= dy || dx > 0 && math.IsNaN(x) || dy > 0 && math.IsNaN(y) {
 		carried = unsure
 	}
-	if q := math.Floor(x / y); bound.Jumps && dx+dy > 0 {
+	if bound.Jumps && dx+dy > 0 {
+		q := math.Floor(x / y)
 		for _, a := range [...]float64{x - dx, x + dx} {
 			if math.Abs(y) <= dy || math.Floor(a/(y-dy)) != q || math.Floor(a/(y+dy)) != q {
 				carried = unsure
@@ -200,8 +213,9 @@ func customBound(eval func([]float64) float64, x []float64, v float64, args []Va
 
 func chooseBound(cond, a, b, v Value) []float64 {
 	mag := make([]float64, v.Len())
+	cs, as, bs := cond.step(), a.step(), b.step()
 	for i := range mag {
-		c, j, k := cond.at(i), a.at(i), b.at(i)
+		c, j, k := i*cs, i*as, i*bs
 		switch {
 		case cond.mag(c) != 0:
 			if v.F == nil {
@@ -349,22 +363,27 @@ func (v *Value) bilinearBound(a, b Value, f, sum func(a, b Value) Value) {
 		return p
 	}
 	// An infinity times what may be 0, or of either sign, may be anything.
-	infinite := func(x Value, i int) bool { return math.IsInf(x.F[i], 0) }
-	nearZero := func(x Value, i int) bool { return x.off(i) > 0 && math.Abs(x.F[i]) <= x.off(i) }
-	mask := func(x Value, is func(Value, int) bool) (m Value, any bool) {
-		m = zeros(x.Type)
-		for i := range m.F {
+	infinite := func(x *Value, i int) bool { return math.IsInf(x.F[i], 0) }
+	nearZero := func(x *Value, i int) bool { return x.off(i) > 0 && math.Abs(x.F[i]) <= x.off(i) }
+	mask := func(x *Value, is func(*Value, int) bool) (m Value, any bool) {
+		for i := range x.F {
 			if is(x, i) {
-				m.F[i], any = 1, true
+				if !any {
+					m, any = zeros(x.Type), true
+				}
+				m.F[i] = 1
 			}
 		}
 		return m, any
 	}
 	doubtful := make([]bool, v.Len())
-	for _, is := range [][2]func(Value, int) bool{{infinite, nearZero}, {nearZero, infinite}} {
-		p, anyA := mask(a, is[0])
-		q, anyB := mask(b, is[1])
-		if !anyA || !anyB {
+	for _, is := range [][2]func(*Value, int) bool{{infinite, nearZero}, {nearZero, infinite}} {
+		p, anyA := mask(&a, is[0])
+		if !anyA {
+			continue
+		}
+		q, anyB := mask(&b, is[1])
+		if !anyB {
 			continue
 		}
 		for i, n := range f(p, q).F {
@@ -374,7 +393,10 @@ func (v *Value) bilinearBound(a, b Value, f, sum func(a, b Value) Value) {
 	eps := v.Type.DType.Tolerance()
 	a, b = a.inUnits(eps), b.inUnits(eps)
 	x := sum(part(a, 1, 0), part(b, 1, 1))
-	y := sum(part(a, 0, 1), part(b, 1, eps))
+	y := zeros(v.Type)
+	if !a.exact() || !b.bounded() { // else zeros times numbers
+		y = sum(part(a, 0, 1), part(b, 1, eps))
+	}
 	v.Mag = x.F
 	for i := range v.Mag {
 		v.Mag[i] = settle(v.F[i], v.Mag[i]+y.F[i], 0, v.Type.DType)

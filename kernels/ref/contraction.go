@@ -11,17 +11,62 @@ func matMul(op graph.MatMul, a, b Value, t graph.Type) Value {
 		oa, ob := matrix(as, at), matrix(bs, at)
 		ra, ka := steps(as, op.TransA)
 		kb, cb := steps(bs, op.TransB)
+		x := make([]float64, inner) // a row
 		for r := range rows {
+			for k := range x {
+				x[k] = a.F[oa+r*ra+k*ka]
+			}
 			y := v.F[(i*rows+r)*cols:][:cols]
-			for k := range inner {
-				x := a.F[oa+r*ra+k*ka]
-				for c := range y {
-					y[c] += x * b.F[ob+k*kb+c*cb]
-				}
+			if cb == 1 {
+				addRows(y, x, b.F[ob:], kb)
+			} else {
+				dotRows(y, x, b.F[ob:], cb)
 			}
 		}
 	})
 	return v
+}
+
+// addRows adds to y the sum of the rows of b, which are so many elements apart, times the elements of x, in their order.
+func addRows(y, x, b []float64, apart int) {
+	for ; len(x) >= 4; x, b = x[4:], b[min(4*apart, len(b)):] { // four rows for each time that y is read
+		b0, b1, b2, b3 := b[:len(y)], b[apart:][:len(y)], b[2*apart:][:len(y)], b[3*apart:][:len(y)]
+		for c, s := range y {
+			s += x[0] * b0[c]
+			s += x[1] * b1[c]
+			s += x[2] * b2[c]
+			y[c] = s + x[3]*b3[c]
+		}
+	}
+	for k, f := range x {
+		row := b[k*apart:][:len(y)]
+		for c := range y {
+			y[c] += f * row[c]
+		}
+	}
+}
+
+// dotRows makes y the products of x and the rows of b, which are so many elements apart, each summed in the order of x.
+func dotRows(y, x, b []float64, apart int) {
+	c := 0
+	for ; c+4 <= len(y); c += 4 { // four sums that do not wait for each other
+		b0, b1, b2, b3 := b[c*apart:][:len(x)], b[(c+1)*apart:][:len(x)], b[(c+2)*apart:][:len(x)], b[(c+3)*apart:][:len(x)]
+		var s0, s1, s2, s3 float64
+		for k, f := range x {
+			s0 += f * b0[k]
+			s1 += f * b1[k]
+			s2 += f * b2[k]
+			s3 += f * b3[k]
+		}
+		y[c], y[c+1], y[c+2], y[c+3] = s0, s1, s2, s3
+	}
+	for ; c < len(y); c++ {
+		s, row := 0.0, b[c*apart:][:len(x)]
+		for k, f := range x {
+			s += f * row[k]
+		}
+		y[c] = s
+	}
 }
 
 // matrix is the offset of an operand's matrix for a batch of the result; axes of size 1 stand for all.

@@ -22,14 +22,15 @@ func unary(op graph.Unary, x Value, t graph.Type, bound bool) Value {
 }
 
 func binary(op graph.Binary, x, y Value, t graph.Type, bound bool) (Value, error) {
-	v := zeros(t)
+	v, eval := zeros(t), op.Fn.Info().Eval
+	xs, ys := x.step(), y.step()
 	for i := range t.Shape.Elems() {
-		j, k := x.at(i), y.at(i)
+		j, k := i*xs, i*ys
 		switch {
 		case v.F != nil:
-			v.F[i] = op.Fn.Eval(x.F[j], y.F[k])
+			v.F[i] = eval(x.F[j], y.F[k])
 		case x.F != nil: // a comparison
-			v.I[i] = int64(op.Fn.Eval(x.F[j], y.F[k]))
+			v.I[i] = int64(eval(x.F[j], y.F[k]))
 		default:
 			r, err := op.Fn.EvalInt(x.Type.DType, x.I[j], y.I[k])
 			if err != nil {
@@ -47,9 +48,9 @@ func binary(op graph.Binary, x, y Value, t graph.Type, bound bool) (Value, error
 func choose(cond, a, b Value, t graph.Type, bound bool) Value {
 	v := zeros(t)
 	for i := range t.Shape.Elems() {
-		from := b
+		from := &b
 		if cond.I[cond.at(i)] != 0 {
-			from = a
+			from = &a
 		}
 		if v.F != nil {
 			v.F[i] = from.F[from.at(i)]
@@ -70,8 +71,8 @@ func custom(op graph.Custom, args []Value, t graph.Type, bound bool) Value {
 		v.Mag = make([]float64, v.Len())
 	}
 	for i := range v.F {
-		for k, a := range args {
-			x[k] = a.F[a.at(i)]
+		for k := range args {
+			x[k] = args[k].F[args[k].at(i)]
 		}
 		v.F[i] = eval(x)
 		if bound {

@@ -67,11 +67,7 @@ func (n expert) linear(x []float64, w, bias graph.MoEWeight) []float64 {
 		copy(y, n.weight(bias))
 	}
 	m := n.weight(w)
-	for i, v := range x {
-		for j := range y {
-			y[j] += v * m[i*len(y)+j]
-		}
-	}
+	addRows(y, x, m, len(y))
 	return y
 }
 

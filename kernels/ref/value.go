@@ -72,13 +72,11 @@ func (v Value) float(i int) float64 {
 	return v.Type.DType.Real(v.I[i])
 }
 
-// at is the place in v of element i of an elementwise result: a scalar stands for all elements.
-func (v Value) at(i int) int {
-	if v.Type.Shape.Rank() == 0 {
-		return 0
-	}
-	return i
-}
+// step times i is the place in v of element i of an elementwise result: a scalar stands for all elements.
+func (v *Value) step() int { return min(v.Type.Shape.Rank(), 1) }
+
+// at is that place.
+func (v *Value) at(i int) int { return i * v.step() }
 
 func truth(b bool) int64 {
 	if b {

@@ -3,7 +3,6 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -231,7 +230,7 @@ func compileAll(sources []string, compiler driver.Compiler, chip kernels.Chip, p
 	var mu sync.Mutex
 	var wait sync.WaitGroup
 	done := 0
-	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	slots := make(chan struct{}, driver.BatchOf(compiler))
 	for i, source := range sources {
 		wait.Add(1)
 		slots <- struct{}{}

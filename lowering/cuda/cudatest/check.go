@@ -115,7 +115,7 @@ func operands(list []Buffer) []kernels.Operand {
 }
 
 // Run makes the kernels of all checks, compiles them together, and runs each twice: both must give the same bits. With
-// $FUSEC_MACHINE_CODE it checks their machine code instead; see [MachineCode].
+// $FUSEC_MACHINE_CODE it checks the machine code of every fourth instead, with $FUSEC_LONG that of all; see [MachineCode].
 func Run(t *testing.T, d Device, checks ...Check) {
 	t.Helper()
 	if list := os.Getenv(Variable); list != "" {
@@ -127,7 +127,7 @@ func Run(t *testing.T, d Device, checks ...Check) {
 			}
 			chips = append(chips, c)
 		}
-		MachineCode(t, []kernels.Chip{d.chip()}, chips, checks...)
+		MachineCode(t, []kernels.Chip{d.chip()}, chips, sample(checks)...)
 		return
 	}
 	list := make([]*prepared, len(checks))
@@ -154,6 +154,17 @@ func Run(t *testing.T, d Device, checks ...Check) {
 			}
 		})
 	}
+}
+
+// sample is every fourth check, the first among them, unless long tests are asked for.
+func sample(checks []Check) (some []Check) {
+	if os.Getenv("FUSEC_LONG") != "" {
+		return checks
+	}
+	for i := 0; i < len(checks); i += 4 {
+		some = append(some, checks[i])
+	}
+	return some
 }
 
 func (p *prepared) check(d Device, image []byte) error {

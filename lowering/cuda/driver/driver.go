@@ -7,6 +7,7 @@ package driver
 
 import (
 	"errors"
+	"runtime"
 	"time"
 	"unsafe"
 
@@ -146,6 +147,20 @@ type Compiler interface {
 	Compile(source string, chip kernels.Chip) (image []byte, log string, err error)
 	// Version is part of the key of a cached image.
 	Version() string
+}
+
+// A Batcher is a compiler that compiles many sources together in less time than one by one.
+type Batcher interface {
+	// Batch is how many goroutines should call Compile at a time.
+	Batch() int
+}
+
+// BatchOf is how many goroutines should compile at a time: what the compiler says, or the number of processors.
+func BatchOf(c Compiler) int {
+	if b, ok := c.(Batcher); ok {
+		return b.Batch()
+	}
+	return runtime.GOMAXPROCS(0)
 }
 
 // Errors that callers check for.

@@ -14,7 +14,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,19 +33,47 @@ var sources embed.FS
 // Compiler makes libraries of kernels. They are stored in the user's cache folder, by the hash of their inputs.
 type Compiler struct {
 	command string // of the C++ compiler
+	flags   []string
 	version string // of the compiler and of its common inputs
 	dir     string // of the libraries
 	headers string // the folder of src on the disk
 
 	mu sync.Mutex // one compilation at a time in a process
+
+	waiting sync.Mutex
+	next    []*request // for the next compilation
 }
 
-var _ driver.Compiler = (*Compiler)(nil)
+// A request is a unit that somebody waits for.
+type request struct {
+	unit unit
+	done chan error
+}
+
+var _ interface {
+	driver.Compiler
+	driver.Batcher
+} = (*Compiler)(nil)
 
 // flags are the options for kernels. The calls before loads and stores are those of a race detector; the runtime
 // implements them. Signed overflow and aliasing have no special meaning, as in the GPU's compiler.
 var flags = []string{"-std=c++17", "-O1", "-fPIC", "-fwrapv", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti",
 	"-fvisibility=hidden", "-ffp-contract=off", "-fsanitize=thread", "-Wno-unknown-pragmas", "-DFUSEC_HOST"}
+
+// quiet leaves out the calls at the beginning and at the end of functions, which the runtime does not need. GCC knows it since 11.
+const quiet = "--param=tsan-instrument-func-entry-exit=0"
+
+var gccVersion = regexp.MustCompile(`^\S+ \([^)]*\) (\d+)\.`)
+
+// flagsOf are the flags for a compiler that says this of its version.
+func flagsOf(said string) []string {
+	if m := gccVersion.FindStringSubmatch(said); m != nil {
+		if n, err := strconv.Atoi(m[1]); err == nil && n >= 11 {
+			return append(slices.Clone(flags), quiet)
+		}
+	}
+	return flags
+}
 
 // idle is how long an unused library is kept.
 const idle = 14 * 24 * time.Hour
@@ -52,13 +83,13 @@ var newCompiler = sync.OnceValues(func() (*Compiler, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Compiler{command: command}
-	said, err := exec.Command(c.command, "--version").Output()
+	said, err := exec.Command(command, "--version").Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s --version: %w", c.command, err)
+		return nil, fmt.Errorf("%s --version: %w", command, err)
 	}
+	c := &Compiler{command: command, flags: flagsOf(string(said))}
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%s\n%q\n", said, flags)
+	fmt.Fprintf(sum, "%s\n%q\n", said, c.flags)
 	files, err := fs.Glob(sources, "src/*")
 	if err != nil {
 		return nil, err
@@ -176,57 +207,68 @@ func unitOf(image []byte) (unit, error) {
 	return u, nil
 }
 
-// Compile makes the library of a source. The image has the source itself.
+// Compile makes the library of a source, together with what other goroutines want to have compiled at the same time. The image
+// has the source itself.
 func (c *Compiler) Compile(source string, chip kernels.Chip) (image []byte, log string, err error) {
-	images, err := c.CompileAll([]string{source}, chip)
+	image = imageOf(source, chip)
+	u, err := unitOf(image)
 	if err != nil {
 		return nil, "", err
 	}
-	return images[0], "", nil
+	if c.has(u) {
+		return image, "", nil
+	}
+	r := &request{u, make(chan error, 1)}
+	c.waiting.Lock()
+	c.next = append(c.next, r)
+	first := len(c.next) == 1
+	c.waiting.Unlock()
+	if first { // it compiles for all
+		time.Sleep(gathering)
+		c.mu.Lock()
+		c.waiting.Lock()
+		list := c.next
+		c.next = nil
+		c.waiting.Unlock()
+		units := make([]unit, len(list))
+		for i, r := range list {
+			units[i] = r.unit
+		}
+		errs := c.compile(units)
+		c.mu.Unlock()
+		for i, r := range list {
+			r.done <- errs[i]
+		}
+	}
+	if err := <-r.done; err != nil {
+		return nil, "", err
+	}
+	return image, "", nil
 }
+
+// gathering is how long the first of several goroutines waits for the others.
+const gathering = 2 * time.Millisecond
 
 // batch is how many sources make one library: the compiler's start and the headers cost as much as several sources.
 const batch = 24
 
+// Batch implements [driver.Batcher].
+func (c *Compiler) Batch() int { return batch * runtime.GOMAXPROCS(0) }
+
 // CompileAll makes libraries of many sources with few starts of the compiler. The error is that of the first source
 // that does not compile.
 func (c *Compiler) CompileAll(list []string, chip kernels.Chip) (images [][]byte, err error) {
-	var units []unit
-	seen := map[string]bool{}
-	for _, s := range list {
+	units := make([]unit, len(list))
+	for i, s := range list {
 		image := imageOf(s, chip)
 		images = append(images, image)
-		u, err := unitOf(image)
-		if err != nil {
+		if units[i], err = unitOf(image); err != nil {
 			return nil, err
-		}
-		if !seen[u.name] && !c.has(u) {
-			seen[u.name] = true
-			units = append(units, u)
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(units) == 0 {
-		return images, nil
-	}
-	if err := c.header(); err != nil {
-		return nil, err
-	}
-	workers := runtime.GOMAXPROCS(0)
-	size := min(batch, (len(units)+workers-1)/workers)
-	errs := make([]error, (len(units)+size-1)/size)
-	turns := make(chan bool, workers)
-	var wait sync.WaitGroup
-	for i := range errs {
-		wait.Go(func() {
-			turns <- true
-			errs[i] = c.buildAll(units[i*size : min(len(units), (i+1)*size)])
-			<-turns
-		})
-	}
-	wait.Wait()
-	for _, err := range errs {
+	for _, err := range c.compile(units) {
 		if err != nil {
 			return nil, err
 		}
@@ -234,18 +276,70 @@ func (c *Compiler) CompileAll(list []string, chip kernels.Chip) (images [][]byte
 	return images, nil
 }
 
-// buildAll is build, with the error assigned to its unit.
-func (c *Compiler) buildAll(units []unit) error {
-	err := c.build(units)
-	if err == nil || len(units) == 1 {
-		return err
+// compile makes the libraries of those units that have none, several of an architecture in one, and returns the error of each
+// unit.
+func (c *Compiler) compile(units []unit) []error {
+	errs := make([]error, len(units))
+	first := map[string]int{} // by name: which of equal units is compiled
+	var missing [][]int       // by architecture
+	for i, u := range units {
+		if _, ok := first[u.name]; ok || c.has(u) {
+			continue
+		}
+		first[u.name] = i
+		j := slices.IndexFunc(missing, func(of []int) bool { return units[of[0]].arch == u.arch })
+		if j < 0 {
+			j, missing = len(missing), append(missing, nil)
+		}
+		missing[j] = append(missing[j], i)
 	}
-	for _, u := range units {
-		if err := c.build([]unit{u}); err != nil {
-			return err
+	if len(missing) == 0 {
+		return errs
+	}
+	if err := c.header(); err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	workers := runtime.GOMAXPROCS(0)
+	size := min(batch, (len(first)+workers-1)/workers)
+	turns := make(chan bool, workers)
+	var wait sync.WaitGroup
+	for _, of := range missing {
+		for some := range slices.Chunk(of, size) {
+			wait.Go(func() {
+				turns <- true
+				c.buildAll(units, some, errs)
+				<-turns
+			})
 		}
 	}
-	return err
+	wait.Wait()
+	for i, u := range units {
+		if j, ok := first[u.name]; ok {
+			errs[i] = errs[j]
+		}
+	}
+	return errs
+}
+
+// buildAll builds some of the units, together or, if an error has to be assigned to its unit, each alone.
+func (c *Compiler) buildAll(units []unit, some []int, errs []error) {
+	list := make([]unit, len(some))
+	for i, at := range some {
+		list[i] = units[at]
+	}
+	err := c.build(list)
+	switch {
+	case err == nil:
+	case len(some) == 1:
+		errs[some[0]] = err
+	default:
+		for _, i := range some {
+			errs[i] = c.build(units[i : i+1])
+		}
+	}
 }
 
 // path is the path of a unit's library.
@@ -289,7 +383,7 @@ func (c *Compiler) build(units []unit) error {
 	}
 	object, library := filepath.Join(dir, "batch.o"), filepath.Join(dir, "batch.so")
 	args := []string{"-c", main, "-o", object, "-include", filepath.Join(c.headers, "host.h")}
-	if err := c.run(dir, append(args, flags...)...); err != nil {
+	if err := c.run(dir, append(args, c.flags...)...); err != nil {
 		return err
 	}
 	if err := c.run(dir, "-shared", object, "-o", library); err != nil {
@@ -324,7 +418,7 @@ func (c *Compiler) header() error {
 	}
 	defer os.RemoveAll(dir)
 	read := filepath.Join(dir, "host.h.gch")
-	if err := c.run(dir, append([]string{"-x", "c++-header", header, "-o", read}, flags...)...); err != nil {
+	if err := c.run(dir, append([]string{"-x", "c++-header", header, "-o", read}, c.flags...)...); err != nil {
 		return err
 	}
 	return copyOnce(header+".gch", read)
@@ -352,7 +446,7 @@ func (c *Compiler) buildRuntime(path string) error {
 	}
 	defer os.RemoveAll(dir)
 	library := filepath.Join(dir, "runtime.so")
-	err = c.run(dir, "-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-ffp-contract=off",
+	err = c.run(dir, "-std=c++17", "-O3", "-fPIC", "-shared", "-Wall", "-Wextra", "-ffp-contract=off",
 		"-fno-exceptions", "-fno-semantic-interposition", "-fvisibility-inlines-hidden",
 		filepath.Join(c.headers, "runtime.cpp"), "-o", library)
 	if err != nil {

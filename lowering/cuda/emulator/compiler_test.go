@@ -3,6 +3,7 @@ package emulator
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,17 @@ func TestFindCompiler(t *testing.T) {
 	t.Setenv("CXX", own)
 	if p, err := findCompiler(); p != own || err != nil {
 		t.Errorf("%s, %v", p, err)
+	}
+}
+
+// TestFlags: an option of GCC is for the versions that know it.
+func TestFlags(t *testing.T) {
+	for said, want := range map[string]bool{
+		"g++ (Debian 12.2.0-14+deb12u1) 12.2.0\nCopyright": true, "g++ (GCC) 10.5.0": false, "Debian clang version 14.0.6": false,
+	} {
+		if got := slices.Contains(flagsOf(said), quiet); got != want {
+			t.Errorf("%q: %t", said, got)
+		}
 	}
 }
 

@@ -43,7 +43,10 @@ type Compiler struct {
 	running map[string]*compilation
 }
 
-var _ driver.Compiler = (*Compiler)(nil)
+var _ interface {
+	driver.Compiler
+	driver.Batcher
+} = (*Compiler)(nil)
 
 // compilation is a compilation that a goroutine has started and for which others may wait.
 type compilation struct {
@@ -60,6 +63,9 @@ func New(of driver.Compiler, dir string) *Compiler {
 
 // Version is that of the compiler.
 func (c *Compiler) Version() string { return c.of.Version() }
+
+// Batch is that of the compiler, or the number of processors.
+func (c *Compiler) Batch() int { return driver.BatchOf(c.of) }
 
 // Compile implements [driver.Compiler]. The log is what the compiler said when it made the image. Goroutines that ask
 // for one image at the same time wait for one compilation; the image is theirs to share, not to change.

@@ -107,13 +107,13 @@ func (l *library) name(result int) string {
 	return fmt.Sprintf("%s (result %d)", l.text(int32(result)), result)
 }
 
-// compile returns machine code or, if the architecture among the options is virtual, PTX; the messages; and the result
-// of the first function that failed.
-func (l *library) compile(source string, options []string) (out []byte, log string, result int) {
+// compile returns PTX and, unless the architecture among the options is virtual, machine code; the messages; and the result of the
+// first function that failed.
+func (l *library) compile(source string, options []string) (made translation, log string, result int) {
 	var program uintptr
 	text, name := zeroEnded(source), zeroEnded("kernel.cu")
 	if r := l.create(&program, &text[0], &name[0], 0, nil, nil); r != success {
-		return nil, "", int(r)
+		return made, "", int(r)
 	}
 	defer l.destroy(&program)
 	list := make([]*byte, len(options))
@@ -126,13 +126,12 @@ func (l *library) compile(source string, options []string) (out []byte, log stri
 		log = string(b[:max(0, len(b)-1)]) // without the zero at its end
 	}
 	if r != success {
-		return nil, log, int(r)
+		return made, log, int(r)
 	}
-	out, r = l.get(program, l.cubinSize, l.cubin)
-	if r == success && len(out) == 0 {
-		out, r = l.get(program, l.ptxSize, l.ptx)
+	if made.cubin, r = l.get(program, l.cubinSize, l.cubin); r == success {
+		made.ptx, r = l.get(program, l.ptxSize, l.ptx)
 	}
-	return out, log, int(r)
+	return made, log, int(r)
 }
 
 // get calls a pair of the library's functions, one for the size and one for the data.

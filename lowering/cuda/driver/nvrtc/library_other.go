@@ -27,4 +27,6 @@ func open() (*library, error) {
 
 func (*library) name(int) string { return "" }
 
-func (*library) compile(string, []string) ([]byte, string, int) { return nil, "", refused }
+func (*library) compile(string, []string) (translation, string, int) {
+	return translation{}, "", refused
+}

@@ -50,7 +50,17 @@ func (c *Compiler) Compile(source string, chip kernels.Chip) (image []byte, log 
 	if err := c.knows(chip); err != nil {
 		return nil, "", err
 	}
-	return c.compile(source, chip.Target(), chip.Target())
+	made, log, err := c.compile(source, chip.Target(), chip.Target())
+	return made.cubin, log, err
+}
+
+// CompileBoth is Compile and PTX in one translation.
+func (c *Compiler) CompileBoth(source string, chip kernels.Chip) (image []byte, ptx, log string, err error) {
+	if err := c.knows(chip); err != nil {
+		return nil, "", "", err
+	}
+	made, log, err := c.compile(source, chip.Target(), chip.Target())
+	return made.cubin, made.text(), log, err
 }
 
 // PTX returns the PTX to which a source is compiled before it becomes the chip's machine code.
@@ -58,28 +68,33 @@ func (c *Compiler) PTX(source string, chip kernels.Chip) (ptx, log string, err e
 	if err := c.knows(chip); err != nil {
 		return "", "", err
 	}
-	text, log, err := c.compile(source, strings.Replace(chip.Target(), "sm_", "compute_", 1), chip.Target())
-	return strings.TrimRight(string(text), "\x00"), log, err
+	made, log, err := c.compile(source, strings.Replace(chip.Target(), "sm_", "compute_", 1), chip.Target())
+	return made.text(), log, err
 }
 
-// compile makes machine code, or PTX if the architecture is virtual.
-func (c *Compiler) compile(source, architecture, target string) ([]byte, string, error) {
+// A translation is what a source becomes.
+type translation struct{ cubin, ptx []byte }
+
+func (t translation) text() string { return strings.TrimRight(string(t.ptx), "\x00") }
+
+// compile makes PTX and, unless the architecture is virtual, machine code.
+func (c *Compiler) compile(source, architecture, target string) (translation, string, error) {
 	if strings.ContainsRune(source, 0) {
-		return nil, "", fmt.Errorf("the CUDA source has a zero byte at %d", strings.IndexByte(source, 0))
+		return translation{}, "", fmt.Errorf("the CUDA source has a zero byte at %d", strings.IndexByte(source, 0))
 	}
-	out, log, result := c.lib.compile(source, append([]string{"--gpu-architecture=" + architecture}, c.options...))
+	made, log, result := c.lib.compile(source, append([]string{"--gpu-architecture=" + architecture}, c.options...))
 	switch result {
 	case success:
-		return out, log, nil
+		return made, log, nil
 	case refused:
 		if ptxLine.MatchString(log) {
 			virtual := strings.Replace(architecture, "sm_", "compute_", 1)
-			ptx, _, _ := c.lib.compile(source, append([]string{"--gpu-architecture=" + virtual}, c.options...))
-			log = quotePTX(log, string(ptx))
+			made, _, _ := c.lib.compile(source, append([]string{"--gpu-architecture=" + virtual}, c.options...))
+			log = quotePTX(log, made.text())
 		}
-		return nil, log, fmt.Errorf("the CUDA compiler refused the source for %s:\n%s", target, strings.TrimSpace(log))
+		return translation{}, log, fmt.Errorf("the CUDA compiler refused the source for %s:\n%s", target, strings.TrimSpace(log))
 	}
-	return nil, log, fmt.Errorf("NVRTC %d.%d (%s): compiling for %s: %s\n%s", c.lib.major, c.lib.minor, c.lib.path, target,
+	return translation{}, log, fmt.Errorf("NVRTC %d.%d (%s): compiling for %s: %s\n%s", c.lib.major, c.lib.minor, c.lib.path, target,
 		c.lib.name(result), strings.TrimSpace(log))
 }
 

@@ -1,6 +1,7 @@
 package nvrtc_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,6 +44,10 @@ func TestCompile(t *testing.T) {
 		if !strings.Contains(ptx, ".target "+chip.Target()) || !strings.Contains(ptx, ".entry axpy") ||
 			strings.Contains(ptx, "\x00") {
 			t.Errorf("%s: PTX without the target or the entry:\n%s", chip.Target(), ptx)
+		}
+		both, same, _, err := c.CompileBoth(axpy, chip)
+		if err != nil || !bytes.Equal(both, image) || same != ptx {
+			t.Errorf("%s: in one translation: %v, an image of %d bytes, of %d, and PTX:\n%s", chip.Target(), err, len(both), len(image), same)
 		}
 	}
 }
@@ -98,6 +103,9 @@ func TestErrors(t *testing.T) {
 	}
 	if _, _, err := c.PTX(axpy, kernels.ChipOf(20)); err == nil {
 		t.Error("PTX for a chip of the past was made")
+	}
+	if _, _, _, err := c.CompileBoth(axpy, kernels.ChipOf(20)); err == nil {
+		t.Error("machine code and PTX for a chip of the past were made")
 	}
 	if strings.HasPrefix(c.Version(), "NVRTC 13") {
 		_, _, err := c.Compile(axpy, kernels.ChipOf(70))

@@ -106,22 +106,23 @@ inline void note(const Copy &c, uint8_t known) {
   memset(c.block->shared.known + (reinterpret_cast<uint64_t>(c.to) - c.block->shared.base), known, c.bytes);
 }
 
-// box copies a box of a tensor; what lies outside of the tensor is zero.
+// box copies a box of a tensor; what lies outside of the tensor is zero. Rows of a box are whole pieces of 16 bytes.
 inline void box(const Copy &c) {
   const Map &m = c.box->map;
-  const int64_t *at = c.box->at;
   const uint32_t width = m.axes[0].box * m.size;
+  const int64_t from = c.box->at[0] * m.size, end = (int64_t(m.axes[0].last) + 1) * m.size;
   const uint64_t begin = reinterpret_cast<uint64_t>(c.to);
   for (uint32_t r = 0, rows = c.box->rows(); r < rows; r++) {
     const uint8_t *row;
     const bool inside = c.box->find(r, &row);
-    for (uint32_t e = 0; e < m.axes[0].box; e++) {
-      // The swizzle permutes pieces of 16 bytes by bits of the address.
-      uint64_t p = begin + uint64_t(r) * width + e * m.size;
+    for (uint32_t b = 0; b < width; b += 16) {
+      // The swizzle permutes pieces by bits of the address.
+      uint64_t p = begin + uint64_t(r) * width + b;
       if (m.swizzle) p ^= (p >> 7 & (m.swizzle / 16 - 1)) << 4;
-      const int64_t x = at[0] + e;
-      if (inside && x >= 0 && x <= m.axes[0].last) memcpy(reinterpret_cast<void *>(p), row + x * m.size, m.size);
-      else memset(reinterpret_cast<void *>(p), 0, m.size);
+      uint8_t *const to = reinterpret_cast<uint8_t *>(p);
+      const int64_t x = from + b, lo = std::max<int64_t>(x, 0), hi = std::min(x + 16, end);
+      if (!inside || hi - lo < 16) memset(to, 0, 16);
+      if (inside && lo < hi) memcpy(to + (lo - x), row + lo, hi - lo);
     }
   }
 }

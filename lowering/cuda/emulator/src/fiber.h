@@ -92,17 +92,20 @@ inline void *prepare(uint8_t *top, void (*start)()) {
 #error "the emulator knows x86-64 and arm64"
 #endif
 
-// A Stack is memory that grows downwards to a page that cannot be touched.
+// A Stack is memory that grows downwards to a page that cannot be touched. Stacks begin at different places in their pages: else
+// what they use would share few lines of the processor's caches.
 struct Stack {
-  static constexpr size_t size = 256 << 10, guard = 64 << 10;
-  uint8_t *base;
+  static constexpr size_t size = 256 << 10, guard = 64 << 10, shift = 17 * 64, shifts = 61;
+  static constexpr size_t whole = guard + size + shift * shifts;
+  uint8_t *base, *top;
   bool make() {
-    void *p = mmap(nullptr, size + guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    static unsigned made;
+    void *p = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return false;
     mprotect(p, guard, PROT_NONE);
     base = static_cast<uint8_t *>(p);
+    top = base + guard + size + shift * (made++ % shifts);
     return true;
   }
-  uint8_t *top() const { return base + guard + size; }
   bool guarded(const void *p) const { return p >= base && p < base + guard; }
 };

@@ -36,8 +36,12 @@ inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
-// Set by the runtime whenever another thread goes on.
+// Set by the runtime whenever another thread goes on. To a kernel's thread they are constants, of which no access is checked.
+#ifdef FUSEC_HOST
+extern "C" const uint3 threadIdx, blockIdx, blockDim, gridDim;
+#else
 extern "C" uint3 threadIdx, blockIdx, blockDim, gridDim;
+#endif
 constexpr int warpSize = 32;
 
 namespace host {

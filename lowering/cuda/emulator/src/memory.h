@@ -7,7 +7,7 @@
 
 #include "runtime.h"
 
-namespace memory {
+namespace memory INTERNAL {
 
 inline const Range *last;  // the range that was found last
 inline Range fixed;        // the shared memory of a fixed size of all kernels of the library
@@ -17,6 +17,7 @@ inline const Range *find(uint64_t p) {
   if (p - shared.base < shared.bytes) return &shared;
   if (p - fixed.base < fixed.bytes) return &fixed;
   if (last && p - last->base < last->bytes) return last;
+  if (p - reinterpret_cast<uint64_t>(launch->params) < launch->entry->params) return nullptr;
   size_t lo = 0, hi = launch->count;
   while (lo < hi) {
     const size_t mid = (lo + hi) / 2;
@@ -49,6 +50,7 @@ inline void label(char *to, size_t size, const Range &r) {
 }
 
 inline void miss(uint64_t p, size_t bytes, bool write) {
+  if (p - reinterpret_cast<uint64_t>(launch->params) < launch->entry->params) return;
   const char *verb = write ? "writes" : "reads";
   auto tell = [&](const Range &r) {
     const bool after = p >= r.base;
@@ -97,10 +99,9 @@ inline bool all(const uint8_t *known, size_t bytes) {
 }
 
 __attribute__((always_inline)) inline void access(const void *at, size_t bytes, bool write) {
-  if (!launch || !current || bytes == 0) return;
-  const Stack &s = current->stack;
-  if (at >= s.base && at < s.top()) return;
+  if (!current || bytes == 0) return;
   const uint64_t p = reinterpret_cast<uint64_t>(at);
+  if (p - reinterpret_cast<uint64_t>(current->stack.base) < Stack::whole) return;
   const Range *r = find(p);
   if (!r) return miss(p, bytes, write);
   if (bytes > r->base + r->bytes - p) miss(r->base + r->bytes, p + bytes - r->base - r->bytes, write);

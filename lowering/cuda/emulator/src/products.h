@@ -21,7 +21,7 @@ inline float element(Kind k, uint32_t x) {
 inline float part(Kind k, uint32_t word, int i) { return element(k, word >> 16 * i & 0xffff); }
 
 // unpack makes of the registers of a warp the rows [16, K] of a left operand.
-inline void unpack(Kind k, int lane, const uint32_t *a, float (*to)[16]) {
+inline void unpack(Kind k, int lane, const uint32_t *a, double (*to)[16]) {
   const int g = lane / 4, t = lane % 4;
   for (int i = 0; i < 4; i++) {
     const int row = g + i % 2 * 8;
@@ -33,6 +33,27 @@ inline void unpack(Kind k, int lane, const uint32_t *a, float (*to)[16]) {
   }
 }
 
+// CLONES compiles a function for several processors, one of which is chosen when the library is loaded.
+#if defined(__x86_64__) && !defined(__clang__)
+#define CLONES __attribute__((target_clones("avx512f", "avx2", "default"))) static
+#else
+#define CLONES static
+#endif
+
+// Elements are held as f64: a product of two is exact.
+constexpr int MOST = 256;  // columns
+
+// multiply adds to each of n sums, a multiple of 8, the products of a row of one operand and a column [depth, n] of the other, in
+// the order of their elements.
+CLONES void multiply(double *sums, int n, int depth, const double *a, const double (*b)[MOST]) {
+  typedef double Eight __attribute__((vector_size(64), aligned(8), may_alias));
+  for (int j = 0; j < n; j += 8) {
+    Eight s = *reinterpret_cast<const Eight *>(sums + j);
+    for (int k = 0; k < depth; k++) s += a[k] * *reinterpret_cast<const Eight *>(b[k] + j);
+    *reinterpret_cast<Eight *>(sums + j) = s;
+  }
+}
+
 // A Warp is what a thread brings to a product of its warp.
 struct Warp {
   Kind kind;
@@ -40,7 +61,7 @@ struct Warp {
   const uint32_t *a, *b;
 };
 inline void warp(void *const *lanes) {
-  float a[16][16], b[16][8];
+  static double a[16][16], b[16][MOST];
   const Kind kind = static_cast<Warp *>(lanes[0])->kind;
   const int depth = kind == TF32 ? 8 : 16;
   for (int l = 0; l < 32; l++) {
@@ -53,14 +74,12 @@ inline void warp(void *const *lanes) {
         for (int e = 0; e < 2; e++) b[2 * t + 8 * i + e][g] = part(kind, w.b[i], e);
     }
   }
-  for (int l = 0; l < 32; l++) {
-    float *d = static_cast<Warp *>(lanes[l])->d;
-    for (int i = 0; i < 4; i++) {
-      const int row = l / 4 + i / 2 * 8, col = l % 4 * 2 + i % 2;
-      double sum = d[i];
-      for (int k = 0; k < depth; k++) sum += double(a[row][k]) * b[k][col];
-      d[i] = float(sum);
-    }
+  for (int row = 0; row < 16; row++) {
+    double sums[8];
+    auto d = [&](int col) { return static_cast<Warp *>(lanes[row % 8 * 4 + col / 2])->d + row / 8 * 2 + col % 2; };
+    for (int col = 0; col < 8; col++) sums[col] = *d(col);
+    multiply(sums, 8, depth, a[row], b);
+    for (int col = 0; col < 8; col++) *d(col) = float(sums[col]);
   }
 }
 
@@ -116,46 +135,53 @@ struct Operand {
     if (d >> 49 & 7) fail("a matrix descriptor with a base offset");
     if (transposed && span == 16) fail("a transposed operand without a swizzle");
   }
-  float at(int outer, int k) const {
+  // piece finds the 16 bytes that begin with an element: elements along k or, transposed, along the other axis.
+  const void *piece(int outer, int k) const {
     const uint64_t size = kind == TF32 ? 4 : 2;
     uint64_t p = start;
     if (transposed) {
       const uint64_t x = outer * size;
       p += x / span * lead + x % span + k / 8 * stride + k % 8 * span;
     } else if (span == 16) {
-      const uint64_t x = k * size;
-      p += outer / 8 * stride + outer % 8 * 16 + x / 16 * lead + x % 16;
+      p += outer / 8 * stride + outer % 8 * 16 + k * size / 16 * lead;
     } else {
       p += outer / 8 * stride + outer % 8 * span + k * size;
     }
     p ^= (p >> 7 & (span / 16 - 1)) << 4;
-    memory::access(reinterpret_cast<void *>(p), size, false);
-    uint32_t x = 0;
-    memcpy(&x, reinterpret_cast<void *>(p), size);
-    return element(kind, x);
+    memory::access(reinterpret_cast<void *>(p), 16, false);
+    return reinterpret_cast<void *>(p);
+  }
+  // read reads n rows, a multiple of 8, and gives each element with its place to f. Without f, it looks whether they can be read.
+  template <class F> void read(int n, F f) const {
+    const int each = kind == TF32 ? 4 : 8, depth = 2 * each;
+    for (int outer = 0; outer < n; outer += transposed ? each : 1) {
+      for (int k = 0; k < depth; k += transposed ? 1 : each) {
+        uint32_t words[4];
+        memcpy(words, piece(outer, k), 16);
+        for (int e = 0; e < each; e++) {
+          const float x = kind == TF32 ? element(kind, words[e]) : part(kind, words[e / 2], e % 2);
+          f(outer + (transposed ? e : 0), k + (transposed ? 0 : e), x);
+        }
+      }
+    }
   }
 };
 
 inline void run(const Product &p) {
-  static float a[64][16], b[256][16];
+  static double a[64][16], b[16][MOST];
   const int depth = p.kind == TF32 ? 8 : 16;
   if (p.registers) {
     for (int t = 0; t < 128; t++) unpack(p.kind, t % 32, p.words[t], a + t / 32 * 16);
   } else {
-    const Operand x(p.a, p.kind, p.transA);
-    for (int i = 0; i < 64; i++)
-      for (int k = 0; k < depth; k++) a[i][k] = x.at(i, k);
+    Operand(p.a, p.kind, p.transA).read(64, [](int i, int k, float x) { a[i][k] = x; });
   }
-  const Operand y(p.b, p.kind, p.transB);
-  for (int j = 0; j < p.n; j++)
-    for (int k = 0; k < depth; k++) b[j][k] = y.at(j, k);
-  for (int t = 0; t < 128; t++) {
-    for (int i = 0; i < p.n / 2; i++) {
-      const int row = t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, col = i / 4 * 8 + t % 4 * 2 + i % 2;
-      double sum = p.add ? p.d[t][i] : 0;
-      for (int k = 0; k < depth; k++) sum += double(a[row][k]) * b[col][k];
-      p.d[t][i] = float(sum);
-    }
+  Operand(p.b, p.kind, p.transB).read(p.n, [](int j, int k, float x) { b[k][j] = x; });
+  for (int row = 0; row < 64; row++) {
+    double sums[MOST];
+    auto d = [&](int col) { return p.d[row / 16 * 32 + row % 8 * 4 + col % 8 / 2] + col / 8 * 4 + row % 16 / 8 * 2 + col % 2; };
+    for (int col = 0; col < p.n; col++) sums[col] = p.add ? *d(col) : 0;
+    multiply(sums, p.n, depth, a[row], b);
+    for (int col = 0; col < p.n; col++) *d(col) = float(sums[col]);
   }
 }
 

@@ -35,6 +35,7 @@ constexpr unsigned mostThreads = 1024, mostBlocks = 16;  // of a block, of a clu
 static Stack spare[mostThreads * mostBlocks];
 static unsigned spares;
 static Block blocks[mostBlocks];
+static struct { unsigned waiting, ended; } warps[mostThreads / 32 * mostBlocks];  // lanes in a collective, and those that are done
 static Barrier clusterBarrier;
 
 Block *blockOf(unsigned rank) { return rank < running / launch->block ? &blocks[rank] : nullptr; }
@@ -71,6 +72,8 @@ void pause(State state) {
   fusec_switch(&current->sp, scheduler);
 }
 
+static auto &warpOf(const Thread *t) { return warps[t->block->rank * (mostThreads / 32) + t->index / 32]; }
+
 static void enter(Thread *t) {
   current = t;
   blockIdx = t->block->index;
@@ -87,6 +90,7 @@ static void begin() {
     if (current->unread) fail("returns while copies from shared memory are under way");
     current->state = DONE;
     current->block->ended++;
+    warpOf(current).ended |= 1u << current->index % 32;
     ended++;
     Thread *t = fresh();
     if (!t) break;
@@ -262,17 +266,25 @@ uint64_t fusec_collective(host::Collective kind, unsigned mask, uint64_t value, 
   current->mask = mask;
   current->value = value;
   current->from = from;
-  for (int i = 0; i < 32; i++) {
-    if (!(mask >> i & 1) || unsigned(i) == lane) continue;
-    if (warp + i >= launch->block || lanes[i].state == DONE)
-      fail("a collective with the mask %08x: lane %d has returned", mask, i);
-    if (lanes[i].state != IN_COLLECTIVE) return pause(IN_COLLECTIVE), current->value;
+  auto &w = warpOf(current);
+  const unsigned others = mask & ~(1u << lane);
+  if (others & w.ended) fail("a collective with the mask %08x: lane %d has returned", mask, __builtin_ctz(others & w.ended));
+  const unsigned missing = others & ~w.waiting;
+  for (unsigned left = others; left; left &= left - 1) {
+    const int i = __builtin_ctz(left);
+    if (missing >> i & 1) break;
     if (lanes[i].kind != kind || lanes[i].mask != mask)
       fail("a collective with the mask %08x: lane %d is in another, with the mask %08x", mask, i, lanes[i].mask);
+    if (missing) break;  // the last to come looks at all
+  }
+  if (missing) {
+    w.waiting |= 1u << lane;
+    pause(IN_COLLECTIVE);
+    return current->value;
   }
   combine(lanes, mask, kind);
-  for (int i = 0; i < 32; i++)
-    if (mask >> i & 1 && unsigned(i) != lane) ready(&lanes[i]);
+  w.waiting &= ~mask;
+  for (unsigned left = others; left; left &= left - 1) ready(&lanes[__builtin_ctz(left)]);
   return current->value;
 }
 
@@ -457,6 +469,12 @@ static void run() {
   for (products::Group &g : products::groups) g.queue.clear(), g.done = 0;
   for (tensor::Memory &m : tensor::memories) tensor::clear(m);
   arrange();
+  for (unsigned i = 0; i < running / n; i++) {
+    for (unsigned w = 0; w < (n + 31) / 32; w++) {
+      const unsigned left = n - 32 * w;
+      warps[i * (mostThreads / 32) + w] = {0, left < 32 ? ~0u << left : 0};
+    }
+  }
   for (unsigned i = 0; i < running; i++) {
     threads[i] = {};
     threads[i].index = i % n;
@@ -471,7 +489,7 @@ static void run() {
     } else if ((t = fresh())) {
       if (spares) t->stack = spare[--spares];
       else if (!t->stack.make()) abort();
-      t->sp = prepare(t->stack.top(), begin);
+      t->sp = prepare(t->stack.top, begin);
     } else if (some()) {
       continue;
     } else {
@@ -536,10 +554,9 @@ extern "C" bool fusec_launch(Launch *l) {
 namespace host {
 
 float f16_to_float(unsigned short x) {
-  const int e = x >> 10 & 31, m = x & 1023;
-  float y = e ? ldexpf(m + 1024, e - 25) : ldexpf(m, -24);
-  if (e == 31) y = m ? __builtin_nanf("") : __builtin_huge_valf();
-  return x & 0x8000 ? -y : y;
+  const unsigned sign = x << 16 & 0x80000000u, rest = x & 0x7fff;
+  if (rest >= 0x7c00) return float_of(sign | (rest > 0x7c00 ? 0x7fc00000u : 0x7f800000u));
+  return float_of(sign | bits_of(float_of(rest << 13) * 0x1p112f));  // the exponent counts from another number
 }
 
 unsigned short float_to_f16(float x) {
@@ -547,10 +564,9 @@ unsigned short float_to_f16(float x) {
   const float a = fabsf(x);
   if (a != a) return sign | 0x7e00;
   if (a >= 65520.0f) return sign | 0x7c00;
-  if (a < 0x1p-14f) return sign | (unsigned short)rintf(a * 0x1p24f);
-  int e;
-  const float f = frexpf(a, &e);  // in [0.5, 1)
-  return sign | (unsigned short)(((e + 14) << 10) + int(rintf(f * 2048.0f)) - 1024);
+  if (a < 0x1p-14f) return sign | (bits_of(a + 0.5f) - bits_of(0.5f));  // the last bit of the sum is 2^-24
+  const unsigned u = bits_of(a);
+  return sign | (u - (112u << 23) + 0xfff + (u >> 13 & 1)) >> 13;
 }
 
 }  // namespace host

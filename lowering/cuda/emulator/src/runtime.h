@@ -58,10 +58,11 @@ struct Thread {
   unsigned products, committed, productGroups[8];
 };
 
-extern Thread *current;
-extern Thread *threads;  // of all blocks that run together, block after block
-extern unsigned running;  // how many that are
-extern Launch *launch;
+#define INTERNAL __attribute__((visibility("hidden")))  // read without a look into a table of addresses
+extern INTERNAL Thread *current;                         // null if none runs
+extern INTERNAL Thread *threads;                         // of all blocks that run together, block after block
+extern INTERNAL unsigned running;                        // how many that are
+extern INTERNAL Launch *launch;
 
 // blockOf is a block of the cluster that runs, null if it has no such block.
 Block *blockOf(unsigned rank);
@@ -77,7 +78,7 @@ struct Random {
   }
   unsigned below(unsigned n) { return uint64_t(uint32_t(next())) * n >> 32; }
 };
-extern Random chance;
+extern INTERNAL Random chance;
 
 // fail ends the launch with an error that names the kernel, the block and the thread that runs.
 [[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char *format, ...);

@@ -68,19 +68,16 @@ inline unsigned columnOf(uint32_t at, unsigned n) {
 }
 
 inline void multiply(Memory &m, const Product &p) {
-  static float a[lanes][16], b[256][16];
+  static double a[lanes][16], b[16][products::MOST];
   const int depth = p.form.kind == products::TF32 ? 8 : 16;
-  for (unsigned i = 0; i < lanes; i++)
-    for (int k = 0; k < depth; k++) a[i][k] = p.a.at(i, k);
-  for (unsigned j = 0; j < p.form.n; j++)
-    for (int k = 0; k < depth; k++) b[j][k] = p.b.at(j, k);
+  p.a.read(lanes, [](int i, int k, float x) { a[i][k] = x; });
+  p.b.read(p.form.n, [](int j, int k, float x) { b[k][j] = x; });
   for (unsigned i = 0; i < lanes; i++) {
-    for (unsigned j = 0; j < p.form.n; j++) {
-      float &d = m.at[i][p.column + j];
-      double sum = p.add ? d : 0;
-      for (int k = 0; k < depth; k++) sum += double(a[i][k]) * b[j][k];
-      d = float(sum);
-    }
+    double sums[products::MOST];
+    float *const d = m.at[i] + p.column;
+    for (unsigned j = 0; j < p.form.n; j++) sums[j] = p.add ? d[j] : 0;
+    products::multiply(sums, p.form.n, depth, a[i], b);
+    for (unsigned j = 0; j < p.form.n; j++) d[j] = float(sums[j]);
   }
   for (unsigned j = 0; j < p.form.n; j++) m.known[p.column + j] = true, m.pending[p.column + j]--;
 }
@@ -185,10 +182,8 @@ void fusec_tensor_product(bool tf32, unsigned d, unsigned long long a, unsigned 
   const unsigned c = tensor::columnOf(d, f.n);
   if (d >> 16) fail("a product into tensor memory from lane %u on", d >> 16);
   const tensor::Product p = {f, c, {a, f.kind, f.transA}, {b, f.kind, f.transB}, add};
-  for (int k = 0; k < (tf32 ? 8 : 16); k++) {
-    for (unsigned i = 0; i < f.m; i++) p.a.at(i, k);
-    for (unsigned j = 0; j < f.n; j++) p.b.at(j, k);
-  }
+  p.a.read(f.m, [](int, int, float) {});
+  p.b.read(f.n, [](int, int, float) {});
   tensor::Memory &m = tensor::mine();
   for (unsigned j = c; j < c + f.n; j++) {
     if (add && !m.known[j] && !m.pending[j]) fail("adds to column %u of tensor memory, which was never written", j);
