@@ -98,10 +98,17 @@ const ownText = "// ---- generated ----\n\n"
 
 // Generated is the part of the source that was generated for this launch: without the prelude and the templates.
 func (k *Kernel) Generated() string {
-	if _, own, ok := strings.Cut(k.Source, ownText); ok {
-		return own
+	_, own := Parts(k.Source)
+	return own
+}
+
+// Parts are the two parts of a source: the prelude and the templates, which kernels have in common, and what was generated for this
+// launch. A source of another form is all the latter.
+func Parts(source string) (common, generated string) {
+	if common, own, ok := strings.Cut(source, ownText); ok {
+		return common, own
 	}
-	return k.Source
+	return "", source
 }
 
 // preamble is the prelude and templates.

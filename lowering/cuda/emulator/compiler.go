@@ -361,6 +361,47 @@ namespace %[1]s {
 #undef FUSEC_FIXED
 `
 
+// parts are what a unit's source has in common with others and what it has alone, which is all if it is compiled alone, or if the
+// common part has shared memory, which belongs to one unit.
+func parts(u unit, units int) (common, own string) {
+	if common, own = kernels.Parts(u.source); units == 1 || strings.Contains(common, "\n  __shared__ ") {
+		return "", u.source
+	}
+	return common, own
+}
+
+func commonName(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "common_" + hex.EncodeToString(sum[:12])
+}
+
+// batchText is the source of a library of units. Those with a common part stand in its namespace: it is read once. A unit that
+// cannot stand there, since it specialises a template, does not compile, and is compiled alone.
+func batchText(units []unit) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "#define __CUDA_ARCH__ %d\n", 10*units[0].arch)
+	done := map[string]bool{}
+	for i, u := range units {
+		common, _ := parts(u, len(units))
+		if done[common] {
+			continue
+		}
+		done[common] = true
+		if common != "" {
+			fmt.Fprintf(&text, "namespace %[1]s {\n#include \"%[1]s.cuh\"\n", commonName(common))
+		}
+		for _, v := range units[i:] {
+			if of, _ := parts(v, len(units)); of == common {
+				fmt.Fprintf(&text, wrapping, v.name)
+			}
+		}
+		if common != "" {
+			text.WriteString("}\n")
+		}
+	}
+	return text.String()
+}
+
 // build makes one library of units, with a link for the name of each.
 func (c *Compiler) build(units []unit) error {
 	dir, err := os.MkdirTemp("", "fusec-emulator-")
@@ -368,18 +409,20 @@ func (c *Compiler) build(units []unit) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	var text strings.Builder
-	fmt.Fprintf(&text, "#define __CUDA_ARCH__ %d\n", 10*units[0].arch)
+	main := filepath.Join(dir, "batch.cpp")
+	if err := os.WriteFile(main, []byte(batchText(units)), 0o666); err != nil {
+		return err
+	}
 	for _, u := range units {
-		name := filepath.Join(dir, u.name+".cu")
-		if err := os.WriteFile(name, []byte(u.source), 0o666); err != nil {
+		common, own := parts(u, len(units))
+		if common != "" {
+			if err := writeOnce(filepath.Join(dir, commonName(common)+".cuh"), []byte(common)); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, u.name+".cu"), []byte(own), 0o666); err != nil {
 			return err
 		}
-		fmt.Fprintf(&text, wrapping, u.name)
-	}
-	main := filepath.Join(dir, "batch.cpp")
-	if err := os.WriteFile(main, []byte(text.String()), 0o666); err != nil {
-		return err
 	}
 	object, library := filepath.Join(dir, "batch.o"), filepath.Join(dir, "batch.so")
 	args := []string{"-c", main, "-o", object, "-include", filepath.Join(c.headers, "host.h")}

@@ -3,7 +3,9 @@ package emulator_test
 import (
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -229,6 +231,48 @@ func TestBarriers(t *testing.T) {
 	for i, x := range download[int32](r, y, blocks*n) {
 		if want := int32(n - 1 - i%n + 2 + i/n); x != want {
 			t.Fatalf("element %d is %d, want %d", i, x, want)
+		}
+	}
+}
+
+// TestTogether compiles kernels for several goroutines at once: with templates in common, one that has to be compiled alone since
+// it specialises one of them, and one that is wrong, of which only its own goroutine hears.
+func TestTogether(t *testing.T) {
+	r := newRig(t, emulator.Options{})
+	common := kernels.Prelude() + "\n// ---- generated ----\n\n"
+	if had, _ := kernels.Parts(common); had == "" {
+		t.Fatal("kernels have another mark between their parts")
+	}
+	const alone, wrong, all = 2, 3, 4
+	var images [all][]byte
+	var errs [all]error
+	var done sync.WaitGroup
+	for i := range all {
+		more, value := "", fmt.Sprint(rand.Int32())
+		switch i {
+		case alone:
+			more = "template <> struct Integer<float *> { static constexpr bool value = true; };\n"
+		case wrong:
+			value = "nothing"
+		}
+		source := fmt.Sprintf("%s%sstruct Params { int *y; };\nKERNEL(k, 32, 1) { p.y[0] = %s; p.y[1] = %d; }\n", common, more, value, i)
+		done.Go(func() { images[i], _, errs[i] = r.compiler.Compile(source, r.gpu.Chip()) })
+	}
+	done.Wait()
+	for i, err := range errs {
+		if i == wrong {
+			refused(t, err, "‘nothing’")
+			continue
+		}
+		r.must(err)
+		m, err := r.gpu.Load(images[i])
+		r.must(err)
+		f, err := m.Function("k")
+		r.must(err)
+		y := r.alloc(8)
+		r.must(r.stream.Launch(f, [3]int{1, 1, 1}, 1, 0, binary.LittleEndian.AppendUint64(nil, uint64(y))))
+		if got := download[int32](r, y, 2); got[1] != int32(i) {
+			t.Errorf("kernel %d wrote %v", i, got)
 		}
 	}
 }

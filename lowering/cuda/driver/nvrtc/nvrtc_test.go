@@ -47,7 +47,8 @@ func TestCompile(t *testing.T) {
 		}
 		both, same, _, err := c.CompileBoth(axpy, chip)
 		if err != nil || !bytes.Equal(both, image) || same != ptx {
-			t.Errorf("%s: in one translation: %v, an image of %d bytes, of %d, and PTX:\n%s", chip.Target(), err, len(both), len(image), same)
+			t.Errorf("%s: in one translation: %v, an image of %d bytes, of %d, and PTX:\n%s", chip.Target(), err, len(both),
+				len(image), same)
 		}
 	}
 }

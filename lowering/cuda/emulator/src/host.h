@@ -107,11 +107,11 @@ extern "C" __attribute__((visibility("default"))) const host::Entry *fusec_entri
 // The same in clusters of so many blocks, side by side in x; see cluster.cuh.
 #define FEW_KERNEL(name, threads, blocks, cluster) CLUSTER_KERNEL(name, threads, cluster)
 #define CLUSTER_KERNEL(name, threads, cluster)                                                                         \
-  static void name(const Params &p);                                                                                   \
-  static ::host::Entry name##_entry = {FUSEC_UNIT, #name, [](const void *p) { name(*(const Params *)p); },             \
+  static void name##_kernel(const Params &p);                                                                          \
+  static ::host::Entry name##_entry = {FUSEC_UNIT, #name, [](const void *p) { name##_kernel(*(const Params *)p); },     \
                                        sizeof(Params), threads, cluster, FUSEC_FIXED, 0};                              \
   static ::host::Register name##_register(name##_entry);                                                               \
-  static void name(const Params &p)
+  static void name##_kernel(const Params &p)
 #define SHARED unsigned char *const shared = fusec_shared()
 
 inline void __syncthreads() { fusec_barrier(0, 0, true); }
