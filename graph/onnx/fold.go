@@ -7,16 +7,20 @@ import (
 	"fusec/kernels/ref"
 )
 
-// What is computed while a model is read: values of at most so many elements, by operations of at most so many steps.
+// What is computed while a model is read: values of at most so many elements, by operations of at most so many steps. All values
+// together have at most so many elements, and take so many steps.
 const (
 	maxKnown      = 1 << 18
 	maxKnownFLOPs = 1 << 26
+	maxAllKnown   = 1 << 24
+	maxAllFLOPs   = 1 << 28
 )
 
 // A fact is what is known of a node while the model is read.
 type fact struct {
-	can     bool            // the node follows from known values
-	results []*graph.Tensor // its values, once they have been asked for
+	can      bool            // the node follows from known values
+	constant bool            // it follows from constants alone, without weights and given inputs
+	results  []*graph.Tensor // its values, once they have been asked for
 }
 
 // given is the value of an input, if it is small enough to be part of a graph.
@@ -28,53 +32,78 @@ func (m *importer) given(n *graph.Node) *graph.Tensor {
 	return t
 }
 
-// knowable reports whether a node follows from constants, weights and given inputs.
-func (m *importer) knowable(n *graph.Node) bool {
-	if f, ok := m.facts[n]; ok {
-		return f.can
+// fact is what is known of a node. Nodes are looked at once, in their order, in which operands come before their readers: chains of
+// them may be long.
+func (m *importer) fact(n *graph.Node) fact {
+	for ; m.looked < len(m.g.Nodes); m.looked++ {
+		next := m.g.Nodes[m.looked]
+		m.facts.Set(next, m.look(next))
 	}
-	can := true
-	switch op := n.Op.(type) {
+	return m.facts.Get(n)
+}
+
+func (m *importer) look(n *graph.Node) fact {
+	switch n.Op.(type) {
 	case graph.Const:
+		return fact{can: true, constant: true}
 	case graph.Param:
+		return fact{can: true}
 	case graph.Input:
-		can = m.given(n) != nil
+		return fact{can: m.given(n) != nil}
 	case graph.State, graph.Host, graph.Fusion:
-		can = false
-	default:
-		can = n.Type.Shape.Elems() <= maxKnown && graph.ClassOf(op) != graph.ClassRandom
-		for _, a := range n.Args {
-			can = can && m.knowable(a)
-		}
-		if info := graph.InfoOf(op); can && info.FLOPs != nil {
-			types := graph.Types(n.Args)
-			if _, result := op.(graph.Result); !result {
-				can = info.FLOPs(op, types, []graph.Type{n.Type}) <= maxKnownFLOPs
-			}
-		}
+		return fact{}
 	}
-	m.facts[n] = fact{can: can}
-	return can
+	f := fact{can: n.Type.Shape.Elems() <= maxKnown && graph.ClassOf(n.Op) != graph.ClassRandom, constant: true}
+	for _, a := range n.Args {
+		of := m.facts.Get(a)
+		f.can, f.constant = f.can && of.can, f.constant && of.constant
+	}
+	f.can = f.can && stepsOf(n) <= maxKnownFLOPs
+	f.constant = f.constant && f.can
+	return f
+}
+
+// stepsOf is about how many steps it takes to compute a node.
+func stepsOf(n *graph.Node) int64 {
+	steps := int64(n.Type.Shape.Elems())
+	if _, result := n.Op.(graph.Result); result {
+		return steps
+	}
+	if info := graph.InfoOf(n.Op); info.FLOPs != nil {
+		steps = max(steps, info.FLOPs(n.Op, graph.Types(n.Args), []graph.Type{n.Type}))
+	}
+	return steps
 }
 
 // known is the value of a node, or nil if it is not known. Inputs that it follows from become fixed.
 func (m *importer) known(n *graph.Node) (*graph.Tensor, error) {
-	if !m.knowable(n) {
+	if !m.fact(n).can {
 		return nil, nil
 	}
-	all, err := m.compute(n)
-	if err != nil {
-		return nil, err
+	for todo := []*graph.Node{n}; len(todo) > 0; {
+		next, before := todo[len(todo)-1], len(todo)
+		for _, a := range next.Args {
+			if m.facts.Get(a).results == nil {
+				todo = append(todo, a)
+			}
+		}
+		if len(todo) > before {
+			continue
+		}
+		todo = todo[:before-1]
+		if f := m.facts.Get(next); f.results == nil {
+			var err error
+			if f.results, err = m.compute(next); err != nil {
+				return nil, err
+			}
+			m.facts.Set(next, f)
+		}
 	}
-	return all[0], nil
+	return m.facts.Get(n).results[0], nil
 }
 
-// compute evaluates a node that is knowable.
+// compute evaluates a node that follows from known values, of which those of its operands have been computed.
 func (m *importer) compute(n *graph.Node) ([]*graph.Tensor, error) {
-	if r := m.facts[n].results; r != nil {
-		return r, nil
-	}
-	var out []*graph.Tensor
 	switch op := n.Op.(type) {
 	case graph.Const:
 		return []*graph.Tensor{op.Value}, nil
@@ -84,42 +113,28 @@ func (m *importer) compute(n *graph.Node) ([]*graph.Tensor, error) {
 		m.fixed[n.Name] = true
 		return []*graph.Tensor{m.given(n)}, nil
 	case graph.Result:
-		all, err := m.compute(n.Args[0])
-		if err != nil {
-			return nil, err
-		}
-		out = all[op.Index:]
-	default:
-		args := make([]ref.Value, len(n.Args))
-		for i, a := range n.Args {
-			t, err := m.compute(a)
-			if err != nil {
-				return nil, err
-			}
-			args[i] = ref.FromTensor(t[0])
-		}
-		values, err := ref.Op(op, args)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", n.Where(), err)
-		}
-		for _, v := range values {
-			out = append(out, v.Rounded())
-		}
+		return m.facts.Get(n.Args[0]).results[op.Index:], nil
 	}
-	m.facts[n] = fact{can: true, results: out}
+	m.elems += n.Type.Shape.Elems()
+	m.steps += stepsOf(n)
+	if m.elems > maxAllKnown || m.steps > maxAllFLOPs {
+		return nil, fmt.Errorf("%s: all that is computed while the model is read has more than %d elements, or takes more than %d steps",
+			n.Where(), maxAllKnown, maxAllFLOPs)
+	}
+	args := make([]ref.Value, len(n.Args))
+	for i, a := range n.Args {
+		args[i] = ref.FromTensor(m.facts.Get(a).results[0])
+	}
+	values, err := ref.Op(n.Op, args)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", n.Where(), err)
+	}
+	var out []*graph.Tensor
+	for _, v := range values {
+		out = append(out, v.Rounded())
+	}
 	return out, nil
 }
 
 // constant reports whether a node follows from constants alone, without weights and given inputs.
-func (m *importer) constant(n *graph.Node) bool {
-	if !m.knowable(n) {
-		return false
-	}
-	for a := range graph.Ancestors(n) {
-		switch a.Op.(type) {
-		case graph.Param, graph.Input:
-			return false
-		}
-	}
-	return true
-}
+func (m *importer) constant(n *graph.Node) bool { return m.fact(n).constant }

@@ -21,10 +21,10 @@ const (
 
 // Bounds on what a small file may ask for by loops, functions in functions and large repetitions.
 const (
-	maxNodes  = 1 << 17 // ONNX nodes built, each time that one is
+	maxNodes  = 1 << 17 // ONNX nodes built, each time that one is, and so many bodies
 	maxNested = 64      // functions and bodies in each other
 	maxGraph  = 1 << 20 // nodes of the graph
-	maxMade   = 1 << 27 // elements of constants that operators make
+	maxMade   = 1 << 25 // elements of constants that operators make
 )
 
 // An importer makes a graph of a model.
@@ -36,11 +36,16 @@ type importer struct {
 	g         *graph.Graph
 	weights   map[string]*graph.Tensor
 	fixed     map[string]bool
-	names     map[string]bool // of inputs and parameters
-	facts     map[*graph.Node]fact
+	names     map[string]int // of inputs and parameters: the number behind the next one of the name
+	facts     graph.PerNode[fact]
+	looked    int                         // how many nodes of the graph have facts
+	elems     int                         // of values that were computed
+	steps     int64                       // that this took
+	tensors   map[*pb.TensorProto]*value  // initializers, which a body has in each step
 	whole     map[*graph.Node]*graph.Node // of values of integers, the whole numbers that they are cast from
 	functions map[string]*pb.FunctionProto
 	built     int // ONNX nodes
+	bodies    int // and graphs in them
 	made      int // elements of constants
 }
 
@@ -132,6 +137,13 @@ func (m *importer) model(p *pb.ModelProto) error {
 // initializers declares the tensors of a graph. They become nodes when they are read.
 func (m *importer) initializers(g *pb.GraphProto, s *scope) error {
 	for _, p := range g.GetInitializer() {
+		if s.values[p.GetName()] != nil {
+			return fmt.Errorf("there are two initializers named %q", p.GetName())
+		}
+		if v := m.tensors[p]; v != nil {
+			s.values[p.GetName()] = v
+			continue
+		}
 		v := &value{name: p.GetName()}
 		if _, err := elemType(p.GetDataType()); err != nil {
 			v.err = fmt.Errorf("tensor %q: %w", p.GetName(), err)
@@ -143,10 +155,7 @@ func (m *importer) initializers(g *pb.GraphProto, s *scope) error {
 		} else if v.tensor, err = m.files.tensor(p); err != nil {
 			return err
 		}
-		if s.values[p.GetName()] != nil {
-			return fmt.Errorf("there are two initializers named %q", p.GetName())
-		}
-		s.values[p.GetName()] = v
+		m.tensors[p], s.values[p.GetName()] = v, v
 	}
 	return nil
 }
@@ -269,10 +278,11 @@ func (m *importer) unique(name string) string {
 		name = "unnamed"
 	}
 	try := name
-	for i := 2; m.names[try]; i++ {
-		try = fmt.Sprintf("%s.%d", name, i)
+	for m.names[try] > 0 {
+		m.names[name]++
+		try = fmt.Sprintf("%s.%d", name, m.names[name])
 	}
-	m.names[try] = true
+	m.names[try] = 1
 	return try
 }
 
@@ -446,6 +456,9 @@ func (m *importer) body(g *pb.GraphProto, args []*value, s *scope, label string)
 	}
 	if len(g.GetInput()) != len(args) {
 		return nil, fmt.Errorf("its body has %d inputs, not %d", len(g.GetInput()), len(args))
+	}
+	if m.bodies++; m.bodies > maxNodes { // which may have no nodes
+		return nil, fmt.Errorf("loops in each other have more than %d steps", maxNodes)
 	}
 	inner := &scope{values: map[string]*value{}, outside: s, opsets: s.opsets, path: s.path + label + "/", nested: s.nested + 1}
 	if err := m.initializers(g, inner); err != nil {

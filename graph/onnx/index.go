@@ -85,6 +85,7 @@ func (c *call) counted(ix *graph.Node, n int) *graph.Node {
 		if !slices.ContainsFunc(t, func(i int64) bool { return i < 0 }) {
 			return ix
 		}
+		c.made(len(t))
 		r := graph.NewTensor(ix.Type)
 		for i, v := range t {
 			if v < 0 {

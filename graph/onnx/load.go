@@ -64,7 +64,7 @@ func read(path string, data []byte, dir string, o Options) (*Model, error) {
 	}
 	base := filepath.Base(path)
 	m := &importer{file: base, files: &folder{dir: dir}, options: o, g: graph.New(strings.TrimSuffix(base, Extension)),
-		weights: map[string]*graph.Tensor{}, fixed: map[string]bool{}, facts: map[*graph.Node]fact{}, names: map[string]bool{},
+		weights: map[string]*graph.Tensor{}, fixed: map[string]bool{}, names: map[string]int{}, tensors: map[*pb.TensorProto]*value{},
 		whole: map[*graph.Node]*graph.Node{}}
 	defer m.files.close()
 	if err := m.model(&p); err != nil {
