@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"fusec/graph/graphtest"
 	"fusec/graph/safetensors"
 )
 
@@ -47,10 +48,7 @@ func attempt(dir string) error {
 
 // TestConfigErrors changes one entry of a config.json at a time.
 func TestConfigErrors(t *testing.T) {
-	src, err := os.ReadFile("testdata/tiny/config.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := graphtest.ReadFile(t, "testdata/tiny/config.json")
 	var config map[string]any
 	if err := json.Unmarshal(src, &config); err != nil {
 		t.Fatal(err)
@@ -155,9 +153,7 @@ func TestFolderErrors(t *testing.T) {
 		if err := os.Rename(filepath.Join(dir, "model.safetensors"), filepath.Join(dir, "a.safetensors")); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), []byte(index), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		graphtest.WriteFile(t, filepath.Join(dir, "model.safetensors.index.json"), []byte(index))
 		if err := attempt(dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("index %s: error %v, want one with %q", index, err, want)
 		}
@@ -215,10 +211,7 @@ func TestDamage(t *testing.T) {
 		if name == "f30.gguf" {
 			whole = path
 		}
-		src, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		src := graphtest.ReadFile(t, path)
 		for range 60 {
 			bad := bytes.Clone(src)
 			for range 1 + r.IntN(3) {
@@ -227,14 +220,10 @@ func TestDamage(t *testing.T) {
 			if r.IntN(4) == 0 {
 				bad = bad[:r.IntN(len(bad))]
 			}
-			if err := os.WriteFile(path, bad, 0o666); err != nil {
-				t.Fatal(err)
-			}
+			graphtest.WriteFile(t, path, bad)
 			_ = attempt(whole)
 		}
-		if err := os.WriteFile(path, src, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		graphtest.WriteFile(t, path, src)
 	}
 	for _, whole := range []string{dir, filepath.Join(dir, "f30.gguf")} {
 		if err := attempt(whole); err != nil {
@@ -245,10 +234,7 @@ func TestDamage(t *testing.T) {
 
 // TestGGUFErrors changes names in a GGUF file, to others of the same length.
 func TestGGUFErrors(t *testing.T) {
-	src, err := os.ReadFile("testdata/tiny/f30.gguf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := graphtest.ReadFile(t, "testdata/tiny/f30.gguf")
 	for _, c := range []struct{ from, to, want string }{
 		{"general.architecture", "general.architectura", `architecture ""`},
 		{"llama.block_count", "llama.block_caunt", "0 layers"},
@@ -269,17 +255,13 @@ func TestGGUFErrors(t *testing.T) {
 			continue
 		}
 		path := filepath.Join(t.TempDir(), "x.gguf")
-		if err := os.WriteFile(path, bytes.Replace(src, []byte(c.from), []byte(c.to), 1), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		graphtest.WriteFile(t, path, bytes.Replace(src, []byte(c.from), []byte(c.to), 1))
 		if err := attempt(path); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s for %s: error %v, want one with %q", c.to, c.from, err, c.want)
 		}
 	}
 	path := filepath.Join(t.TempDir(), "short.gguf")
-	if err := os.WriteFile(path, src[:len(src)-100], 0o666); err != nil {
-		t.Fatal(err)
-	}
+	graphtest.WriteFile(t, path, src[:len(src)-100])
 	if err := attempt(path); err == nil || !strings.Contains(err.Error(), "short.gguf: tensor ") {
 		t.Errorf("error %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"fusec"
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/precision"
 	"fusec/lowering"
 	"fusec/lowering/cuda"
@@ -81,10 +82,7 @@ func modelOf(t testing.TB, c *Checkpoint, o Options) *Model {
 func TestTransformers(t *testing.T) {
 	for _, dir := range checkpoints(t) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			src, err := os.ReadFile(filepath.Join(dir, "expected.json"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			src := graphtest.ReadFile(t, filepath.Join(dir, "expected.json"))
 			var want expectation
 			if err := json.Unmarshal(src, &want); err != nil {
 				t.Fatal(err)

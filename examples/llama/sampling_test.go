@@ -9,6 +9,7 @@ import (
 
 	"fusec"
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/kernels/ref"
 	"fusec/lowering"
 )
@@ -225,10 +226,7 @@ func BenchmarkPick(b *testing.B) {
 			args = append(args, g.Input(o.name, o.value.Type))
 		}
 		g.Output("picked", g.Add(graph.Sample{}, append(args, g.Scalar(graph.I64, 1))...))
-		built, err := g.Graph()
-		if err != nil {
-			b.Fatal(err)
-		}
+		built := graphtest.Graph(b, g)
 		p, err := fusec.Compile(built)
 		if err != nil {
 			b.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
 	"fusec/graph"
+	"fusec/graph/graphtest"
 )
 
 // small are sizes at which a demo takes no time.
@@ -152,10 +153,7 @@ func TestDemoDisagrees(t *testing.T) {
 		y := b.BinaryScalar(graph.Mul, x, scale)
 		b.Output(demoRoutes, b.Binary(graph.Gt, y, b.Broadcast(b.Scalar(graph.F32, 4), y.Type.Shape)))
 		b.Output(demoY, y)
-		g, err := b.Graph()
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := graphtest.Graph(t, b)
 		p, err := fusec.Compile(g)
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
+	"fusec/graph/graphtest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,9 +64,7 @@ func TestFPGAErrors(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(empty, "hx8k"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(empty, "hx8k", "report.json"), []byte("{}"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	graphtest.WriteFile(t, filepath.Join(empty, "hx8k", "report.json"), []byte("{}"))
 	for _, c := range []struct {
 		args []string
 		code int

@@ -12,6 +12,7 @@ import (
 	"fusec"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
+	"fusec/graph/graphtest"
 )
 
 func TestDumpGoldens(t *testing.T) {
@@ -110,17 +111,12 @@ func TestDumpMeasured(t *testing.T) {
 	}
 	// Weights that are wrong are not replaced by random ones.
 	path := clitest.Model(t, nil)
-	if err := os.WriteFile(strings.TrimSuffix(path, ".graph")+".safetensors", []byte("junk"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	graphtest.WriteFile(t, strings.TrimSuffix(path, ".graph")+".safetensors", []byte("junk"))
 	clitest.Bad(t, clitest.FusecRun(t, "dump", path, "--measured"), cli.ExitFailure, "mlp.safetensors")
 }
 
 func TestDumpStandardInput(t *testing.T) {
-	text, err := os.ReadFile(clitest.Bare)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := graphtest.ReadFile(t, clitest.Bare)
 	if r := clitest.FusecIn(t, string(text), "dump", "-"); r.Code != cli.ExitOK || r.Out != clitest.Good(t, "dump", clitest.Bare) {
 		t.Errorf("exit code %d, %s", r.Code, r.Stderr)
 	}

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,10 +14,7 @@ import (
 // lockedModel is a copy of the test model with a lock file for three targets, and the text of both.
 func lockedModel(t *testing.T) (path, lock, model string) {
 	t.Helper()
-	b, err := os.ReadFile(clitest.Bare)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := graphtest.ReadFile(t, clitest.Bare)
 	path = graphtest.File(t, "mlp.graph", b)
 	lock = strings.TrimSuffix(path, ".graph") + ".fuselock"
 	text := clitest.Good(t, "lock", path, "--target", "cpu,cuda,fpga")
@@ -33,17 +29,12 @@ func lockedModel(t *testing.T) (path, lock, model string) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	graphtest.WriteFile(t, path, []byte(text))
 }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := graphtest.ReadFile(t, path)
 	return string(b)
 }
 

@@ -2,13 +2,13 @@ package inspect
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
+	"fusec/graph/graphtest"
 )
 
 const layersText = `fusec graph 2 "layers" {
@@ -32,9 +32,7 @@ const layersText = `fusec graph 2 "layers" {
 func planOf(t *testing.T, args ...string) PlanReport {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "layers.graph")
-	if err := os.WriteFile(path, []byte(layersText), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	graphtest.WriteFile(t, path, []byte(layersText))
 	var rep PlanReport
 	if err := json.Unmarshal([]byte(clitest.Good(t, append([]string{"plan", path, "--json"}, args...)...)), &rep); err != nil {
 		t.Fatal(err)
@@ -107,9 +105,7 @@ func TestExplainMesh(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mesh.graph")
 	const x = "x = input : f32[64,256]"
 	text := strings.NewReplacer("graph 2", "graph 3", x, "mesh data=2\n  "+x+" split [data,_]").Replace(layersText)
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	graphtest.WriteFile(t, path, []byte(text))
 	got := clitest.Good(t, "explain", path)
 	if !strings.Contains(got, "one of the participants on the mesh data=2: ") ||
 		!strings.Contains(got, "exchanges, in which it sends 2.00 MiB") {
@@ -164,9 +160,7 @@ func TestPlanPipeline(t *testing.T) {
 		t.Errorf("exchanges %q", two.Exchanges)
 	}
 	path := filepath.Join(t.TempDir(), "layers.graph")
-	if err := os.WriteFile(path, []byte(layersText), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	graphtest.WriteFile(t, path, []byte(layersText))
 	clitest.Good(t, "explain", path, "--target", "cpu,cpu", "--pipeline", "4:h")
 	// Errors name flags, where package fusec names options.
 	r := clitest.FusecRun(t, "explain", path, "--pipeline", "2")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/kernels/cuda"
 	"fusec/kernels/ref/cases"
 	"fusec/lowering/cuda/cudatest"
@@ -32,10 +33,7 @@ func fused(t *testing.T, anchor graph.Anchor, write func(b *graph.Builder)) grap
 	t.Helper()
 	b := graph.NewBuilder("fused")
 	write(b)
-	body, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := graphtest.Graph(t, b)
 	return graph.Fusion{Anchor: anchor, Body: body}
 }
 

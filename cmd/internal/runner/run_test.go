@@ -3,7 +3,6 @@ package runner
 import (
 	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -129,19 +128,14 @@ func TestRunWeightErrors(t *testing.T) {
 		`"w1", "b1", "w2", "runs"`, "--random-weights runs")
 
 	path := clitest.Model(t, nil)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := graphtest.ReadFile(t, path)
 	rewrite := func(old, new string) {
 		t.Helper()
 		s := strings.ReplaceAll(string(text), old, new)
 		if s == string(text) {
 			t.Fatalf("the graph has no %q", old)
 		}
-		if err := os.WriteFile(path, []byte(s), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		graphtest.WriteFile(t, path, []byte(s))
 	}
 	rewrite("w2", "other")
 	clitest.Bad(t, clitest.FusecRun(t, "run", path), cli.ExitFailure, `mlp.safetensors: has no weight "other"`,
@@ -153,14 +147,9 @@ func TestRunWeightErrors(t *testing.T) {
 
 	path = clitest.Model(t, nil)
 	file := strings.TrimSuffix(path, ".graph") + ".safetensors"
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := graphtest.ReadFile(t, file)
 	for _, junk := range [][]byte{nil, []byte("junk"), raw[:len(raw)-5], raw[:20]} {
-		if err := os.WriteFile(file, junk, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		graphtest.WriteFile(t, file, junk)
 		clitest.Bad(t, clitest.FusecRun(t, "run", path), cli.ExitFailure, "mlp.safetensors: ")
 	}
 }
@@ -181,9 +170,7 @@ func TestRunNaNWeights(t *testing.T) {
 func TestRunUnusedWeights(t *testing.T) {
 	path := clitest.Model(t, nil)
 	text := "fusec graph 1 {\n  b1 = param : f32[5]\n  y = unary[fn=relu] b1\n  output y = y\n}\n"
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	graphtest.WriteFile(t, path, []byte(text))
 	r := clitest.FusecRun(t, "run", path)
 	if r.Code != cli.ExitOK || !strings.Contains(r.Stderr, "fusec: note: ") ||
 		!strings.Contains(r.Stderr, "does not name: runs, w1, w2") {
@@ -192,10 +179,7 @@ func TestRunUnusedWeights(t *testing.T) {
 }
 
 func TestRunStandardInput(t *testing.T) {
-	text, err := os.ReadFile(clitest.Bare)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := graphtest.ReadFile(t, clitest.Bare)
 	clitest.Bad(t, clitest.FusecIn(t, string(text), "run", "-"), cli.ExitFailure, "comes without weights")
 	if r := clitest.FusecIn(t, string(text), "run", "-", "--random-weights"); r.Code != cli.ExitOK ||
 		!strings.HasPrefix(r.Out, "stdin on cpu") {
@@ -295,9 +279,7 @@ func TestControlCharacters(t *testing.T) {
 	src := "fusec graph 1 {\n \"x\\x1b[31mRED\\x07\" = input : f32[2]\n %1 = unary[fn=tanh] \"x\\x1b[31mRED\\x07\" @ " +
 		"\"m\\x1b[2J.go:3\" for \"h\\x1b[0m\"\n" +
 		" output \"\\x1b]0;owned\\x07y\" = %1\n output \"\\xff\\u0085\" = %1\n}\n"
-	if err := os.WriteFile(path, []byte(src), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	graphtest.WriteFile(t, path, []byte(src))
 	for command, flags := range map[string][]string{"run": nil, "explain": nil, "bench": clitest.Quick} {
 		out := clitest.Good(t, append([]string{command, path}, flags...)...)
 		if !strings.Contains(out, `\x1b[`) {
@@ -329,10 +311,7 @@ func TestIndexLimits(t *testing.T) {
 	b.Output("part", b.Add(graph.Select{}, mask, part, zero))
 	b.Output("wide", b.Add(graph.Unslice{Axis: 0, Size: 9, Step: 1}, part, start))
 	b.Output("sum", b.Add(graph.ScatterAdd{Axis: 0, Size: 2}, free, b.Broadcast(b.Scalar(graph.F32, 1), graph.ShapeOf(5))))
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := graphtest.Graph(t, b)
 	limits := modelio.IndexLimits(g)
 	for name, want := range map[string]int{"ids": 3, "start": 2, "free": 2, "mask": modelio.DefaultLimit} {
 		n := g.Lookup(name)
