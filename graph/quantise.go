@@ -296,7 +296,10 @@ const panelSteps = 8
 // With Deep, all elements have the second order, in which a GPU reads them: eight rows of a column stand side by side. With
 // Quads, four rows of a column of I8 do, as processors multiply integers: the shape is [⌈n/32⌉, ⌈k/8⌉·2, 32, 4].
 //
-// To is BF16 or F16, of an operand of F32.
+// Further operands, weights [k, ni] of the same type, or [ni, k], stand behind the first, as the further columns of one matrix. All
+// of them but the last have whole panels: a multiple of 32 columns. Deep panels are of one operand.
+//
+// To is BF16 or F16, of operands of F32.
 type PackWeights struct {
 	Trans bool
 	To    DType `attr:"optional"`
@@ -336,8 +339,8 @@ func (PackWeights) OpName() string { return "pack_weights" }
 func (PanelMatMul) OpName() string { return "matmul_panels" }
 
 var packWeightsRow = OpInfo{
-	Name: "pack_weights", Doc: "weights in panels, for products of few rows", Operands: "w", Proto: PackWeights{}, Class: ClassMove,
-	Stored: true, MinArgs: 1, MaxArgs: 1, Infer: inferPackWeights, FLOPs: free,
+	Name: "pack_weights", Doc: "weights in panels, for products of few rows", Operands: "w...", Proto: PackWeights{}, Class: ClassMove,
+	Stored: true, MinArgs: 1, MaxArgs: -1, Infer: inferPackWeights, FLOPs: free,
 }
 
 var panelMatMulRow = OpInfo{
@@ -425,11 +428,34 @@ func inferPackWeights(op Op, args []Type) ([]Type, error) {
 	if p.Quads && (d != I8 || p.Deep) {
 		return nil, fmt.Errorf("quads of %v: they are of i8, and not deep", d)
 	}
-	k, n := w.Shape.At(0), w.Shape.At(1)
-	if p.Trans {
-		k, n = n, k
+	k, n := p.Matrix(w.Shape)
+	for i, v := range args[1:] {
+		switch {
+		case p.Deep:
+			return nil, fmt.Errorf("deep panels of %d operands: they are of one", len(args))
+		case v.DType != w.DType || v.Shape.Rank() != 2:
+			return nil, fmt.Errorf("%v and %v are not matrices of one type", w, v)
+		}
+		rows, columns := p.Matrix(v.Shape)
+		switch {
+		case rows != k:
+			return nil, fmt.Errorf("%v and %v have %d and %d rows", w, v, k, rows)
+		case n%PanelColumns != 0:
+			return nil, fmt.Errorf("operands 0 to %d have %d columns, and another follows: they fill no panels of %d", i, n, PanelColumns)
+		case columns > MaxElems-n:
+			return nil, fmt.Errorf("more than %d columns", MaxElems)
+		}
+		n += columns
 	}
 	return one(args, Type{d, panelShape(d, p.Deep, p.Quads, k, n)})
+}
+
+// Matrix is the number of rows and of columns of the weights in an operand of shape s, which has rank 2.
+func (p PackWeights) Matrix(s Shape) (rows, columns int) {
+	if p.Trans {
+		return s.At(1), s.At(0)
+	}
+	return s.At(0), s.At(1)
 }
 
 func inferPanelMatMul(op Op, args []Type) ([]Type, error) {

@@ -110,26 +110,33 @@ func (k *quantised[T]) Do(_, item int) {
 	}
 }
 
-// packWeights arranges weights in panels.
-type packWeights struct {
+// packWeights arranges weights in panels: those of each operand behind those of the ones before.
+type packWeights []packed
+
+type packed struct {
 	packer   *panel.Packer
 	from, to int // first bytes
 }
 
 func newPackWeights(op graph.PackWeights, args, results []Operand, env *Env) Kernel {
-	s := args[0].Layout.Shape
-	k, n := s.At(0), s.At(1)
-	if op.Trans {
-		k, n = n, k
+	var list packWeights
+	to := results[0].DType
+	at := int64(results[0].Layout.Offset)
+	each := int64(results[0].Layout.Shape.Elems() / max(results[0].Layout.Shape.At(0), 1)) // elements of a panel
+	for _, a := range args {
+		k, n := op.Matrix(a.Layout.Shape)
+		list = append(list, packed{panel.NewPacker(k, n, op, a.DType, to, env.Pool), int(a.DType.Span(int64(a.Layout.Offset))),
+			int(to.Span(at))})
+		at += int64(n/graph.PanelColumns) * each
 	}
-	from, to := args[0].DType, results[0].DType
-	return &packWeights{panel.NewPacker(k, n, op, from, to, env.Pool), int(from.Span(int64(args[0].Layout.Offset))),
-		int(to.Span(int64(results[0].Layout.Offset)))}
+	return list
 }
 
 // Run implements [Kernel].
-func (k *packWeights) Run(args, results []Memory) error {
-	k.packer.Pack(args[0][k.from:], results[0][k.to:])
+func (k packWeights) Run(args, results []Memory) error {
+	for i, p := range k {
+		p.packer.Pack(args[i][p.from:], results[0][p.to:])
+	}
 	return nil
 }
 

@@ -96,7 +96,7 @@ func init() {
 			return dequantize(op, a, t, bound), nil
 		}),
 		"pack_weights": one(func(op graph.PackWeights, a []Value, t graph.Type, bound bool) (Value, error) {
-			return packWeights(op, a[0], t, bound), nil
+			return packWeights(op, a, t, bound), nil
 		}),
 		"matmul_panels": one(func(op graph.PanelMatMul, a []Value, t graph.Type, bound bool) (Value, error) {
 			return panelMatMul(op, a, t, bound), nil

@@ -70,33 +70,34 @@ func dequantize(op graph.Dequantize, args []Value, t graph.Type, bound bool) Val
 }
 
 // packWeights puts weights into panels.
-func packWeights(op graph.PackWeights, w Value, t graph.Type, bound bool) Value {
+func packWeights(op graph.PackWeights, args []Value, t graph.Type, bound bool) Value {
 	v := zeros(t)
 	if bound {
 		v.Mag = make([]float64, v.Len())
 	}
-	rows, cols := w.Type.Shape.At(0), w.Type.Shape.At(1)
-	k := rows
-	if op.Trans {
-		k = cols
-	}
-	for i := range rows * cols {
-		row, col := i/cols, i%cols
-		if op.Trans {
-			row, col = col, row
-		}
-		to := panelIndex(sideBySide(t.DType, op.Deep, op.Quads), k, row, col)
-		if v.F == nil {
-			v.I[to] = w.I[i]
-		} else {
-			v.F[to] = t.DType.Round(w.F[i])
-		}
-		if bound {
-			v.Mag[to] = w.mag(i)
-			if op.To != graph.Invalid {
-				v.Mag[to] = roundingBound(w.F[i], w.off(i), v.F[to], t.DType)
+	first := 0 // column
+	for _, w := range args {
+		k, columns := op.Matrix(w.Type.Shape)
+		across := w.Type.Shape.At(1)
+		for i := range k * columns {
+			row, col := i/across, i%across
+			if op.Trans {
+				row, col = col, row
+			}
+			to := panelIndex(sideBySide(t.DType, op.Deep, op.Quads), k, row, first+col)
+			if v.F == nil {
+				v.I[to] = w.I[i]
+			} else {
+				v.F[to] = t.DType.Round(w.F[i])
+			}
+			if bound {
+				v.Mag[to] = w.mag(i)
+				if op.To != graph.Invalid {
+					v.Mag[to] = roundingBound(w.F[i], w.off(i), v.F[to], t.DType)
+				}
 			}
 		}
+		first += columns
 	}
 	return v
 }

@@ -11,13 +11,17 @@ import (
 //
 //	go test -run xxx -bench Stacked .
 const (
-	stackFlops = 1 << 22   // of one of the products
-	stackBytes = 256 << 10 // of all weights, where there is one row
+	stackFlops  = 1 << 22   // of one of the products
+	stackPanels = 1 << 25   // the same where weights are in panels, since each product packs the rows
+	stackBytes  = 256 << 10 // of all weights, where there is one row
 )
 
 // StacksWeights implements stack.Stacker.
 func (d *Device) StacksWeights(rows int, weights []graph.Type) error {
-	elems, bytes := 0, int64(0)
+	elems, bytes, most := 0, int64(0), stackFlops
+	if !weights[0].DType.IsReal() || weights[0].DType.Is16() {
+		most = stackPanels
+	}
 	for _, w := range weights {
 		elems += w.Shape.Elems()
 		bytes += w.Bytes()
@@ -25,7 +29,7 @@ func (d *Device) StacksWeights(rows int, weights []graph.Type) error {
 	switch {
 	case rows == 1 && bytes > stackBytes:
 		return errors.New("one row takes as long as reading the weights, and stacked ones are a copy")
-	case 2*rows*(elems/len(weights)) > stackFlops:
+	case 2*rows*(elems/len(weights)) > most:
 		return errors.New("what is saved by starting one launch is little beside the products")
 	}
 	return nil

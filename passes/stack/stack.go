@@ -8,12 +8,16 @@
 // sum or product with frozen vectors, and a sum of two such groups, as of x·w and h·u in a recurrent layer. The parts are
 // views.
 //
+// Products with weights in panels, of few bits or of 16, are stacked like others: their panels follow one another, and so do scales
+// and offsets. All but the last have whole panels.
+//
 // Elementwise work that is not the same for all is no longer computed in the launch of a product. Products are stacked if,
 // with that, there are fewer launches.
 package stack
 
 import (
 	"fmt"
+	"slices"
 
 	"fusec/graph"
 	"fusec/graph/trace"
@@ -23,7 +27,7 @@ import (
 // A Stacker is a target on which one product may be faster than several.
 type Stacker interface {
 	// StacksWeights reports, as an error that carries the reason, that the product of an operand of some rows with each of
-	// several matrices of weights is not faster as one product.
+	// several matrices of weights is not faster as one product. Weights of few bits or of 16 are in panels.
 	StacksWeights(rows int, weights []graph.Type) error
 }
 
@@ -90,6 +94,18 @@ type kind struct {
 	operand    *graph.Node
 	transposed bool
 	weights    int // the other operand
+	panels     panels
+}
+
+// panels is how the weights of a product are packed, and what there is for each block of their columns. It is zero where they are
+// in no panels.
+type panels struct {
+	op      graph.PanelMatMul // without the number of columns
+	pack    graph.PackWeights
+	weights graph.DType
+	scales  graph.PackWeights // where scales are in panels, too
+	f16     bool              // whether they are
+	args    int               // operands of the product
 }
 
 // find makes a stack of all products of one kind.
@@ -116,21 +132,51 @@ func (s *stacker) find(target Stacker) {
 		if target != nil {
 			var weights []graph.Type
 			for _, n := range list {
-				weights = append(weights, n.Args[k.weights].Type)
+				w := n.Args[k.weights]
+				if k.panels.args > 0 {
+					w = w.Args[0]
+				}
+				weights = append(weights, w.Type)
 			}
 			if err := target.StacksWeights(shape.Elems()/shape.At(axis), weights); err != nil {
 				s.c.Note(list[0], "%d products of %s with frozen weights stay apart: %v", len(list), k.operand.Where(), err)
 				continue
 			}
 		}
+		product := s.product
+		if k.panels.args > 0 {
+			if list = wholePanels(list); list == nil {
+				s.c.Note(kinds[k][0], "%d products of %s with weights in panels stay apart: they do not have multiples of %d columns",
+					len(kinds[k]), k.operand.Where(), graph.PanelColumns)
+				continue
+			}
+			product = s.panelProduct
+		}
 		t := &stack{parts: list, axis: axis, products: len(list), groups: 1, covered: list}
-		t.make = func() *graph.Node { return s.product(list, k) }
+		t.make = func() *graph.Node { return product(list, k) }
 		s.add(t)
 	}
 }
 
+// wholePanels are products with weights in panels, all of which but the last have whole ones; nil if there are several others.
+func wholePanels(list []*graph.Node) []*graph.Node {
+	broken := func(n *graph.Node) bool { return n.Op.(graph.PanelMatMul).Columns%graph.PanelColumns != 0 }
+	at := slices.IndexFunc(list, broken)
+	if at < 0 {
+		return list
+	}
+	rest := slices.Concat(list[:at], list[at+1:])
+	if slices.ContainsFunc(rest, broken) {
+		return nil
+	}
+	return append(rest, list[at])
+}
+
 // kind tells whether n is a product of an operand that changes and a frozen matrix.
 func (s *stacker) kind(n *graph.Node) (k kind, ok bool) {
+	if op, ok := n.Op.(graph.PanelMatMul); ok {
+		return s.panelKind(n, op)
+	}
 	op, ok := n.Op.(graph.MatMul)
 	if !ok || n.Type.Shape.Elems() == 0 || s.frozen.Get(n.Args[0]) == s.frozen.Get(n.Args[1]) {
 		return k, false
@@ -141,6 +187,60 @@ func (s *stacker) kind(n *graph.Node) (k kind, ok bool) {
 	}
 	w := n.Args[k.weights].Type
 	return k, w.Shape.Rank() == 2 && w.Shape.Elems() > 0 && w.DType.IsFloat()
+}
+
+// panelKind tells whether n is a product of an operand that changes and frozen weights in panels. Deep panels, which are those of
+// another machine, are of one matrix.
+func (s *stacker) panelKind(n *graph.Node, op graph.PanelMatMul) (k kind, ok bool) {
+	pack, ok := n.Args[1].Op.(graph.PackWeights)
+	if !ok || op.Deep || len(n.Args[1].Args) > 1 || n.Type.Shape.Elems() == 0 || s.frozen.Get(n.Args[0]) {
+		return k, false
+	}
+	for _, a := range n.Args[1:] {
+		if !s.frozen.Get(a) {
+			return k, false
+		}
+	}
+	op.Columns = 0
+	k = kind{operand: n.Args[0], weights: 1, panels: panels{op: op, pack: pack, weights: n.Args[1].Args[0].Type.DType, args: len(n.Args)}}
+	if len(n.Args) > 2 && n.Args[2].Type.DType == graph.F16 {
+		k.panels.f16 = true
+		k.panels.scales, ok = n.Args[2].Op.(graph.PackWeights)
+	}
+	return k, ok
+}
+
+// panelProduct is the one product with weights in panels.
+func (s *stacker) panelProduct(list []*graph.Node, k kind) *graph.Node {
+	b, op := s.b.From(list...), k.panels.op
+	args := []*graph.Node{k.operand}
+	for i := 1; i < k.panels.args; i++ {
+		var parts []*graph.Node
+		for _, n := range list {
+			parts = append(parts, n.Args[i])
+		}
+		switch {
+		case i == 1:
+			args = append(args, b.Add(k.panels.pack, packed(parts)...))
+		case i == 2 && k.panels.f16:
+			args = append(args, b.Add(k.panels.scales, packed(parts)...))
+		default:
+			args = append(args, b.Add(graph.Concat{Axis: 1}, parts...))
+		}
+	}
+	for _, n := range list {
+		op.Columns += n.Op.(graph.PanelMatMul).Columns
+	}
+	return b.Add(op, args...)
+}
+
+// packed are the weights in panels.
+func packed(panels []*graph.Node) []*graph.Node {
+	weights := make([]*graph.Node, len(panels))
+	for i, p := range panels {
+		weights[i] = p.Args[0]
+	}
+	return weights
 }
 
 // product is the one product. Weights that are transposed otherwise than the first are transposed before they are stacked.
@@ -295,11 +395,14 @@ func (s *stacker) pays(t *stack) bool {
 	return false
 }
 
-// apart is the number of launches that are needed for what follows the parts: elementwise work that was computed in the
-// launches of the products, and copies for readers that need their operands contiguous.
+// apart is the number of further launches that are needed for what follows the parts: elementwise work that was computed in the
+// launches of the products, and copies for readers that need their operands contiguous. What had launches of its own before is not
+// counted: work on a slice of a part, or with what other launches make of it, as in a rotary embedding.
 func (s *stacker) apart(t *stack) (launches int) {
 	cluster := map[*graph.Node]int{} // of elementwise nodes
 	root := []int{}
+	var members [][]*graph.Node // of clusters
+	var before []bool           // which are launches without the stack, too
 	find := func(i int) int {
 		for root[i] != i {
 			i = root[i]
@@ -312,7 +415,7 @@ func (s *stacker) apart(t *stack) (launches int) {
 			root[find(other)] = find(id)
 			return
 		}
-		cluster[n] = id
+		cluster[n], members[id] = id, append(members[id], n)
 		for _, r := range s.uses.Readers(n) {
 			if graph.Joins(r.Op) || graph.IsView(r.Op) {
 				flood(r, id)
@@ -320,8 +423,9 @@ func (s *stacker) apart(t *stack) (launches int) {
 		}
 	}
 	copies := 0
-	var follow func(n *graph.Node, l graph.Layout)
-	follow = func(n *graph.Node, l graph.Layout) {
+	// follow goes on from n, a view of a part, whose layout is l in the stack and own without it.
+	var follow func(part, n *graph.Node, l, own graph.Layout)
+	follow = func(part, n *graph.Node, l, own graph.Layout) {
 		if s.uses.Escapes(n) {
 			copies++
 		}
@@ -330,15 +434,19 @@ func (s *stacker) apart(t *stack) (launches int) {
 			switch {
 			case graph.Joins(r.Op):
 				id := len(root)
-				root = append(root, id)
+				root, members = append(root, id), append(members, nil)
+				before = append(before, own.Shape.Elems() != part.Type.Shape.Elems())
 				flood(r, id)
 			case graph.IsView(r.Op):
-				if view, ok := l.View(r); ok {
-					follow(r, view)
-				} else {
+				view, ok := l.View(r)
+				ownView, owned := own.View(r)
+				switch {
+				case ok && owned:
+					follow(part, r, view, ownView)
+				case owned:
 					copies++
 				}
-			case !anchored && !graph.ReadsStrides(r.Op):
+			case !anchored && !graph.ReadsStrides(r.Op) && own.IsContiguous():
 				copies++
 			}
 		}
@@ -351,15 +459,53 @@ func (s *stacker) apart(t *stack) (launches int) {
 	start := 0
 	for _, n := range t.parts {
 		size := n.Type.Shape.At(t.axis)
-		follow(n, graph.Contiguous(whole.With(t.axis, all)).Slice(t.axis, start, size, 1))
+		first := len(root)
+		follow(n, n, graph.Contiguous(whole.With(t.axis, all)).Slice(t.axis, start, size, 1), graph.Contiguous(n.Type.Shape))
+		for id := first; id < len(root); id++ {
+			before[id] = before[id] || waits(n, members[id], cluster)
+		}
 		start += size
 	}
+	joined := map[int]bool{} // by root: all of its clusters had launches before
 	for i := range root {
-		if root[i] == i {
+		r := find(i)
+		had, ok := joined[r]
+		joined[r] = before[i] && (had || !ok)
+	}
+	for _, had := range joined {
+		if !had {
 			launches++
 		}
 	}
 	return launches + copies
+}
+
+// waits reports whether elementwise nodes read what other launches make of a part: they are not computed in its launch.
+func waits(part *graph.Node, nodes []*graph.Node, cluster map[*graph.Node]int) bool {
+	const most = 64 // nodes that are looked at
+	seen := map[*graph.Node]bool{}
+	var list []*graph.Node
+	add := func(args []*graph.Node) {
+		for _, a := range args {
+			if !seen[a] {
+				seen[a], list = true, append(list, a)
+			}
+		}
+	}
+	for _, n := range nodes {
+		for _, a := range n.Args {
+			if _, in := cluster[a]; !in && rewrite.UnderViews(a) != part {
+				add([]*graph.Node{a})
+			}
+		}
+	}
+	for i := 0; i < len(list) && i < most; i++ {
+		if list[i] == part {
+			return true
+		}
+		add(list[i].Args)
+	}
+	return false
 }
 
 // replace makes the stack, and records the views that replace its parts.

@@ -24,6 +24,38 @@ func linear(b *graph.Builder, x *graph.Node, name string, columns int, bias bool
 	return y
 }
 
+// few is x·w with weights [columns, k] of few bits in blocks of 8, and zero points if they are asked for.
+func few(b *graph.Builder, x *graph.Node, name string, of, scales graph.DType, columns int, zero bool) *graph.Node {
+	k := x.Type.Shape.At(x.Type.Shape.Rank() - 1)
+	scale := b.Param("s"+name, graph.TypeOf(scales, columns, k/8))
+	if scales != graph.F32 {
+		scale = b.CastTo(graph.F32, scale)
+	}
+	args := []*graph.Node{b.Param("w"+name, graph.TypeOf(of, columns, k)), scale}
+	if zero {
+		args = append(args, b.Param("z"+name, graph.TypeOf(of, columns, k/8)))
+	}
+	return b.MatMul(x, b.Add(graph.Dequantize{Axis: 1, Block: 8}, args...), false, true)
+}
+
+// three is made of three products of one operand, with 64, third and 64 columns.
+func three(b *graph.Builder, third int, part func(x *graph.Node, name string, columns int) *graph.Node) {
+	x := b.Input("x", f32(5, 24))
+	u, z, v := part(x, "u", 64), part(x, "z", third), part(x, "v", 64)
+	b.Output("y", b.MatMul(b.MatMul(u, v, false, true), z, false, false))
+}
+
+// rotary is a rotary embedding that is written out: x·cos + [−x2, x1]·sin, of halves of the last axis.
+func rotary(b *graph.Builder, x *graph.Node) *graph.Node {
+	last, half := x.Type.Shape.Rank()-1, x.Type.Shape.At(x.Type.Shape.Rank()-1)/2
+	turned := b.Add(graph.Concat{Axis: last}, b.Unary(graph.Neg, b.Slice(x, last, half, half, 1)), b.Slice(x, last, 0, half, 1))
+	table := func(name string) *graph.Node { return b.Input(name, x.Type) }
+	if last == 1 {
+		return b.Binary(graph.Add, b.Binary(graph.Mul, x, table("cos")), b.Binary(graph.Mul, turned, table("sin")))
+	}
+	return b.Binary(graph.Sub, b.Binary(graph.Mul, turned, table("sine")), b.Binary(graph.Mul, table("cosine"), x))
+}
+
 // attend is the attention of an operand to itself, with heads of 2 elements.
 func attend(b *graph.Builder, x *graph.Node, bias bool) *graph.Node {
 	rows, heads := x.Type.Shape.At(0), 3
@@ -102,6 +134,37 @@ var programs = []struct {
 		b.Output("y", b.MatMul(b.MatMul(x, w, false, false), linear(b, x, "v", 4, false), true, false))
 		b.Update(w, b.BinaryScalar(graph.Mul, w, 0.5))
 	}, 2, ""},
+	{"weights of four bits with zero points", func(b *graph.Builder) {
+		three(b, 7, func(x *graph.Node, name string, columns int) *graph.Node {
+			return few(b, x, name, graph.I4, graph.F32, columns, true)
+		})
+	}, 1, ""},
+	{"weights of eight bits with scales of 16 and biases", func(b *graph.Builder) {
+		three(b, 32, func(x *graph.Node, name string, columns int) *graph.Node {
+			y := few(b, x, name, graph.I8, graph.F16, columns, false)
+			return b.Binary(graph.Add, y, b.Broadcast(b.Param("b"+name, f32(columns)), y.Type.Shape))
+		})
+	}, 1, ""},
+	{"weights of 16 bits", func(b *graph.Builder) {
+		three(b, 33, func(x *graph.Node, name string, columns int) *graph.Node {
+			return b.MatMul(x, b.CastTo(graph.F32, b.Param("w"+name, graph.TypeOf(graph.BF16, 24, columns))), false, false)
+		})
+	}, 1, ""},
+	{"rotary embeddings", func(b *graph.Builder) {
+		x := b.Input("x", f32(5, 24))
+		q := rotary(b, few(b, x, "q", graph.I4, graph.F32, 32, true))
+		k := rotary(b, b.Reshape(few(b, x, "k", graph.I4, graph.F32, 32, true), 5, 1, 32))
+		v := few(b, x, "v", graph.I4, graph.F32, 64, true)
+		b.Output("y", b.MatMul(b.MatMul(q, b.Reshape(k, 5, 32), false, true), v, false, false))
+	}, 1, ""},
+	{"weights of different types", func(b *graph.Builder) {
+		x := b.Input("x", f32(5, 24))
+		b.Output("y", b.MatMul(few(b, x, "u", graph.I4, graph.F32, 64, true), few(b, x, "v", graph.I8, graph.F32, 64, true), false, true))
+	}, 2, ""},
+	{"weights and scales of different types", func(b *graph.Builder) {
+		x := b.Input("x", f32(5, 24))
+		b.Output("y", b.MatMul(few(b, x, "u", graph.I4, graph.F32, 64, false), few(b, x, "v", graph.I4, graph.F16, 64, false), false, true))
+	}, 2, ""},
 	{"different operands", func(b *graph.Builder) {
 		x, w := b.Input("x", f32(5, 3)), b.Param("w", f32(3, 4))
 		b.Output("y", b.MatMul(b.MatMul(x, w, false, false), b.MatMul(b.Unary(graph.Exp, x), w, false, false), true, false))
@@ -112,6 +175,9 @@ var programs = []struct {
 func products(g *graph.Graph) (count int) {
 	for _, n := range g.Nodes {
 		if _, ok := n.Op.(graph.MatMul); ok && (n.Args[0].Type.Shape.Rank() == 2 && isWeight(n.Args[0]) || isWeight(n.Args[1])) {
+			count++
+		}
+		if _, ok := n.Op.(graph.PanelMatMul); ok {
 			count++
 		}
 	}
@@ -180,6 +246,20 @@ func launches(g *graph.Graph) (count int) {
 	return count
 }
 
+// TestBroken leaves products apart of which several have a panel that is not full.
+func TestBroken(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x := b.Input("x", f32(5, 24))
+		part := func(name string) *graph.Node { return few(b, x, name, graph.I4, graph.F32, 40, true) }
+		b.Output("y", b.MatMul(part("u"), part("v"), false, true))
+	})
+	_, tr := passtest.Run(t, g, passes.Config{Frozen: true, Stop: "stack-weights"})
+	stage := passtest.Stage(t, tr, "stack-weights")
+	if len(stage.Matches) != 0 || len(stage.Notes) != 1 || !strings.Contains(stage.Notes[0].Text, "multiples of 32 columns") {
+		t.Errorf("%d matches, %v", len(stage.Matches), stage.Notes)
+	}
+}
+
 // TestStays leaves products apart that are no faster together on the CPU, and says why.
 func TestStays(t *testing.T) {
 	for _, c := range []struct {
@@ -190,11 +270,18 @@ func TestStays(t *testing.T) {
 		{"small", 4, 64, ""},
 		{"one row", 1, 64, ""},
 		{"one row of large weights", 1, 512, "one row takes as long as reading the weights"},
+		{"weights in panels", 128, 256, ""},
+		{"much to do in panels", 1024, 256, "what is saved by starting one launch is little"},
 		{"much to do", 64, 512, "what is saved by starting one launch is little"},
 	} {
 		g := graphtest.Built(t, func(b *graph.Builder) {
 			x := b.Input("x", f32(c.rows, c.side))
-			part := func(name string) *graph.Node { return linear(b, x, name, c.side, false) }
+			part := func(name string) *graph.Node {
+				if strings.HasSuffix(c.name, "panels") {
+					return few(b, x, name, graph.I4, graph.F32, c.side, true)
+				}
+				return linear(b, x, name, c.side, false)
+			}
 			b.Output("y", b.MatMul(part("u"), part("v"), false, true))
 		})
 		_, tr, err := passes.Run(g, passes.Config{Frozen: true, Target: cpu.New(), Stop: "stack-weights"})

@@ -39,8 +39,12 @@ func (m *maker) quantised() {
 			panels := of
 			panels.Type.Shape = graph.PanelShape(d, k, n)
 			m.add(d.String()+name, graph.PackWeights{}, of)
+			front := integer(d, -7, 8, k, 64)
+			m.add(d.String()+name+"_stacked", graph.PackWeights{}, front, of)
 			of.Type.Shape = graph.ShapeOf(n, k)
 			m.add(d.String()+name+"_transposed", graph.PackWeights{Trans: true}, of)
+			front.Type.Shape = graph.ShapeOf(32, k)
+			m.add(d.String()+name+"_transposed_stacked", graph.PackWeights{Trans: true}, front, front, of)
 			if d == graph.I8 {
 				m.add(d.String()+name+"_quads", graph.PackWeights{Trans: true, Quads: true}, of)
 			}
