@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 
 	"fusec/graph"
@@ -35,15 +36,21 @@ func DotsIntegers() bool {
 // quad is the number of channels that are one element for the kernels of package conv.
 const quad = 4
 
+// An integerConvolution is a convolution of images of U8 in NHWC with filters of I8.
+type integerConvolution struct {
+	convolution[float32]
+	stored *bytesFinish // what is applied in registers, which end as bytes, or nil
+}
+
 // newConvIntegers compiles a Fusion anchored on a convolution of images of U8 in NHWC with filters of I8.
 func newConvIntegers(b *body.Program, op graph.Conv2D, args, results []Operand, env *Env) (Kernel, error) {
 	if err := ConvolvesIntegers(op, b.Anchor.Args[1].Type); err != nil {
 		return nil, fmt.Errorf("%s: %w", b.Anchor.Where(), err)
 	}
 	x, w := b.Operands[0], b.Operands[1]
-	k := &convolution[float32]{x: x.Arg, w: w.Arg, frozen: args[w.Arg].Frozen}
+	k := &integerConvolution{convolution: convolution[float32]{x: x.Arg, w: w.Arg, frozen: args[w.Arg].Frozen}}
 	k.env = env
-	c, err := k.compileFinish(b, true, results)
+	c, err := k.compileBytes(b, results)
 	if err != nil {
 		return nil, err
 	}
@@ -92,4 +99,179 @@ func quadsOf(l graph.Layout) (graph.Layout, bool) {
 func readsQuads(d graph.DType, l graph.Layout) bool {
 	_, ok := quadsOf(l)
 	return ok || d != graph.U8
+}
+
+// Run implements [Kernel].
+func (k *integerConvolution) Run(args, results []Memory) error {
+	if k.stored == nil {
+		return k.convolution.Run(args, results)
+	}
+	if err := k.packFilters(args); err != nil {
+		return err
+	}
+	y := k.begin(args, results)
+	defer k.release()
+	finish := k.stored.start(args, results)
+	defer k.stored.release()
+	return k.plan.Run(elems[float32](args[k.x]), nil, y, finish, nil)
+}
+
+// compileBytes compiles what follows: in registers if it ends as bytes there, else as [matrixEpilogue.compileFinish] does. It returns
+// the layout of the sums.
+func (k *integerConvolution) compileBytes(b *body.Program, results []Operand) (graph.Layout, error) {
+	columns := b.Space.Rank() - 1
+	matrix := graph.ShapeOf(b.Space.With(columns, 1).Elems(), b.Space.At(columns))
+	micro, err := gemm.Quads()
+	if err != nil || !micro.StoresBytes() {
+		return k.compileFinish(b, true, results)
+	}
+	f := bytesFinishOf(b, columns)
+	if f == nil {
+		return k.compileFinish(b, true, results)
+	}
+	l, ok := f.to.Reshape(matrix)
+	if !ok || !unitColumns(l) || overlaps(l) {
+		return k.compileFinish(b, true, results)
+	}
+	if !k.env.fits(int64(matrix.Elems()) * 4) {
+		return graph.Layout{}, k.env.refused
+	}
+	f.to, f.finish.Step = l, l.Stride[0]
+	k.stored, k.home, k.own, k.c = f, -1, make([]float32, matrix.Elems()), graph.Contiguous(b.Space)
+	return graph.Contiguous(matrix), nil
+}
+
+// A bytesFinish is a body that scales and shifts each channel of the sums, rounds them, moves them by a zero point, limits them, and
+// stores bytes: a quantisation.
+type bytesFinish struct {
+	scale, shift *channelNumbers
+	to           graph.Layout
+	finish       gemm.MatrixFinish[float32]
+}
+
+// channelNumbers is a number for each channel: what a load reads, or one for all.
+type channelNumbers struct {
+	load *body.Value
+	all  []float32
+}
+
+func (n *channelNumbers) of(args []Memory) []float32 {
+	switch {
+	case n == nil:
+		return nil
+	case n.load != nil:
+		return loadOf[float32](n.load, args)
+	}
+	return n.all
+}
+
+// start is what is applied in a run.
+func (f *bytesFinish) start(args, results []Memory) *gemm.MatrixFinish[float32] {
+	f.finish.Scale, f.finish.Shift, f.finish.Bytes = f.scale.of(args), f.shift.of(args), results[0][f.to.Offset:]
+	return &f.finish
+}
+
+// release drops what a run referred to.
+func (f *bytesFinish) release() { f.finish.Scale, f.finish.Shift, f.finish.Bytes = nil, nil, nil }
+
+// bytesFinishOf reads a body of one result as such; nil if it is another.
+func bytesFinishOf(b *body.Program, channels int) *bytesFinish {
+	if s := b.Stores; len(s) != 1 || s[0].Sums || s[0].PerRow || s[0].Pool != nil || s[0].Node.Type.DType != graph.U8 {
+		return nil
+	}
+	uses := make([]int, len(b.Values))
+	for i := range b.Values {
+		for _, a := range b.Values[i].Args {
+			uses[a]++
+		}
+	}
+	at := b.Stores[0].Value
+	// step is the operation of the value that is next, which nothing else reads, and goes on to the operand of it that is no load or
+	// constant; with is the other one.
+	step := func(fits func(op graph.Op) bool) (with *body.Value, ok bool) {
+		v := &b.Values[at]
+		if v.Kind != body.Elementwise || !fits(v.Node.Op) || uses[at] > 1 {
+			return nil, false
+		}
+		if at = v.Args[0]; len(v.Args) == 1 {
+			return nil, true
+		}
+		other := v.Args[1]
+		if kind := b.Values[at].Kind; kind == body.Load || kind == body.Constant {
+			at, other = other, at
+		}
+		return &b.Values[other], true
+	}
+	is := func(op graph.Op) func(graph.Op) bool { return func(o graph.Op) bool { return o == op } }
+	numbers := func(v *body.Value) *channelNumbers {
+		switch {
+		case v.Kind == body.Load && v.Node.Type.DType == graph.F32 && perChannel(v.Layout, channels):
+			return &channelNumbers{load: v}
+		case v.Kind == body.Constant && v.Number.Type.DType == graph.F32:
+			all := make([]float32, b.Space.At(channels))
+			for i := range all {
+				all[i] = float32(v.Number.Float(0))
+			}
+			return &channelNumbers{all: all}
+		}
+		return nil
+	}
+	whole := func(v *body.Value) (float64, bool) {
+		if v.Kind != body.Constant {
+			return 0, false
+		}
+		c := v.Number.Float(0)
+		return c, c == math.Trunc(c) && c >= 0 && c <= 255
+	}
+	if _, ok := step(is(graph.Cast{To: graph.U8})); !ok {
+		return nil
+	}
+	low, high, zero := math.Inf(-1), math.Inf(1), 0.
+	for {
+		if _, ok := step(is(graph.Unary{Fn: graph.Relu})); ok {
+			low = max(low, 0)
+			continue
+		}
+		with, ok := step(is(graph.Binary{Fn: graph.Max}))
+		larger := ok
+		if !ok {
+			with, ok = step(is(graph.Binary{Fn: graph.Min}))
+		}
+		if !ok {
+			break
+		}
+		c, ok := whole(with)
+		switch {
+		case !ok:
+			return nil
+		case larger:
+			low = max(low, c)
+		default:
+			high = min(high, c)
+		}
+	}
+	if with, ok := step(is(graph.Binary{Fn: graph.Add})); ok {
+		if zero, ok = whole(with); !ok {
+			return nil
+		}
+	}
+	if _, ok := step(is(graph.Unary{Fn: graph.Round})); !ok || !(low >= 0 && low <= high && high <= 255) {
+		return nil
+	}
+	f := &bytesFinish{to: b.Stores[0].Layout}
+	if with, ok := step(is(graph.Binary{Fn: graph.Add})); ok {
+		if f.shift = numbers(with); f.shift == nil {
+			return nil
+		}
+	}
+	if with, ok := step(is(graph.Binary{Fn: graph.Mul})); ok {
+		if f.scale = numbers(with); f.scale == nil {
+			return nil
+		}
+	}
+	if b.Values[at].Kind != body.AnchorResult || uses[at] > 1 {
+		return nil
+	}
+	f.finish = gemm.MatrixFinish[float32]{Low: float32(low - zero), High: float32(high - zero), Zero: int32(zero)}
+	return f
 }

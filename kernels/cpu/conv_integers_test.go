@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
 	"fusec/kernels/ref"
 	"fusec/kernels/ref/cases"
@@ -94,6 +95,108 @@ func TestConvIntegersFused(t *testing.T) {
 	}
 	if n := Bytes(k); n < 2*w.Type.Bytes() {
 		t.Errorf("%d bytes are kept", n)
+	}
+}
+
+// TestConvIntegersBytes has sums that are scaled, shifted and rounded in registers to bytes, and bodies that are something else. Sums
+// of many channels are added in several parts.
+func TestConvIntegersBytes(t *testing.T) {
+	integersHere(t)
+	micro, err := gemm.Quads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(65, 66))
+	p := pool.New(2)
+	defer p.Close()
+	type image struct{ h, w, c, o, k int }
+	limited := func(b *graph.Builder, y *graph.Node, zero float64) *graph.Node {
+		y = b.Unary(graph.Round, y)
+		if zero != 0 {
+			y = b.BinaryScalar(graph.Add, y, zero)
+		}
+		return b.CastTo(graph.U8, b.BinaryScalar(graph.Max, b.BinaryScalar(graph.Min, y, 255), 0))
+	}
+	for name, c := range map[string]struct {
+		of   image
+		body func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node
+		not  bool
+	}{
+		"scale and shift": {image{7, 6, 8, 20, 3}, func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node {
+			return limited(b, b.Binary(graph.Add, b.Binary(graph.Mul, y, each()), each()), 0)
+		}, false},
+		"the other way round, and a zero point": {image{5, 9, 12, 33, 3},
+			func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node {
+				return limited(b, b.Binary(graph.Add, each(), b.Binary(graph.Mul, each(), y)), 117)
+			}, false},
+		"one scale": {image{13, 3, 4, 65, 1}, func(b *graph.Builder, y *graph.Node, _ func() *graph.Node) *graph.Node {
+			return limited(b, b.BinaryScalar(graph.Mul, y, 0.01), 128)
+		}, false},
+		"many channels": {image{5, 4, 516, 37, 3}, func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node {
+			y = b.Binary(graph.Add, b.BinaryScalar(graph.Mul, y, 1e-4), each())
+			return b.CastTo(graph.U8, b.Unary(graph.Relu, b.BinaryScalar(graph.Min, b.Unary(graph.Round, y), 200)))
+		}, false},
+		"a zero point alone": {image{5, 4, 8, 5, 1}, func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node {
+			return limited(b, y, 3)
+		}, false},
+		"a function": {image{5, 4, 8, 5, 1}, func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node {
+			return limited(b, b.Unary(graph.Tanh, b.BinaryScalar(graph.Mul, y, 1e-3)), 3)
+		}, true},
+		"no limit": {image{5, 4, 8, 5, 1}, func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node {
+			y = b.Unary(graph.Round, b.BinaryScalar(graph.Mul, y, 1e-5))
+			return b.CastTo(graph.U8, b.BinaryScalar(graph.Max, b.BinaryScalar(graph.Min, y, 100.5), 0))
+		}, true},
+		"read twice": {image{5, 4, 8, 5, 1}, func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node {
+			return limited(b, b.Binary(graph.Mul, y, y), 3)
+		}, true},
+		"a zero point between": {image{5, 4, 8, 5, 1}, func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node {
+			return limited(b, b.BinaryScalar(graph.Mul, y, 1e-3), 2.5)
+		}, true},
+		"not rounded": {image{5, 4, 8, 5, 1}, func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node {
+			return b.CastTo(graph.U8, b.BinaryScalar(graph.Max, b.BinaryScalar(graph.Min, y, 255), 0))
+		}, true},
+		"a residual": {image{5, 4, 8, 5, 1}, func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node {
+			return limited(b, b.Binary(graph.Add, b.Binary(graph.Add, y, each()), each()), 0)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := c.of
+			f, in := bodied(t, graph.AnchorConv, func(b *graph.Builder, in cases.Inputs) {
+				y := b.Add(integerConv(s.k/2, 1), in(graph.U8, 2, s.h, s.w, s.c), in(graph.I8, s.k, s.k, s.c, s.o))
+				b.Output("", c.body(b, y, func() *graph.Node { return b.Broadcast(in(graph.F32, s.o), y.Type.Shape) }))
+			})
+			var args []Operand
+			var memory []Memory
+			var values []ref.Value
+			for i, typ := range in {
+				v := drawTensor(r, typ.DType, -1, 1, typ.Shape.Slice()...)
+				switch i {
+				case 0:
+					v = drawTensor(r, graph.U8, 0, 256, typ.Shape.Slice()...)
+				case 1:
+					v = drawTensor(r, graph.I8, -128, 128, typ.Shape.Slice()...)
+				}
+				args, memory, values = append(args, Contiguous(typ)), append(memory, MemoryOf(v)), append(values, ref.FromTensor(v))
+			}
+			y := graph.NewTensor(graph.TypeOf(graph.U8, 2, s.h, s.w, s.o))
+			k, err := Compile(f, args, []Operand{Contiguous(y.Type)}, NewEnv(p))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if fused := k.(*checked).Kernel.(*integerConvolution).stored != nil; fused != (!c.not && micro.StoresBytes()) {
+				t.Errorf("bytes are stored from registers: %v", fused)
+			}
+			if err := k.Run(memory, []Memory{MemoryOf(y)}); err != nil {
+				t.Fatal(err)
+			}
+			want, err := ref.OpBound(f, values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := ref.Check(y, want[0]); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

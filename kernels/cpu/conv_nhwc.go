@@ -47,13 +47,21 @@ func newConvNHWC[T float](b *body.Program, op graph.Conv2D, args, results []Oper
 	return k, nil
 }
 
-// Run implements [Kernel].
-func (k *convolution[T]) Run(args, results []Memory) error {
+// packFilters packs the filters, unless the plan reads them as they are, or they are packed and stay the same.
+func (k *convolution[T]) packFilters(args []Memory) error {
 	if k.pack != nil && !k.warm {
 		if err := k.pack(args[k.w]); err != nil {
 			return err
 		}
 		k.warm = k.frozen
+	}
+	return nil
+}
+
+// Run implements [Kernel].
+func (k *convolution[T]) Run(args, results []Memory) error {
+	if err := k.packFilters(args); err != nil {
+		return err
 	}
 	y, finish, then := k.start(args, results)
 	defer k.release()

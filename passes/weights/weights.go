@@ -5,8 +5,8 @@
 //
 // with s = γ/√(σ²+ε) and t = β − μ⊙s. Both, and w⊙s, follow from frozen parameters and constants alone, so that they are
 // computed once. The same is done for a product or quotient with a vector along the channels, with sums around it. A batch
-// norm of anything else in evaluation becomes x⊙s + t. Scales of the channels that a convolution reads move as well; see
-// [Scaler].
+// norm of anything else in evaluation becomes x⊙s + t, and so do all steps behind sums of integers, whose weights stay as they are.
+// Scales of the channels that a convolution reads move as well; see [Scaler].
 package weights
 
 import (
@@ -58,11 +58,15 @@ type folder struct {
 func (f *folder) visit(n *graph.Node) {
 	weight, axis, at := f.weight(n)
 	var steps []*graph.Node
+	integers := false
 	switch {
 	case f.normalises(n):
 		axis, steps = 1, []*graph.Node{n}
 	case weight < 0:
-		return
+		if axis = sumsIntegers(n); axis < 0 {
+			return
+		}
+		integers = true
 	}
 	for last := n; f.uses.One(last); {
 		next := f.uses.Readers(last)[0]
@@ -71,17 +75,22 @@ func (f *folder) visit(n *graph.Node) {
 		}
 		last, steps = next, append(steps, next)
 	}
-	if !slices.ContainsFunc(steps, scales) {
+	if integers && len(steps) < 3 || !integers && !slices.ContainsFunc(steps, scales) {
 		return
 	}
 	f.b.From(append(slices.Clip(steps), n)...)
 	s, t := f.affine(steps, axis)
 	y := n.Args[0]
-	if weight >= 0 {
+	switch {
+	case weight >= 0:
 		args := slices.Clone(n.Args)
 		args[weight] = f.b.Binary(graph.Mul, args[weight], f.spread(s, args[weight].Type.Shape, at))
 		y = f.b.Add(n.Op, args...)
-	} else {
+	case integers && s == nil:
+		y = n
+	case integers:
+		y = f.b.Binary(graph.Mul, n, f.spread(s, n.Type.Shape, axis))
+	default:
 		y = f.b.Binary(graph.Mul, y, f.spread(s, n.Type.Shape, axis))
 	}
 	if t != nil {
@@ -138,6 +147,21 @@ func (f *folder) weight(n *graph.Node) (operand, axis, at int) {
 		return -1, 0, 0
 	}
 	return operand, axis, at
+}
+
+// sumsIntegers is the axis of the channels of n, if it is a contraction of images or rows of U8, whose sums are exact; else −1.
+func sumsIntegers(n *graph.Node) int {
+	switch op := n.Op.(type) {
+	case graph.Conv2D:
+		if n.Args[0].Type.DType == graph.U8 && op.Layout == graph.NCHW {
+			return 1
+		}
+	case graph.PanelMatMul:
+		if n.Args[0].Type.DType == graph.U8 {
+			return n.Type.Shape.Rank() - 1
+		}
+	}
+	return -1
 }
 
 // normalises reports whether n is a batch norm by frozen statistics.

@@ -198,3 +198,66 @@ func TestFoldRandom(t *testing.T) {
 		t.Errorf("%d chains were folded", folded)
 	}
 }
+
+// TestIntegers has sums of integers with three steps behind them, which become two, and with two, which stay.
+func TestIntegers(t *testing.T) {
+	f32 := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
+	for name, c := range map[string]struct {
+		sums  func(b *graph.Builder) *graph.Node
+		axis  int
+		steps int
+		want  string
+	}{
+		"a convolution": {func(b *graph.Builder) *graph.Node {
+			one := graph.IntsOf(1, 1)
+			op := graph.Conv2D{Stride: one, Dilation: one, Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1}
+			return b.Add(op, b.Input("x", graph.TypeOf(graph.U8, 1, 4, 5, 3)), b.Param("w", graph.TypeOf(graph.I8, 6, 4, 3, 3)))
+		}, 1, 4, "conv2d mul add round"},
+		"a product": {func(b *graph.Builder) *graph.Node {
+			w := b.Add(graph.PackWeights{Quads: true}, b.Param("w", graph.TypeOf(graph.I8, 8, 6)))
+			return b.Add(graph.PanelMatMul{Columns: 6, Integers: true}, b.Input("x", graph.TypeOf(graph.U8, 3, 8)), w)
+		}, 1, 4, "matmul_panels mul add round"},
+		"two steps": {func(b *graph.Builder) *graph.Node {
+			w := b.Add(graph.PackWeights{Quads: true}, b.Param("w", graph.TypeOf(graph.I8, 8, 6)))
+			return b.Add(graph.PanelMatMul{Columns: 6, Integers: true}, b.Input("x", graph.TypeOf(graph.U8, 3, 8)), w)
+		}, 1, 2, "matmul_panels sub mul round"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := graphtest.Built(t, func(b *graph.Builder) {
+				y := c.sums(b)
+				each := func(name string) *graph.Node {
+					dims := make([]int, y.Type.Shape.Rank()-c.axis)
+					for i := range dims {
+						dims[i] = 1
+					}
+					dims[0] = y.Type.Shape.At(c.axis)
+					return b.Broadcast(b.Reshape(b.Param(name, f32(dims[0])), dims...), y.Type.Shape)
+				}
+				y = b.Binary(graph.Mul, b.Binary(graph.Sub, y, each("zero")), each("scale"))
+				if c.steps > 2 {
+					y = b.BinaryScalar(graph.Div, b.Binary(graph.Add, y, each("bias")), 0.25)
+				}
+				b.Output("y", b.Unary(graph.Round, y))
+			})
+			if got := in(t, g, true); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+			if got := in(t, g, false); strings.HasPrefix(got, "matmul_panels mul") || strings.HasPrefix(got, "conv2d mul") {
+				t.Errorf("%s with weights that change", got)
+			}
+		})
+	}
+	g := graphtest.Built(t, func(b *graph.Builder) { // sums and steps alone, which no rounding hides
+		w := b.Add(graph.PackWeights{Quads: true}, b.Param("w", graph.TypeOf(graph.I8, 8, 6)))
+		y := b.Add(graph.PanelMatMul{Columns: 6, Integers: true}, b.Input("x", graph.TypeOf(graph.U8, 3, 8)), w)
+		for _, name := range []string{"u", "v"} {
+			y = b.Binary(graph.Sub, y, b.Broadcast(b.Param(name, f32(6)), y.Type.Shape))
+		}
+		b.Output("y", b.Binary(graph.Add, y, b.Broadcast(b.Param("z", f32(6)), y.Type.Shape)))
+	})
+	h, _ := passtest.Run(t, g, passes.Config{Frozen: true, Stop: "fold-weights"})
+	if got := operations(h, true); got != "matmul_panels add" {
+		t.Error(got)
+	}
+	passtest.SameNumbers(t, g, h, graphtest.Values(rand.New(rand.NewPCG(1, 2)), g))
+}

@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"math"
 	"unsafe"
 
 	"fusec/kernels/cpu/tiling"
@@ -66,11 +67,19 @@ type gatherTile[T Float] func(pieces *int, n int, rows *int, a, b *T, ahead int,
 // A Finish is what follows the sums of Gather: C = min(max(Gate(A·B + Shift + Residual), Low), High). Shift is one number for
 // each column, Residual rows that are Stride elements apart. What is nil is left out. A NaN stays a NaN. The assembly
 // knows the order of the fields.
+//
+// Where [Micro.StoresBytes], A·B is multiplied by Scale first, one number for each column. If Bytes is not nil, C is not written: its
+// elements, rounded to the nearest with ties to even, plus Zero, go to Bytes, in rows that are Step apart. Low and High are such that
+// these are numbers from 0 to 255; of a NaN it is Zero.
 type Finish[T Float] struct {
 	Shift, Residual *T
 	Stride          int
 	Low, High       T
 	Gate            vec.Gate[T]
+	Scale           *T
+	Bytes           *byte
+	Step            int
+	Zero            int32
 }
 
 // Apply finishes a block of sums that lie in C.
@@ -80,6 +89,9 @@ func (f *Finish[T]) Apply(c *T, ldc, height, cols int) {
 		for j := range cols {
 			at := element(c, i*ldc+j)
 			sum := *at
+			if f.Scale != nil {
+				sum *= *element(f.Scale, j)
+			}
 			if f.Shift != nil {
 				sum += *element(f.Shift, j)
 			}
@@ -93,7 +105,14 @@ func (f *Finish[T]) Apply(c *T, ldc, height, cols int) {
 			if sum > f.High {
 				sum = f.High
 			}
-			*at = sum
+			if f.Bytes == nil {
+				*at = sum
+				continue
+			}
+			if sum != sum {
+				sum = 0
+			}
+			*(*byte)(unsafe.Add(unsafe.Pointer(f.Bytes), i*f.Step+j)) = byte(int32(math.RoundToEven(float64(sum))) + f.Zero)
 		}
 	}
 }
@@ -129,7 +148,7 @@ func (m Micro[T]) GatherStep() int   { return m.gather[0].step }
 // than GatherStep, are any rows that exist. B is a panel of PanelOf(cols) columns, [pieces.Steps()][width]; rows of C are
 // ldc elements apart. Height, columns and steps may not be 0. How the sum of an element is rounded depends on its
 // operands and on the pieces, not on its place. If next is not nil, it is a panel that will be needed soon, which is
-// loaded into the second-level cache. If finish is not nil, it is applied to C; its Residual moves on with the rows.
+// loaded into the second-level cache. If finish is not nil, it is applied to C; its Residual and Bytes move on with the rows.
 func (m Micro[T]) Gather(pieces *Pieces, height int, rows []int, a, b, next, c *T, ldc, cols int, finish *Finish[T]) {
 	m.gatherPanel(cols).gather(pieces, height, rows, a, b, next, c, ldc, cols, false, finish)
 }
@@ -166,6 +185,9 @@ func (p *gatherPanel[T]) gather(pieces *Pieces, height int, rows []int, a, b, ne
 		c = (*T)(unsafe.Add(unsafe.Pointer(c), have*ldc*size))
 		if finish != nil && finish.Residual != nil {
 			finish.Residual = (*T)(unsafe.Add(unsafe.Pointer(finish.Residual), have*finish.Stride*size))
+		}
+		if finish != nil && finish.Bytes != nil {
+			finish.Bytes = (*byte)(unsafe.Add(unsafe.Pointer(finish.Bytes), have*finish.Step))
 		}
 	}
 }

@@ -29,11 +29,18 @@ const (
 // A MatrixFinish is what follows the sums of a matrix while they are in registers: y = min(max(Gate(sum + Shift + Residual), Low),
 // High). Shift has a number for each column. Residual is a matrix whose rows are RowStride elements apart; it may be the result.
 // What is nil is left out. A NaN stays a NaN.
+//
+// Where [Micro.StoresBytes], sums are multiplied by Scale first, and go to Bytes if that is not nil, in rows that are Step apart; see
+// [Finish].
 type MatrixFinish[T Float] struct {
 	Shift, Residual []T
 	RowStride       int
 	Low, High       T
 	Gate            vec.Gate[T]
+	Scale           []T
+	Bytes           []byte
+	Step            int
+	Zero            int32
 }
 
 // Check reports, as an error, what is too short for a matrix of rows of out elements.
@@ -43,6 +50,10 @@ func (f *MatrixFinish[T]) Check(rows, out int) error {
 		return fmt.Errorf("slices too short: the shift has %d elements, the residual %d, %d apart, of %d×%d",
 			len(f.Shift), len(f.Residual), f.RowStride, rows, out)
 	}
+	if f != nil && (f.Scale != nil && len(f.Scale) < out || f.Bytes != nil && (f.Step < 0 || len(f.Bytes) < (rows-1)*f.Step+out)) {
+		return fmt.Errorf("slices too short: the scale has %d elements, and there are %d bytes, %d apart, of %d×%d",
+			len(f.Scale), len(f.Bytes), f.Step, rows, out)
+	}
 	return nil
 }
 
@@ -51,7 +62,13 @@ func (f *MatrixFinish[T]) At(w *Finish[T], row, col int) *Finish[T] {
 	if f == nil {
 		return nil
 	}
-	*w = Finish[T]{Stride: f.RowStride, Low: f.Low, High: f.High, Gate: f.Gate}
+	*w = Finish[T]{Stride: f.RowStride, Low: f.Low, High: f.High, Gate: f.Gate, Step: f.Step, Zero: f.Zero}
+	if f.Scale != nil {
+		w.Scale = &f.Scale[col]
+	}
+	if f.Bytes != nil {
+		w.Bytes = &f.Bytes[row*f.Step+col]
+	}
 	if f.Shift != nil {
 		w.Shift = &f.Shift[col]
 	}

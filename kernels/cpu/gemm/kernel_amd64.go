@@ -518,6 +518,7 @@ func gather2x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahe
 // If finish is not nil, it is the address of a Finish for the block.
 // An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
 // whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI.
+// If the Finish says where, bytes are stored in place of C.
 //
 //go:noescape
 func gather12x32AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
@@ -530,6 +531,7 @@ func gather12x32AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float3
 // If finish is not nil, it is the address of a Finish for the block.
 // An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
 // whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI.
+// If the Finish says where, bytes are stored in place of C.
 //
 //go:noescape
 func gather10x32AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
@@ -542,6 +544,7 @@ func gather10x32AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float3
 // If finish is not nil, it is the address of a Finish for the block.
 // An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
 // whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI.
+// If the Finish says where, bytes are stored in place of C.
 //
 //go:noescape
 func gather8x32AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
@@ -554,6 +557,7 @@ func gather8x32AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32
 // If finish is not nil, it is the address of a Finish for the block.
 // An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
 // whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI.
+// If the Finish says where, bytes are stored in place of C.
 //
 //go:noescape
 func gather6x32AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
@@ -566,6 +570,7 @@ func gather6x32AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32
 // If finish is not nil, it is the address of a Finish for the block.
 // An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
 // whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI.
+// If the Finish says where, bytes are stored in place of C.
 //
 //go:noescape
 func gather4x32AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
@@ -578,6 +583,7 @@ func gather4x32AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32
 // If finish is not nil, it is the address of a Finish for the block.
 // An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
 // whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI.
+// If the Finish says where, bytes are stored in place of C.
 //
 //go:noescape
 func gather2x32AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
@@ -590,6 +596,7 @@ func gather2x32AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32
 // If finish is not nil, it is the address of a Finish for the block.
 // An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
 // whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI.
+// If the Finish says where, bytes are stored in place of C.
 //
 //go:noescape
 func gather12x16AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
@@ -602,6 +609,7 @@ func gather12x16AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float3
 // If finish is not nil, it is the address of a Finish for the block.
 // An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
 // whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI.
+// If the Finish says where, bytes are stored in place of C.
 //
 //go:noescape
 func gather10x16AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
@@ -614,6 +622,7 @@ func gather10x16AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float3
 // If finish is not nil, it is the address of a Finish for the block.
 // An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
 // whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI.
+// If the Finish says where, bytes are stored in place of C.
 //
 //go:noescape
 func gather8x16AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
@@ -626,6 +635,7 @@ func gather8x16AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32
 // If finish is not nil, it is the address of a Finish for the block.
 // An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
 // whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI.
+// If the Finish says where, bytes are stored in place of C.
 //
 //go:noescape
 func gather6x16AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
@@ -638,6 +648,7 @@ func gather6x16AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32
 // If finish is not nil, it is the address of a Finish for the block.
 // An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
 // whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI.
+// If the Finish says where, bytes are stored in place of C.
 //
 //go:noescape
 func gather4x16AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
@@ -650,6 +661,7 @@ func gather4x16AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32
 // If finish is not nil, it is the address of a Finish for the block.
 // An element of A is four bytes without a sign, one of B four with a sign; their product is that of four pairs,
 // whose sums have 32 bits and are rounded at the end. It needs AVX512-VNNI.
+// If the Finish says where, bytes are stored in place of C.
 //
 //go:noescape
 func gather2x16AVX512Quads(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)

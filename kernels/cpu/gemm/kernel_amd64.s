@@ -23719,6 +23719,37 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      48(CX), DX
+	TESTQ     DX, DX
+	JE        scaled
+	VMOVUPS.Z (DX), K1, Z26
+	VMULPS    Z26, Z0, Z0
+	VMULPS    Z26, Z2, Z2
+	VMULPS    Z26, Z4, Z4
+	VMULPS    Z26, Z6, Z6
+	VMULPS    Z26, Z8, Z8
+	VMULPS    Z26, Z10, Z10
+	VMULPS    Z26, Z12, Z12
+	VMULPS    Z26, Z14, Z14
+	VMULPS    Z26, Z16, Z16
+	VMULPS    Z26, Z18, Z18
+	VMULPS    Z26, Z20, Z20
+	VMULPS    Z26, Z22, Z22
+	VMOVUPS.Z 64(DX), K2, Z26
+	VMULPS    Z26, Z1, Z1
+	VMULPS    Z26, Z3, Z3
+	VMULPS    Z26, Z5, Z5
+	VMULPS    Z26, Z7, Z7
+	VMULPS    Z26, Z9, Z9
+	VMULPS    Z26, Z11, Z11
+	VMULPS    Z26, Z13, Z13
+	VMULPS    Z26, Z15, Z15
+	VMULPS    Z26, Z17, Z17
+	VMULPS    Z26, Z19, Z19
+	VMULPS    Z26, Z21, Z21
+	VMULPS    Z26, Z23, Z23
+
+scaled:
 	MOVQ      (CX), DX
 	TESTQ     DX, DX
 	JE        shifted
@@ -24095,6 +24126,119 @@ unbounded0:
 	VMINPS       Z23, Z26, Z23
 
 unbounded1:
+	MOVQ         56(CX), DX
+	TESTQ        DX, DX
+	JE           sums
+	MOVQ         height+64(FP), BX
+	MOVQ         64(CX), AX
+	VPBROADCASTD 72(CX), Z26
+	VCVTPS2DQ    Z0, Z0
+	VPADDD       Z26, Z0, Z0
+	VPMOVDB      Z0, K1, (DX)
+	VCVTPS2DQ    Z1, Z1
+	VPADDD       Z26, Z1, Z1
+	VPMOVDB      Z1, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z2, Z2
+	VPADDD       Z26, Z2, Z2
+	VPMOVDB      Z2, K1, (DX)
+	VCVTPS2DQ    Z3, Z3
+	VPADDD       Z26, Z3, Z3
+	VPMOVDB      Z3, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z4, Z4
+	VPADDD       Z26, Z4, Z4
+	VPMOVDB      Z4, K1, (DX)
+	VCVTPS2DQ    Z5, Z5
+	VPADDD       Z26, Z5, Z5
+	VPMOVDB      Z5, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z6, Z6
+	VPADDD       Z26, Z6, Z6
+	VPMOVDB      Z6, K1, (DX)
+	VCVTPS2DQ    Z7, Z7
+	VPADDD       Z26, Z7, Z7
+	VPMOVDB      Z7, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z8, Z8
+	VPADDD       Z26, Z8, Z8
+	VPMOVDB      Z8, K1, (DX)
+	VCVTPS2DQ    Z9, Z9
+	VPADDD       Z26, Z9, Z9
+	VPMOVDB      Z9, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z10, Z10
+	VPADDD       Z26, Z10, Z10
+	VPMOVDB      Z10, K1, (DX)
+	VCVTPS2DQ    Z11, Z11
+	VPADDD       Z26, Z11, Z11
+	VPMOVDB      Z11, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z12, Z12
+	VPADDD       Z26, Z12, Z12
+	VPMOVDB      Z12, K1, (DX)
+	VCVTPS2DQ    Z13, Z13
+	VPADDD       Z26, Z13, Z13
+	VPMOVDB      Z13, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z14, Z14
+	VPADDD       Z26, Z14, Z14
+	VPMOVDB      Z14, K1, (DX)
+	VCVTPS2DQ    Z15, Z15
+	VPADDD       Z26, Z15, Z15
+	VPMOVDB      Z15, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z16, Z16
+	VPADDD       Z26, Z16, Z16
+	VPMOVDB      Z16, K1, (DX)
+	VCVTPS2DQ    Z17, Z17
+	VPADDD       Z26, Z17, Z17
+	VPMOVDB      Z17, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z18, Z18
+	VPADDD       Z26, Z18, Z18
+	VPMOVDB      Z18, K1, (DX)
+	VCVTPS2DQ    Z19, Z19
+	VPADDD       Z26, Z19, Z19
+	VPMOVDB      Z19, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z20, Z20
+	VPADDD       Z26, Z20, Z20
+	VPMOVDB      Z20, K1, (DX)
+	VCVTPS2DQ    Z21, Z21
+	VPADDD       Z26, Z21, Z21
+	VPMOVDB      Z21, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z22, Z22
+	VPADDD       Z26, Z22, Z22
+	VPMOVDB      Z22, K1, (DX)
+	VCVTPS2DQ    Z23, Z23
+	VPADDD       Z26, Z23, Z23
+	VPMOVDB      Z23, K2, 16(DX)
+	JMP          done
+
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -24639,6 +24783,33 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      48(CX), DX
+	TESTQ     DX, DX
+	JE        scaled
+	VMOVUPS.Z (DX), K1, Z22
+	VMULPS    Z22, Z0, Z0
+	VMULPS    Z22, Z2, Z2
+	VMULPS    Z22, Z4, Z4
+	VMULPS    Z22, Z6, Z6
+	VMULPS    Z22, Z8, Z8
+	VMULPS    Z22, Z10, Z10
+	VMULPS    Z22, Z12, Z12
+	VMULPS    Z22, Z14, Z14
+	VMULPS    Z22, Z16, Z16
+	VMULPS    Z22, Z18, Z18
+	VMOVUPS.Z 64(DX), K2, Z22
+	VMULPS    Z22, Z1, Z1
+	VMULPS    Z22, Z3, Z3
+	VMULPS    Z22, Z5, Z5
+	VMULPS    Z22, Z7, Z7
+	VMULPS    Z22, Z9, Z9
+	VMULPS    Z22, Z11, Z11
+	VMULPS    Z22, Z13, Z13
+	VMULPS    Z22, Z15, Z15
+	VMULPS    Z22, Z17, Z17
+	VMULPS    Z22, Z19, Z19
+
+scaled:
 	MOVQ      (CX), DX
 	TESTQ     DX, DX
 	JE        shifted
@@ -24957,6 +25128,101 @@ unbounded0:
 	VMINPS       Z19, Z22, Z19
 
 unbounded1:
+	MOVQ         56(CX), DX
+	TESTQ        DX, DX
+	JE           sums
+	MOVQ         height+64(FP), BX
+	MOVQ         64(CX), AX
+	VPBROADCASTD 72(CX), Z22
+	VCVTPS2DQ    Z0, Z0
+	VPADDD       Z22, Z0, Z0
+	VPMOVDB      Z0, K1, (DX)
+	VCVTPS2DQ    Z1, Z1
+	VPADDD       Z22, Z1, Z1
+	VPMOVDB      Z1, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z2, Z2
+	VPADDD       Z22, Z2, Z2
+	VPMOVDB      Z2, K1, (DX)
+	VCVTPS2DQ    Z3, Z3
+	VPADDD       Z22, Z3, Z3
+	VPMOVDB      Z3, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z4, Z4
+	VPADDD       Z22, Z4, Z4
+	VPMOVDB      Z4, K1, (DX)
+	VCVTPS2DQ    Z5, Z5
+	VPADDD       Z22, Z5, Z5
+	VPMOVDB      Z5, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z6, Z6
+	VPADDD       Z22, Z6, Z6
+	VPMOVDB      Z6, K1, (DX)
+	VCVTPS2DQ    Z7, Z7
+	VPADDD       Z22, Z7, Z7
+	VPMOVDB      Z7, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z8, Z8
+	VPADDD       Z22, Z8, Z8
+	VPMOVDB      Z8, K1, (DX)
+	VCVTPS2DQ    Z9, Z9
+	VPADDD       Z22, Z9, Z9
+	VPMOVDB      Z9, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z10, Z10
+	VPADDD       Z22, Z10, Z10
+	VPMOVDB      Z10, K1, (DX)
+	VCVTPS2DQ    Z11, Z11
+	VPADDD       Z22, Z11, Z11
+	VPMOVDB      Z11, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z12, Z12
+	VPADDD       Z22, Z12, Z12
+	VPMOVDB      Z12, K1, (DX)
+	VCVTPS2DQ    Z13, Z13
+	VPADDD       Z22, Z13, Z13
+	VPMOVDB      Z13, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z14, Z14
+	VPADDD       Z22, Z14, Z14
+	VPMOVDB      Z14, K1, (DX)
+	VCVTPS2DQ    Z15, Z15
+	VPADDD       Z22, Z15, Z15
+	VPMOVDB      Z15, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z16, Z16
+	VPADDD       Z22, Z16, Z16
+	VPMOVDB      Z16, K1, (DX)
+	VCVTPS2DQ    Z17, Z17
+	VPADDD       Z22, Z17, Z17
+	VPMOVDB      Z17, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z18, Z18
+	VPADDD       Z22, Z18, Z18
+	VPMOVDB      Z18, K1, (DX)
+	VCVTPS2DQ    Z19, Z19
+	VPADDD       Z22, Z19, Z19
+	VPMOVDB      Z19, K2, 16(DX)
+	JMP          done
+
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -25415,6 +25681,29 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      48(CX), DX
+	TESTQ     DX, DX
+	JE        scaled
+	VMOVUPS.Z (DX), K1, Z18
+	VMULPS    Z18, Z0, Z0
+	VMULPS    Z18, Z2, Z2
+	VMULPS    Z18, Z4, Z4
+	VMULPS    Z18, Z6, Z6
+	VMULPS    Z18, Z8, Z8
+	VMULPS    Z18, Z10, Z10
+	VMULPS    Z18, Z12, Z12
+	VMULPS    Z18, Z14, Z14
+	VMOVUPS.Z 64(DX), K2, Z18
+	VMULPS    Z18, Z1, Z1
+	VMULPS    Z18, Z3, Z3
+	VMULPS    Z18, Z5, Z5
+	VMULPS    Z18, Z7, Z7
+	VMULPS    Z18, Z9, Z9
+	VMULPS    Z18, Z11, Z11
+	VMULPS    Z18, Z13, Z13
+	VMULPS    Z18, Z15, Z15
+
+scaled:
 	MOVQ      (CX), DX
 	TESTQ     DX, DX
 	JE        shifted
@@ -25675,6 +25964,83 @@ unbounded0:
 	VMINPS       Z15, Z18, Z15
 
 unbounded1:
+	MOVQ         56(CX), DX
+	TESTQ        DX, DX
+	JE           sums
+	MOVQ         height+64(FP), BX
+	MOVQ         64(CX), AX
+	VPBROADCASTD 72(CX), Z18
+	VCVTPS2DQ    Z0, Z0
+	VPADDD       Z18, Z0, Z0
+	VPMOVDB      Z0, K1, (DX)
+	VCVTPS2DQ    Z1, Z1
+	VPADDD       Z18, Z1, Z1
+	VPMOVDB      Z1, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z2, Z2
+	VPADDD       Z18, Z2, Z2
+	VPMOVDB      Z2, K1, (DX)
+	VCVTPS2DQ    Z3, Z3
+	VPADDD       Z18, Z3, Z3
+	VPMOVDB      Z3, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z4, Z4
+	VPADDD       Z18, Z4, Z4
+	VPMOVDB      Z4, K1, (DX)
+	VCVTPS2DQ    Z5, Z5
+	VPADDD       Z18, Z5, Z5
+	VPMOVDB      Z5, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z6, Z6
+	VPADDD       Z18, Z6, Z6
+	VPMOVDB      Z6, K1, (DX)
+	VCVTPS2DQ    Z7, Z7
+	VPADDD       Z18, Z7, Z7
+	VPMOVDB      Z7, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z8, Z8
+	VPADDD       Z18, Z8, Z8
+	VPMOVDB      Z8, K1, (DX)
+	VCVTPS2DQ    Z9, Z9
+	VPADDD       Z18, Z9, Z9
+	VPMOVDB      Z9, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z10, Z10
+	VPADDD       Z18, Z10, Z10
+	VPMOVDB      Z10, K1, (DX)
+	VCVTPS2DQ    Z11, Z11
+	VPADDD       Z18, Z11, Z11
+	VPMOVDB      Z11, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z12, Z12
+	VPADDD       Z18, Z12, Z12
+	VPMOVDB      Z12, K1, (DX)
+	VCVTPS2DQ    Z13, Z13
+	VPADDD       Z18, Z13, Z13
+	VPMOVDB      Z13, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z14, Z14
+	VPADDD       Z18, Z14, Z14
+	VPMOVDB      Z14, K1, (DX)
+	VCVTPS2DQ    Z15, Z15
+	VPADDD       Z18, Z15, Z15
+	VPMOVDB      Z15, K2, 16(DX)
+	JMP          done
+
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -26047,6 +26413,25 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      48(CX), DX
+	TESTQ     DX, DX
+	JE        scaled
+	VMOVUPS.Z (DX), K1, Z14
+	VMULPS    Z14, Z0, Z0
+	VMULPS    Z14, Z2, Z2
+	VMULPS    Z14, Z4, Z4
+	VMULPS    Z14, Z6, Z6
+	VMULPS    Z14, Z8, Z8
+	VMULPS    Z14, Z10, Z10
+	VMOVUPS.Z 64(DX), K2, Z14
+	VMULPS    Z14, Z1, Z1
+	VMULPS    Z14, Z3, Z3
+	VMULPS    Z14, Z5, Z5
+	VMULPS    Z14, Z7, Z7
+	VMULPS    Z14, Z9, Z9
+	VMULPS    Z14, Z11, Z11
+
+scaled:
 	MOVQ      (CX), DX
 	TESTQ     DX, DX
 	JE        shifted
@@ -26249,6 +26634,65 @@ unbounded0:
 	VMINPS       Z11, Z14, Z11
 
 unbounded1:
+	MOVQ         56(CX), DX
+	TESTQ        DX, DX
+	JE           sums
+	MOVQ         height+64(FP), BX
+	MOVQ         64(CX), AX
+	VPBROADCASTD 72(CX), Z14
+	VCVTPS2DQ    Z0, Z0
+	VPADDD       Z14, Z0, Z0
+	VPMOVDB      Z0, K1, (DX)
+	VCVTPS2DQ    Z1, Z1
+	VPADDD       Z14, Z1, Z1
+	VPMOVDB      Z1, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z2, Z2
+	VPADDD       Z14, Z2, Z2
+	VPMOVDB      Z2, K1, (DX)
+	VCVTPS2DQ    Z3, Z3
+	VPADDD       Z14, Z3, Z3
+	VPMOVDB      Z3, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z4, Z4
+	VPADDD       Z14, Z4, Z4
+	VPMOVDB      Z4, K1, (DX)
+	VCVTPS2DQ    Z5, Z5
+	VPADDD       Z14, Z5, Z5
+	VPMOVDB      Z5, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z6, Z6
+	VPADDD       Z14, Z6, Z6
+	VPMOVDB      Z6, K1, (DX)
+	VCVTPS2DQ    Z7, Z7
+	VPADDD       Z14, Z7, Z7
+	VPMOVDB      Z7, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z8, Z8
+	VPADDD       Z14, Z8, Z8
+	VPMOVDB      Z8, K1, (DX)
+	VCVTPS2DQ    Z9, Z9
+	VPADDD       Z14, Z9, Z9
+	VPMOVDB      Z9, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z10, Z10
+	VPADDD       Z14, Z10, Z10
+	VPMOVDB      Z10, K1, (DX)
+	VCVTPS2DQ    Z11, Z11
+	VPADDD       Z14, Z11, Z11
+	VPMOVDB      Z11, K2, 16(DX)
+	JMP          done
+
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -26535,6 +26979,21 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      48(CX), DX
+	TESTQ     DX, DX
+	JE        scaled
+	VMOVUPS.Z (DX), K1, Z10
+	VMULPS    Z10, Z0, Z0
+	VMULPS    Z10, Z2, Z2
+	VMULPS    Z10, Z4, Z4
+	VMULPS    Z10, Z6, Z6
+	VMOVUPS.Z 64(DX), K2, Z10
+	VMULPS    Z10, Z1, Z1
+	VMULPS    Z10, Z3, Z3
+	VMULPS    Z10, Z5, Z5
+	VMULPS    Z10, Z7, Z7
+
+scaled:
 	MOVQ      (CX), DX
 	TESTQ     DX, DX
 	JE        shifted
@@ -26679,6 +27138,47 @@ unbounded0:
 	VMINPS       Z7, Z10, Z7
 
 unbounded1:
+	MOVQ         56(CX), DX
+	TESTQ        DX, DX
+	JE           sums
+	MOVQ         height+64(FP), BX
+	MOVQ         64(CX), AX
+	VPBROADCASTD 72(CX), Z10
+	VCVTPS2DQ    Z0, Z0
+	VPADDD       Z10, Z0, Z0
+	VPMOVDB      Z0, K1, (DX)
+	VCVTPS2DQ    Z1, Z1
+	VPADDD       Z10, Z1, Z1
+	VPMOVDB      Z1, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z2, Z2
+	VPADDD       Z10, Z2, Z2
+	VPMOVDB      Z2, K1, (DX)
+	VCVTPS2DQ    Z3, Z3
+	VPADDD       Z10, Z3, Z3
+	VPMOVDB      Z3, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z4, Z4
+	VPADDD       Z10, Z4, Z4
+	VPMOVDB      Z4, K1, (DX)
+	VCVTPS2DQ    Z5, Z5
+	VPADDD       Z10, Z5, Z5
+	VPMOVDB      Z5, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z6, Z6
+	VPADDD       Z10, Z6, Z6
+	VPMOVDB      Z6, K1, (DX)
+	VCVTPS2DQ    Z7, Z7
+	VPADDD       Z10, Z7, Z7
+	VPMOVDB      Z7, K2, 16(DX)
+	JMP          done
+
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -26879,6 +27379,17 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      48(CX), DX
+	TESTQ     DX, DX
+	JE        scaled
+	VMOVUPS.Z (DX), K1, Z6
+	VMULPS    Z6, Z0, Z0
+	VMULPS    Z6, Z2, Z2
+	VMOVUPS.Z 64(DX), K2, Z6
+	VMULPS    Z6, Z1, Z1
+	VMULPS    Z6, Z3, Z3
+
+scaled:
 	MOVQ      (CX), DX
 	TESTQ     DX, DX
 	JE        shifted
@@ -26965,6 +27476,29 @@ unbounded0:
 	VMINPS       Z3, Z6, Z3
 
 unbounded1:
+	MOVQ         56(CX), DX
+	TESTQ        DX, DX
+	JE           sums
+	MOVQ         height+64(FP), BX
+	MOVQ         64(CX), AX
+	VPBROADCASTD 72(CX), Z6
+	VCVTPS2DQ    Z0, Z0
+	VPADDD       Z6, Z0, Z0
+	VPMOVDB      Z0, K1, (DX)
+	VCVTPS2DQ    Z1, Z1
+	VPADDD       Z6, Z1, Z1
+	VPMOVDB      Z1, K2, 16(DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z2, Z2
+	VPADDD       Z6, Z2, Z2
+	VPMOVDB      Z2, K1, (DX)
+	VCVTPS2DQ    Z3, Z3
+	VPADDD       Z6, Z3, Z3
+	VPMOVDB      Z3, K2, 16(DX)
+	JMP          done
+
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -27336,6 +27870,24 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      48(CX), DX
+	TESTQ     DX, DX
+	JE        scaled
+	VMOVUPS.Z (DX), K1, Z13
+	VMULPS    Z13, Z0, Z0
+	VMULPS    Z13, Z1, Z1
+	VMULPS    Z13, Z2, Z2
+	VMULPS    Z13, Z3, Z3
+	VMULPS    Z13, Z4, Z4
+	VMULPS    Z13, Z5, Z5
+	VMULPS    Z13, Z6, Z6
+	VMULPS    Z13, Z7, Z7
+	VMULPS    Z13, Z8, Z8
+	VMULPS    Z13, Z9, Z9
+	VMULPS    Z13, Z10, Z10
+	VMULPS    Z13, Z11, Z11
+
+scaled:
 	MOVQ      (CX), DX
 	TESTQ     DX, DX
 	JE        shifted
@@ -27555,6 +28107,83 @@ unbounded0:
 	VMINPS       Z11, Z13, Z11
 
 unbounded1:
+	MOVQ         56(CX), DX
+	TESTQ        DX, DX
+	JE           sums
+	MOVQ         height+64(FP), BX
+	MOVQ         64(CX), AX
+	VPBROADCASTD 72(CX), Z13
+	VCVTPS2DQ    Z0, Z0
+	VPADDD       Z13, Z0, Z0
+	VPMOVDB      Z0, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z1, Z1
+	VPADDD       Z13, Z1, Z1
+	VPMOVDB      Z1, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z2, Z2
+	VPADDD       Z13, Z2, Z2
+	VPMOVDB      Z2, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z3, Z3
+	VPADDD       Z13, Z3, Z3
+	VPMOVDB      Z3, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z4, Z4
+	VPADDD       Z13, Z4, Z4
+	VPMOVDB      Z4, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z5, Z5
+	VPADDD       Z13, Z5, Z5
+	VPMOVDB      Z5, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z6, Z6
+	VPADDD       Z13, Z6, Z6
+	VPMOVDB      Z6, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z7, Z7
+	VPADDD       Z13, Z7, Z7
+	VPMOVDB      Z7, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z8, Z8
+	VPADDD       Z13, Z8, Z8
+	VPMOVDB      Z8, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z9, Z9
+	VPADDD       Z13, Z9, Z9
+	VPMOVDB      Z9, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z10, Z10
+	VPADDD       Z13, Z10, Z10
+	VPMOVDB      Z10, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z11, Z11
+	VPADDD       Z13, Z11, Z11
+	VPMOVDB      Z11, K1, (DX)
+	JMP          done
+
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -27966,6 +28595,22 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      48(CX), DX
+	TESTQ     DX, DX
+	JE        scaled
+	VMOVUPS.Z (DX), K1, Z11
+	VMULPS    Z11, Z0, Z0
+	VMULPS    Z11, Z1, Z1
+	VMULPS    Z11, Z2, Z2
+	VMULPS    Z11, Z3, Z3
+	VMULPS    Z11, Z4, Z4
+	VMULPS    Z11, Z5, Z5
+	VMULPS    Z11, Z6, Z6
+	VMULPS    Z11, Z7, Z7
+	VMULPS    Z11, Z8, Z8
+	VMULPS    Z11, Z9, Z9
+
+scaled:
 	MOVQ      (CX), DX
 	TESTQ     DX, DX
 	JE        shifted
@@ -28153,6 +28798,71 @@ unbounded0:
 	VMINPS       Z9, Z11, Z9
 
 unbounded1:
+	MOVQ         56(CX), DX
+	TESTQ        DX, DX
+	JE           sums
+	MOVQ         height+64(FP), BX
+	MOVQ         64(CX), AX
+	VPBROADCASTD 72(CX), Z11
+	VCVTPS2DQ    Z0, Z0
+	VPADDD       Z11, Z0, Z0
+	VPMOVDB      Z0, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z1, Z1
+	VPADDD       Z11, Z1, Z1
+	VPMOVDB      Z1, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z2, Z2
+	VPADDD       Z11, Z2, Z2
+	VPMOVDB      Z2, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z3, Z3
+	VPADDD       Z11, Z3, Z3
+	VPMOVDB      Z3, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z4, Z4
+	VPADDD       Z11, Z4, Z4
+	VPMOVDB      Z4, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z5, Z5
+	VPADDD       Z11, Z5, Z5
+	VPMOVDB      Z5, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z6, Z6
+	VPADDD       Z11, Z6, Z6
+	VPMOVDB      Z6, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z7, Z7
+	VPADDD       Z11, Z7, Z7
+	VPMOVDB      Z7, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z8, Z8
+	VPADDD       Z11, Z8, Z8
+	VPMOVDB      Z8, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z9, Z9
+	VPADDD       Z11, Z9, Z9
+	VPMOVDB      Z9, K1, (DX)
+	JMP          done
+
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -28502,6 +29212,20 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      48(CX), DX
+	TESTQ     DX, DX
+	JE        scaled
+	VMOVUPS.Z (DX), K1, Z9
+	VMULPS    Z9, Z0, Z0
+	VMULPS    Z9, Z1, Z1
+	VMULPS    Z9, Z2, Z2
+	VMULPS    Z9, Z3, Z3
+	VMULPS    Z9, Z4, Z4
+	VMULPS    Z9, Z5, Z5
+	VMULPS    Z9, Z6, Z6
+	VMULPS    Z9, Z7, Z7
+
+scaled:
 	MOVQ      (CX), DX
 	TESTQ     DX, DX
 	JE        shifted
@@ -28657,6 +29381,59 @@ unbounded0:
 	VMINPS       Z7, Z9, Z7
 
 unbounded1:
+	MOVQ         56(CX), DX
+	TESTQ        DX, DX
+	JE           sums
+	MOVQ         height+64(FP), BX
+	MOVQ         64(CX), AX
+	VPBROADCASTD 72(CX), Z9
+	VCVTPS2DQ    Z0, Z0
+	VPADDD       Z9, Z0, Z0
+	VPMOVDB      Z0, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z1, Z1
+	VPADDD       Z9, Z1, Z1
+	VPMOVDB      Z1, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z2, Z2
+	VPADDD       Z9, Z2, Z2
+	VPMOVDB      Z2, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z3, Z3
+	VPADDD       Z9, Z3, Z3
+	VPMOVDB      Z3, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z4, Z4
+	VPADDD       Z9, Z4, Z4
+	VPMOVDB      Z4, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z5, Z5
+	VPADDD       Z9, Z5, Z5
+	VPMOVDB      Z5, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z6, Z6
+	VPADDD       Z9, Z6, Z6
+	VPMOVDB      Z6, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z7, Z7
+	VPADDD       Z9, Z7, Z7
+	VPMOVDB      Z7, K1, (DX)
+	JMP          done
+
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -28944,6 +29721,18 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      48(CX), DX
+	TESTQ     DX, DX
+	JE        scaled
+	VMOVUPS.Z (DX), K1, Z7
+	VMULPS    Z7, Z0, Z0
+	VMULPS    Z7, Z1, Z1
+	VMULPS    Z7, Z2, Z2
+	VMULPS    Z7, Z3, Z3
+	VMULPS    Z7, Z4, Z4
+	VMULPS    Z7, Z5, Z5
+
+scaled:
 	MOVQ      (CX), DX
 	TESTQ     DX, DX
 	JE        shifted
@@ -29067,6 +29856,47 @@ unbounded0:
 	VMINPS       Z5, Z7, Z5
 
 unbounded1:
+	MOVQ         56(CX), DX
+	TESTQ        DX, DX
+	JE           sums
+	MOVQ         height+64(FP), BX
+	MOVQ         64(CX), AX
+	VPBROADCASTD 72(CX), Z7
+	VCVTPS2DQ    Z0, Z0
+	VPADDD       Z7, Z0, Z0
+	VPMOVDB      Z0, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z1, Z1
+	VPADDD       Z7, Z1, Z1
+	VPMOVDB      Z1, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z2, Z2
+	VPADDD       Z7, Z2, Z2
+	VPMOVDB      Z2, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z3, Z3
+	VPADDD       Z7, Z3, Z3
+	VPMOVDB      Z3, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z4, Z4
+	VPADDD       Z7, Z4, Z4
+	VPMOVDB      Z4, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z5, Z5
+	VPADDD       Z7, Z5, Z5
+	VPMOVDB      Z5, K1, (DX)
+	JMP          done
+
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -29292,6 +30122,16 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      48(CX), DX
+	TESTQ     DX, DX
+	JE        scaled
+	VMOVUPS.Z (DX), K1, Z5
+	VMULPS    Z5, Z0, Z0
+	VMULPS    Z5, Z1, Z1
+	VMULPS    Z5, Z2, Z2
+	VMULPS    Z5, Z3, Z3
+
+scaled:
 	MOVQ      (CX), DX
 	TESTQ     DX, DX
 	JE        shifted
@@ -29383,6 +30223,35 @@ unbounded0:
 	VMINPS       Z3, Z5, Z3
 
 unbounded1:
+	MOVQ         56(CX), DX
+	TESTQ        DX, DX
+	JE           sums
+	MOVQ         height+64(FP), BX
+	MOVQ         64(CX), AX
+	VPBROADCASTD 72(CX), Z5
+	VCVTPS2DQ    Z0, Z0
+	VPADDD       Z5, Z0, Z0
+	VPMOVDB      Z0, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z1, Z1
+	VPADDD       Z5, Z1, Z1
+	VPMOVDB      Z1, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z2, Z2
+	VPADDD       Z5, Z2, Z2
+	VPMOVDB      Z2, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z3, Z3
+	VPADDD       Z5, Z3, Z3
+	VPMOVDB      Z3, K1, (DX)
+	JMP          done
+
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX
@@ -29546,6 +30415,14 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      48(CX), DX
+	TESTQ     DX, DX
+	JE        scaled
+	VMOVUPS.Z (DX), K1, Z3
+	VMULPS    Z3, Z0, Z0
+	VMULPS    Z3, Z1, Z1
+
+scaled:
 	MOVQ      (CX), DX
 	TESTQ     DX, DX
 	JE        shifted
@@ -29605,6 +30482,23 @@ unbounded0:
 	VMINPS       Z1, Z3, Z1
 
 unbounded1:
+	MOVQ         56(CX), DX
+	TESTQ        DX, DX
+	JE           sums
+	MOVQ         height+64(FP), BX
+	MOVQ         64(CX), AX
+	VPBROADCASTD 72(CX), Z3
+	VCVTPS2DQ    Z0, Z0
+	VPADDD       Z3, Z0, Z0
+	VPMOVDB      Z0, K1, (DX)
+	ADDQ         AX, DX
+	DECQ         BX
+	JE           done
+	VCVTPS2DQ    Z1, Z1
+	VPADDD       Z3, Z1, Z1
+	VPMOVDB      Z1, K1, (DX)
+	JMP          done
+
 sums:
 	MOVQ   c+48(FP), CX
 	MOVQ   ldc+56(FP), DX

@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -238,6 +239,7 @@ func TestGatherQuads(t *testing.T) {
 				c := make([]float32, height*cols)
 				finish, finished := drawFinish[float32](rng, height, cols)
 				m.Gather(&cut, height, rows, &a[0], &b[0], nil, &c[0], cols, cols, finish)
+				sums := make([]int64, len(c))
 				for at, got := range c {
 					i, j := at/cols, at%cols
 					sum, step := int64(0), 0
@@ -251,9 +253,26 @@ func TestGatherQuads(t *testing.T) {
 							step++
 						}
 					}
+					sums[at] = sum
 					want, terms := finished(i, j, float64(sum), math.Abs(float64(sum)))
 					if !(math.Abs(float64(got)-want) <= 1e-6*terms) || finish == nil && got != float32(sum) {
 						t.Fatalf("kernel %d, %d×%d: element %d,%d is %v, want %v", number, height, cols, i, j, got, want)
+					}
+				}
+				if m.StoresBytes() {
+					f := drawBytes(rng, sums, height, cols)
+					clear(c)
+					m.Gather(&cut, height, rows, &a[0], &b[0], nil, &c[0], cols, cols, f.Finish)
+					if err := f.check(sums, cols); err != nil || slices.ContainsFunc(c, func(v float32) bool { return v != 0 }) {
+						t.Fatalf("kernel %d, %d×%d: %v, sums %v", number, height, cols, err, c)
+					}
+					for i, v := range sums {
+						c[i] = float32(v)
+					}
+					f = drawBytes(rng, sums, height, cols)
+					f.Apply(&c[0], cols, height, cols)
+					if err := f.check(sums, cols); err != nil {
+						t.Fatalf("applied to %d×%d: %v", height, cols, err)
 					}
 				}
 			}
@@ -262,6 +281,48 @@ func TestGatherQuads(t *testing.T) {
 	if _, err := Quads(); (err == nil) != (quads() != nil) {
 		t.Error(err)
 	}
+}
+
+// A byteFinish is one that stores bytes, with its operands.
+type byteFinish struct {
+	*Finish[float32]
+	scale, shift []float32
+	bytes        []byte
+}
+
+// drawBytes draws what rounds such sums to bytes, among which there are some that are limited.
+func drawBytes(rng *rand.Rand, sums []int64, height, cols int) byteFinish {
+	most := int64(1)
+	for _, v := range sums {
+		most = max(most, v, -v)
+	}
+	f := byteFinish{Finish: &Finish[float32]{Step: cols + rng.IntN(5), Zero: rng.Int32N(256)}, scale: random[float32](rng, cols),
+		shift: random[float32](rng, cols)}
+	for i := range f.scale {
+		f.scale[i] *= 300 / float32(most)
+	}
+	f.bytes = bytes.Repeat([]byte{77}, (height-1)*f.Step+cols+9)
+	f.Low, f.High, f.Scale, f.Shift, f.Bytes = -float32(f.Zero), 255-float32(f.Zero), &f.scale[0], &f.shift[0], &f.bytes[0]
+	return f
+}
+
+// check compares the bytes with the definition, and those around them with what they were.
+func (f *byteFinish) check(sums []int64, cols int) error {
+	first := f.bytes
+	for at, got := range first {
+		i, j := at/f.Step, at%f.Step
+		if j >= cols || i*cols+j >= len(sums) {
+			if got != 77 {
+				return fmt.Errorf("byte %d,%d is written", i, j)
+			}
+			continue
+		}
+		want := float64(sums[i*cols+j])*float64(f.scale[j]) + float64(f.shift[j]) + float64(f.Zero)
+		if want = min(max(want, 0), 255); math.Abs(float64(got)-want) > 0.5+1e-3 {
+			return fmt.Errorf("byte %d,%d is %d of %v", i, j, got, want)
+		}
+	}
+	return nil
 }
 
 // drawFinish draws what follows the sums of a block, nil sometimes, and its definition: it takes a sum and the sum of the

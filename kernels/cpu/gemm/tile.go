@@ -31,6 +31,7 @@ type Micro[T Float] struct {
 	// Halves are those for rows of BF16 and F16.
 	Halves map[graph.DType][]Few[T, uint16]
 
+	bytes  bool             // see StoresBytes
 	gather []gatherPanel[T] // see Gather
 	spread []spreadTile[T]  // see Spread
 
@@ -79,8 +80,12 @@ func Quads() (Micro[float32], error) {
 func quadMicro(gather []gatherPanel[float32]) Micro[float32] {
 	m := MicroOf[float32]()
 	m.gather, m.NR = gather, gather[0].width
+	m.bytes = m.NR >= 32 // with AVX-512
 	return m
 }
+
+// StoresBytes reports whether Gather scales sums and stores bytes where a [Finish] says so.
+func (m Micro[T]) StoresBytes() bool { return m.bytes }
 
 // Micros returns the routines of every instruction set that this processor runs, the fastest first, for tests.
 func Micros[T Float]() []Micro[T] {

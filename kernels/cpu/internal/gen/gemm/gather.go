@@ -88,6 +88,7 @@ func (k gatherKernel) generate() {
 			"whose sums have 32 bits and are rounded at the end."}
 		if k.width.bytes == avx512.bytes {
 			more[1] += " It needs AVX512-VNNI."
+			more = append(more, "If the Finish says where, bytes are stored in place of C.")
 		}
 	}
 	begin(k.name(),
@@ -284,6 +285,41 @@ const (
 	finishCeiling
 )
 
+// Behind the elements of a Finish of float32 there are the words for bytes, and the zero point of 32 bits.
+const (
+	finishScale = 8*finishElements + 6*4 + 8*iota
+	finishBytes
+	finishStep
+	finishZero
+)
+
+// storesBytes reports whether the kernel scales sums, and stores bytes if it is asked to.
+func (k gatherKernel) storesBytes() bool { return k.quads && k.width.bytes == avx512.bytes }
+
+// bytes rounds the sums, which have been finished, to bytes, and stores them, if a Finish says where.
+func (k gatherKernel) bytes(acc [][]VecVirtual, tmp []VecVirtual, masks []Register, finish GPVirtual) {
+	row := GP64()
+	MOVQ(Mem{Base: finish, Disp: finishBytes}, row)
+	TESTQ(row, row)
+	JE(LabelRef("sums"))
+	step, height := GP64(), param("height")
+	MOVQ(Mem{Base: finish, Disp: finishStep}, step)
+	VPBROADCASTD(Mem{Base: finish, Disp: finishZero}, tmp[0])
+	for r := range acc {
+		for j, v := range acc[r] {
+			VCVTPS2DQ(v, v)
+			VPADDD(tmp[0], v, v)
+			VPMOVDB(v, masks[j], Mem{Base: row, Disp: j * k.lanes()})
+		}
+		if r < len(acc)-1 {
+			ADDQ(step, row)
+			DECQ(height)
+			JE(LabelRef("done"))
+		}
+	}
+	JMP(LabelRef("done"))
+}
+
 // store finishes the rows and columns of C that exist, and writes them.
 func (k gatherKernel) store(acc [][]VecVirtual, tmp []VecVirtual) {
 	accumulate := Load(Param("accumulate"), GP8())
@@ -292,6 +328,9 @@ func (k gatherKernel) store(acc [][]VecVirtual, tmp []VecVirtual) {
 	JE(LabelRef("sums"))
 	masks := k.columns(param("cols"))
 	k.finish(acc, tmp, masks, accumulate, finish)
+	if k.storesBytes() {
+		k.bytes(acc, tmp, masks, finish)
+	}
 	Label("sums")
 	row, ldc := param("c"), strideParam("ldc", k.element)
 	height, cols := param("height"), param("cols")
@@ -424,6 +463,18 @@ func (k gatherKernel) finish(acc [][]VecVirtual, tmp []VecVirtual, masks []Regis
 	XORB(accumulate, accumulate)
 
 	p := GP64()
+	if k.storesBytes() {
+		MOVQ(Mem{Base: finish, Disp: finishScale}, p)
+		TESTQ(p, p)
+		JE(LabelRef("scaled"))
+		for j := range k.vectors {
+			k.some(Mem{Base: p, Disp: j * k.width.bytes}, masks[j], tmp[0])
+			for r := range acc {
+				k.mul(tmp[0], acc[r][j], acc[r][j])
+			}
+		}
+		Label("scaled")
+	}
 	MOVQ(arg(finishShift), p)
 	TESTQ(p, p)
 	JE(LabelRef("shifted"))
