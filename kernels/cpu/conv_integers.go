@@ -116,8 +116,8 @@ func (k *integerConvolution) Run(args, results []Memory) error {
 	return k.plan.Run(elems[float32](args[k.x]), nil, y, finish, nil)
 }
 
-// compileBytes compiles what follows: in registers if it ends as bytes there, else as [matrixEpilogue.compileFinish] does. It returns
-// the layout of the sums.
+// compileBytes compiles what follows: in registers if it ends as bytes there, else as [matrixEpilogue.compileFinish] does. It
+// returns the layout of the sums.
 func (k *integerConvolution) compileBytes(b *body.Program, results []Operand) (graph.Layout, error) {
 	columns := b.Space.Rank() - 1
 	matrix := graph.ShapeOf(b.Space.With(columns, 1).Elems(), b.Space.At(columns))
@@ -141,8 +141,8 @@ func (k *integerConvolution) compileBytes(b *body.Program, results []Operand) (g
 	return graph.Contiguous(matrix), nil
 }
 
-// A bytesFinish is a body that scales and shifts each channel of the sums, rounds them, moves them by a zero point, limits them, and
-// stores bytes: a quantisation.
+// A bytesFinish is a body that scales and shifts each channel of the sums, rounds them, moves them by a zero point, limits them,
+// and stores bytes: a quantisation.
 type bytesFinish struct {
 	scale, shift *channelNumbers
 	to           graph.Layout

@@ -98,8 +98,8 @@ func TestConvIntegersFused(t *testing.T) {
 	}
 }
 
-// TestConvIntegersBytes has sums that are scaled, shifted and rounded in registers to bytes, and bodies that are something else. Sums
-// of many channels are added in several parts.
+// TestConvIntegersBytes has sums that are scaled, shifted and rounded in registers to bytes, and bodies that are something else.
+// Sums of many channels are added in several parts.
 func TestConvIntegersBytes(t *testing.T) {
 	integersHere(t)
 	micro, err := gemm.Quads()

@@ -202,7 +202,8 @@ func (s *stacker) panelKind(n *graph.Node, op graph.PanelMatMul) (k kind, ok boo
 		}
 	}
 	op.Columns = 0
-	k = kind{operand: n.Args[0], weights: 1, panels: panels{op: op, pack: pack, weights: n.Args[1].Args[0].Type.DType, args: len(n.Args)}}
+	k = kind{operand: n.Args[0], weights: 1}
+	k.panels = panels{op: op, pack: pack, weights: n.Args[1].Args[0].Type.DType, args: len(n.Args)}
 	if len(n.Args) > 2 && n.Args[2].Type.DType == graph.F16 {
 		k.panels.f16 = true
 		k.panels.scales, ok = n.Args[2].Op.(graph.PackWeights)

@@ -163,7 +163,8 @@ var programs = []struct {
 	}, 2, ""},
 	{"weights and scales of different types", func(b *graph.Builder) {
 		x := b.Input("x", f32(5, 24))
-		b.Output("y", b.MatMul(few(b, x, "u", graph.I4, graph.F32, 64, false), few(b, x, "v", graph.I4, graph.F16, 64, false), false, true))
+		u, v := few(b, x, "u", graph.I4, graph.F32, 64, false), few(b, x, "v", graph.I4, graph.F16, 64, false)
+		b.Output("y", b.MatMul(u, v, false, true))
 	}, 2, ""},
 	{"different operands", func(b *graph.Builder) {
 		x, w := b.Input("x", f32(5, 3)), b.Param("w", f32(3, 4))

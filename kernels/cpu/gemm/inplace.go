@@ -30,8 +30,8 @@ const (
 // High). Shift has a number for each column. Residual is a matrix whose rows are RowStride elements apart; it may be the result.
 // What is nil is left out. A NaN stays a NaN.
 //
-// Where [Micro.StoresBytes], sums are multiplied by Scale first, and go to Bytes if that is not nil, in rows that are Step apart; see
-// [Finish].
+// Where [Micro.StoresBytes], sums are multiplied by Scale first, and go to Bytes if that is not nil, in rows that are Step apart;
+// see [Finish].
 type MatrixFinish[T Float] struct {
 	Shift, Residual []T
 	RowStride       int
