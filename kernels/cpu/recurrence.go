@@ -35,8 +35,8 @@ type recurrence[T float] struct {
 
 // A splitRecurrence computes steps of which workers take parts.
 type splitRecurrence[T float] interface {
-	// run computes all steps. The weights [H, G·H] are packed first; nil is those of the run before.
-	run(r []T) error
+	// Run computes all steps. The weights [H, G·H] are packed first; nil is those of the run before.
+	Run(r []T) error
 	bytes() int64
 }
 
@@ -194,7 +194,7 @@ func (k *recurrence[T]) Run(args, results []Memory) error {
 // compute computes all steps.
 func (k *recurrence[T]) compute(r []T) error {
 	if k.split != nil {
-		return k.split.run(r)
+		return k.split.Run(r)
 	}
 	for i := range k.steps {
 		k.step = k.at(i)

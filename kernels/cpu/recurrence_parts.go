@@ -114,8 +114,8 @@ func (p *recurrenceParts[T]) pack(item int) error {
 	return nil
 }
 
-// run implements splitRecurrence.
-func (p *recurrenceParts[T]) run(r []T) error {
+// Run implements splitRecurrence.
+func (p *recurrenceParts[T]) Run(r []T) error {
 	steps := p.k.steps * len(p.products)
 	if p.r = r; r != nil {
 		steps++

@@ -102,8 +102,8 @@ func (p *recurrenceRows[T]) bytes() int64 {
 	return b
 }
 
-// run implements splitRecurrence.
-func (p *recurrenceRows[T]) run(r []T) error {
+// Run implements splitRecurrence.
+func (p *recurrenceRows[T]) Run(r []T) error {
 	if r != nil {
 		if err := p.pack(r); err != nil {
 			return err
