@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"fusec"
+	"fusec/examples/llama"
 	"fusec/graph"
 	"fusec/testdata"
 )
@@ -58,6 +59,40 @@ func BitsPerCharacter(g *graph.Graph, weights map[string]*graph.Tensor, text []b
 			nats -= logProbability(logits[i*Vocabulary:][:Vocabulary], tokens[at+i+1])
 		}
 		at += n
+	}
+	return nats / float64(len(tokens)-1) / math.Ln2, nil
+}
+
+// BitsByCaches is [BitsPerCharacter] of a checkpoint of a language model whose tokens are characters. It reads the text one by one in
+// pieces of window bytes, with keys and values kept in a type; see [llama.Options].
+func BitsByCaches(c *llama.Checkpoint, text []byte, window int, cache graph.DType, opts ...fusec.CompileOption) (float64, error) {
+	tokens, err := tokensOf(text)
+	if err != nil {
+		return 0, err
+	}
+	if len(tokens) < 2 || window < 1 {
+		return 0, fmt.Errorf("a text of %d bytes in pieces of %d", len(text), window)
+	}
+	m, err := llama.New(c, llama.Options{Capacity: window, Cache: cache, Compile: opts})
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+	nats, wide := 0.0, make([]float64, c.Config.Vocabulary)
+	for i, token := range tokens[:len(tokens)-1] {
+		if i%window == 0 {
+			if err := m.Truncate(0); err != nil {
+				return 0, err
+			}
+		}
+		logits, err := m.Append([]int{token})
+		if err != nil {
+			return 0, err
+		}
+		for j, v := range logits {
+			wide[j] = float64(v)
+		}
+		nats -= logProbability(wide, tokens[i+1])
 	}
 	return nats / float64(len(tokens)-1) / math.Ln2, nil
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"fusec/examples/llama"
 	"fusec/graph"
 )
 
@@ -52,5 +53,46 @@ func TestBitsPerCharacter(t *testing.T) {
 	}
 	if _, err := BitsPerCharacter(graph.New("none"), nil, text); err == nil {
 		t.Error("a graph without tokens is taken")
+	}
+}
+
+// TestBitsByCaches reads a text by a checkpoint, with caches of f32 as the graph does, and with caches of 8 bits nearly.
+func TestBitsByCaches(t *testing.T) {
+	const window = 16
+	_, g, weights := saved(t, window)
+	size, _, err := SizeOf(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := SaveCheckpoint(dir, weights, size, window); err != nil {
+		t.Fatal(err)
+	}
+	c, err := llama.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	text := HeldOut()[:40]
+	want, err := BitsPerCharacter(g, weights, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cache, bound := range map[graph.DType]float64{graph.F32: 1e-4, graph.I8: 2e-2} {
+		got, err := BitsByCaches(c, text, window, cache)
+		if err != nil || !(math.Abs(got-want) < bound) {
+			t.Errorf("caches of %v: %v bits per character, %v, want %v", cache, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "é"} {
+		if _, err := BitsByCaches(c, []byte(text), window, graph.F32); err == nil {
+			t.Errorf("a text %q is taken", text)
+		}
+	}
+	if _, err := BitsByCaches(c, text, 0, graph.F32); err == nil {
+		t.Error("pieces of no characters are taken")
+	}
+	if _, err := BitsByCaches(c, text, window, graph.U8); err == nil {
+		t.Error("caches of u8 are taken")
 	}
 }

@@ -25,6 +25,11 @@ import (
 // With Page > 0, k and v are pools of pages, [pages, hk, Page, d] and [pages, hk, Page, dv], and the table (I64,
 // [..., n]) lists the pages of each batch in order, so that sk = n·Page; lengths are required. An entry that is not a
 // page of the pool is an error at run time, unless all its keys are beyond the valid ones.
+//
+// With HasScales, k and v are I8, as [Quantize] stores them with one scale for each key and head. The last two operands are the
+// scales of k and of v, of the type of the results and of the shapes of k and v with a last axis of 1: key j is k[j]·scale[j], and
+// a value likewise. The same attention with two [Dequantize] in front of it computes the same, but keeps both results in memory;
+// the pass pack-quantised makes this of that.
 type Attention struct {
 	Scale               float64
 	Causal              bool
@@ -33,6 +38,7 @@ type Attention struct {
 	HasMask, HasLengths bool
 	Page                int  `attr:"optional"` // keys per page, 0 without pages
 	Tail                bool // needs lengths: queries are at the end of the valid keys, as with a key-value cache
+	HasScales           bool // keys and values are I8, and multiplied by scales
 }
 
 // OpName implements Op.
@@ -41,12 +47,14 @@ func (Attention) OpName() string { return "attention" }
 var attentionRow = OpInfo{
 	Name:     "attention",
 	Doc:      "softmax of scaled, masked products of queries and keys, times values; results y, log-sum-exp",
-	Operands: "q, k, v, mask?, lengths?, table?, seed?", Proto: Attention{}, Class: ClassComposite,
+	Operands: "q, k, v, mask?, lengths?, table?, seed?, key_scale?, value_scale?", Proto: Attention{}, Class: ClassComposite,
 	Fails: func(n *Node) bool { return n.Op.(Attention).Page != 0 }, Fuses: true, Anchor: AnchorAttention,
-	Kind: KindAttention, MinArgs: 3, MaxArgs: 7, Infer: inferAttention, FLOPs: flopsAttention,
+	Kind: KindAttention, MinArgs: 3, MaxArgs: 9, Infer: inferAttention, FLOPs: flopsAttention,
 	Decompose: decomposeAttention, Grad: gradAttention,
-	Contracts: func(_ Op, i int) bool { return i < attentionOptional },
-	Usual:     func(n *Node) Op { return usualAttention(n) },
+	Contracts: func(op Op, i int) bool {
+		return i == attentionQ || i < attentionOptional && !op.(Attention).HasScales
+	},
+	Usual: func(n *Node) Op { return usualAttention(n) },
 }
 
 // usualAttention scales by 1/√d.
@@ -87,9 +95,25 @@ func (a Attention) SeedArg() int {
 	return attentionOptional + count(a.HasMask, a.HasLengths, a.Page != 0)
 }
 
+// KeyScaleArg is the index of the operand key_scale, -1 if there is none.
+func (a Attention) KeyScaleArg() int {
+	if !a.HasScales {
+		return -1
+	}
+	return attentionOptional + count(a.HasMask, a.HasLengths, a.Page != 0, a.Dropout != 0)
+}
+
+// ValueScaleArg is the index of the operand value_scale, -1 if there is none.
+func (a Attention) ValueScaleArg() int {
+	if !a.HasScales {
+		return -1
+	}
+	return a.KeyScaleArg() + 1
+}
+
 // operands is how many operands there are.
 func (a Attention) operands() int {
-	return attentionOptional + count(a.HasMask, a.HasLengths, a.Page != 0, a.Dropout != 0)
+	return attentionOptional + count(a.HasMask, a.HasLengths, a.Page != 0, a.Dropout != 0, a.HasScales, a.HasScales)
 }
 
 func count(flags ...bool) int {
@@ -165,7 +189,10 @@ func inferAttention(op Op, args []Type) ([]Type, error) {
 	if err := wantContracted(q); err != nil {
 		return nil, err
 	}
-	if k.DType != q.DType || v.DType != q.DType {
+	switch {
+	case a.HasScales && (k.DType != I8 || v.DType != I8):
+		return nil, fmt.Errorf("keys of %v and values of %v with scales: they are i8", k.DType, v.DType)
+	case !a.HasScales && (k.DType != q.DType || v.DType != q.DType):
 		return nil, fmt.Errorf("element types %v, %v and %v differ", q.DType, k.DType, v.DType)
 	}
 	var err error
@@ -205,9 +232,25 @@ func inferAttention(op Op, args []Type) ([]Type, error) {
 			return nil, err
 		}
 	}
+	if a.HasScales {
+		if err := checkRowScales(q.DType.Accumulator(), "keys", k.Shape, args[a.KeyScaleArg()]); err != nil {
+			return nil, err
+		}
+		if err := checkRowScales(q.DType.Accumulator(), "values", v.Shape, args[a.ValueScaleArg()]); err != nil {
+			return nil, err
+		}
+	}
 	r := q.Shape.Rank()
 	y := q.Accumulator()
 	return []Type{y.Reshaped(q.Shape.With(r-1, d.Width)), y.Reshaped(q.Shape.Drop(IntsOf(r - 1)))}, nil
+}
+
+// checkRowScales checks the scales of the rows of keys or values of shape s.
+func checkRowScales(d DType, what string, s Shape, scale Type) error {
+	if want := (Type{DType: d, Shape: s.With(s.Rank()-1, 1)}); scale != want {
+		return fmt.Errorf("the scales of the %s are %v, not %v", what, scale, want)
+	}
+	return nil
 }
 
 func checkAttentionShapes(q, k, v Shape) error {
@@ -400,9 +443,14 @@ func (p attentionParts) dropped(x *Node) *Node {
 }
 
 func decomposeAttention(b *Builder, op Op, args []*Node) []*Node {
-	if a := op.(Attention); a.Page != 0 {
-		op, args = a.gathered(b, args)
+	a := op.(Attention)
+	if a.HasScales {
+		a, args = a.dequantized(b, args)
 	}
+	if a.Page != 0 {
+		a, args = a.gathered(b, args)
+	}
+	op = a
 	p := partsOf(b, op, args)
 	prob, lse := p.weights()
 	y := p.heads(b.MatMul(p.grouped(p.operand(p.dropped(prob))), args[attentionV], false, false))
@@ -425,12 +473,25 @@ func (p attentionParts) weights() (prob, lse *Node) {
 	return b.Binary(Div, e, b.Broadcast(some, p.s)), b.Reshape(lse, p.s.Drop(IntsOf(last)).Slice()...)
 }
 
+// dequantized returns the operands of the same attention without scales: keys and values in the type of the queries.
+func (a Attention) dequantized(b *Builder, args []*Node) (Attention, []*Node) {
+	at := a.KeyScaleArg()
+	flat := append([]*Node(nil), args[:at]...)
+	for i, scale := range args[at:] {
+		x := args[attentionK+i]
+		x = b.Binary(Mul, b.CastTo(scale.Type.DType, x), b.Broadcast(scale, x.Type.Shape))
+		flat[attentionK+i] = b.CastTo(args[attentionQ].Type.DType, x)
+	}
+	a.HasScales = false
+	return a, flat
+}
+
 // gradAttention is one AttentionGrad. The gradient of a mask of numbers is as large as the scores. It is computed by
 // separate primitives, which are removed if nothing reads them.
 func gradAttention(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	op := n.Op.(Attention)
-	if op.Page != 0 {
-		return gradPaged(b, n, dys)
+	if op.Page != 0 || op.HasScales {
+		return gradStored(b, n, dys)
 	}
 	lse, dout, dlse := b.Add(Result{Index: 1}, n), dys[0], dys[1]
 	if dout == nil {

@@ -76,6 +76,9 @@ func inferAttentionGrad(op Op, args []Type) ([]Type, error) {
 	if a.Page != 0 {
 		return nil, fmt.Errorf("keys in pages have no gradient except through gather")
 	}
+	if a.HasScales {
+		return nil, fmt.Errorf("keys and values of few bits have no gradient")
+	}
 	first := a.OutArg()
 	if want := first + gradDLSE + count(a.HasDlse); len(args) != want {
 		return nil, fmt.Errorf("needs %d operands with these attributes, not %d", want, len(args))

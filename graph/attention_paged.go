@@ -91,10 +91,17 @@ func (a Attention) gathered(b *Builder, args []*Node) (Attention, []*Node) {
 	return a, append(flat, args[at+1:]...)
 }
 
-// gradPaged is the gradient of n, an attention with pages, through the pages that it reads.
-func gradPaged(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
+// gradStored is the gradient of n, an attention with pages or with scales, through the pages that it reads and the numbers that
+// integers and scales stand for. Integers have none.
+func gradStored(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	first := len(b.g.Nodes)
-	op, args := n.Op.(Attention).gathered(b, n.Args)
+	op, args := n.Op.(Attention), n.Args
+	if op.HasScales {
+		op, args = op.dequantized(b, args)
+	}
+	if op.Page != 0 {
+		op, args = op.gathered(b, args)
+	}
 	y := b.Add(op, args...)
 	lse := b.Add(Result{Index: 1}, y)
 	if b.Err() != nil {

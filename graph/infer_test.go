@@ -370,7 +370,7 @@ func TestTypeRules(t *testing.T) {
 		{"group_norm[groups=2] ints v4 v4", "! needs f32 or f64"},
 		{"attention[window=0] m m m", "f32[2,3]"},
 		{"attention[window=0] batch batch batch\n%97 = result[index=1] %13", "f32[5,1,2]"},
-		{"attention[window=0] m m", "! takes 3 to 7 operands"},
+		{"attention[window=0] m m", "! takes 3 to 9 operands"},
 		{"attention[window=0 has_mask=true] m m m", "! needs 4 operands"},
 		{"attention[window=0 has_mask=true] m m m d", "! the mask is f64, not bool or f32"},
 		{"attention[window=0 has_mask=true] m m m b", "! mask [2,3] does not broadcast to [2,2]"},

@@ -536,14 +536,34 @@ func (b *Builder) RoundRows(x *Node, block int) *Node {
 	if b.err != nil {
 		return x
 	}
+	q, scale, block := b.quantizedRows(x, block)
+	return b.Add(Dequantize{Axis: last, Block: block}, q, scale)
+}
+
+// QuantizeRows stores x [..., k] of F32 or F64, k > 0, as I8 with one scale for each row, max |x| ÷ 127, of the shape [..., 1]: as
+// an [Attention] with HasScales reads keys and values. A row of zeros has a scale of 0.
+func (b *Builder) QuantizeRows(x *Node) (q, scale *Node) {
+	if last := x.Type.Shape.Rank() - 1; b.err == nil && (!x.Type.DType.IsFloat() || last < 0 || x.Type.Shape.At(last) == 0) {
+		x = b.Fail(fmt.Errorf("rows of %v are not quantised", x.Type))
+	}
+	if b.err != nil {
+		return x, x
+	}
+	q, scale, _ = b.quantizedRows(x, 0)
+	return q, scale
+}
+
+// quantizedRows stores block elements of a row, or all if block is 0, with one scale. It gives the size of a block, too.
+func (b *Builder) quantizedRows(x *Node, block int) (q, scale *Node, size int) {
+	last := x.Type.Shape.Rank() - 1
 	k := x.Type.Shape.At(last)
 	if block == 0 {
 		block = max(k, 1)
 	}
 	scales := x.Type.Shape.With(last, k/block).Slice()
 	sizes := b.Reduce(MaxOf, b.Reshape(b.Unary(Abs, x), append(scales[:last+1:last+1], block)...), false, last+1)
-	scale := b.BinaryScalar(Div, sizes, 127)
-	return b.Add(Dequantize{Axis: last, Block: block}, b.Add(Quantize{To: I8, Axis: last, Block: block}, x, scale), scale)
+	scale = b.BinaryScalar(Div, sizes, 127)
+	return b.Add(Quantize{To: I8, Axis: last, Block: block}, x, scale), scale, block
 }
 
 // RoundedRows tells what [Builder.RoundRows] made n of, and in what blocks.

@@ -102,7 +102,8 @@ var table = []Pass{
 			{"differentiate", "gradients are taken of the graph as it was written, and their contractions are cast as well"},
 		}},
 	{Name: "pack-quantised", Run: on(panels.Run),
-		Doc: "products with frozen weights of few bits read them as they are stored", After: []After{
+		Doc: "products with frozen weights of few bits, and attentions with keys of 8 bits, read them as they are stored", After: []After{
+			{"fuse-attention", "it looks for attentions, which may be written out by hand"},
 			{"widen", "it looks for weights of 16 bits that are cast for a product"},
 			{"simplify", "it looks for products with weights whose transposes are merged"},
 			{"differentiate", "gradients are taken of the graph as it was written"},

@@ -5,6 +5,11 @@
 //	go run ./examples/bits -samples novel.samples.safetensors novel.graph
 //	fusec quantise novel.graph --weights i4 --calibrate novel.samples.safetensors -o novel4.graph
 //	go run ./examples/bits novel.graph novel4.graph
+//
+// With -cache it reads the text of a checkpoint's folder one by one, with keys and values kept in a type:
+//
+//	fusec convert novel.graph novel/
+//	go run ./examples/bits -cache i8 novel
 package main
 
 import (
@@ -14,6 +19,7 @@ import (
 
 	"fusec"
 	"fusec/examples"
+	"fusec/examples/llama"
 	"fusec/graph"
 	"fusec/graph/safetensors"
 )
@@ -21,13 +27,39 @@ import (
 func main() {
 	samples := flag.String("samples", "", "write windows of the text that models are trained on to `FILE`.safetensors")
 	precision := flag.String("precision", "f32", "let contractions round to `NAME`")
+	cache := flag.String("cache", "", "read a folder, with keys and values kept in `TYPE`: f32, bf16, f16 or i8")
+	window := flag.Int("window", 256, "read the text in pieces of `N` bytes, with -cache")
 	flag.Parse()
 	for _, path := range flag.Args() {
-		if err := run(path, *samples, *precision); err != nil {
+		err := error(nil)
+		if *cache != "" {
+			err = runFolder(path, *cache, *window)
+		} else {
+			err = run(path, *samples, *precision)
+		}
+		if err != nil {
 			fmt.Fprintf(os.Stderr, "bits: %s: %v\n", path, err)
 			os.Exit(1)
 		}
 	}
+}
+
+func runFolder(path, cache string, window int) error {
+	d, err := graph.ParseDType(cache)
+	if err != nil {
+		return err
+	}
+	c, err := llama.Open(path)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	bits, err := examples.BitsByCaches(c, examples.HeldOut(), window, d)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s, caches of %s: %.4f bits per character\n", path, cache, bits)
+	return nil
 }
 
 func run(path, samples, precision string) error {

@@ -435,7 +435,7 @@ func (p *paged) attention(d *decoder, name string, layer int, q, k, v *graph.Nod
 		op.Window = d.Windows[layer]
 	}
 	each := d.tokens / p.sequences
-	q = b.CastTo(d.cache, b.Transpose(b.Reshape(q, p.sequences, each, d.Heads, d.HeadDim), 0, 2, 1, 3))
+	q = d.queries(b.Transpose(b.Reshape(q, p.sequences, each, d.Heads, d.HeadDim), 0, 2, 1, 3))
 	y := b.Transpose(b.CastTo(graph.F32, b.Add(op, q, k, v, p.lengths, p.table)), 0, 2, 1, 3)
 	return b.Reshape(y, d.tokens, d.Heads*d.HeadDim)
 }
@@ -443,18 +443,19 @@ func (p *paged) attention(d *decoder, name string, layer int, q, k, v *graph.Nod
 // stored is a pool of pages [pages, heads, tokens of a page, features] with x [tokens, heads, features] written to it, as many
 // tokens from each start on. In memory the features of all heads of a token are side by side.
 func (p *paged) stored(d *decoder, name string, x *graph.Node) *graph.Node {
-	b := d.b
-	if b.Err() != nil {
-		return x
-	}
-	x = b.CastTo(d.cache, x)
-	heads, each := x.Type.Shape.At(1), d.tokens/len(p.starts)
-	pool := b.State(name, graph.TypeOf(d.cache, p.pages, pageTokens, heads, d.HeadDim))
-	y := b.Reshape(pool, p.pages*pageTokens, heads, d.HeadDim)
-	for i, start := range p.starts {
-		y = b.Add(graph.UpdateSlice{Axis: 0}, y, b.Slice(x, 0, i*each, each, 1), start)
-	}
-	y = b.Reshape(y, p.pages, pageTokens, heads, d.HeadDim)
-	b.Update(pool, y)
-	return b.Transpose(y, 0, 2, 1, 3)
+	return d.kept(name, x, func(name string, x *graph.Node) *graph.Node {
+		b := d.b
+		if b.Err() != nil {
+			return x
+		}
+		heads, each, width := x.Type.Shape.At(1), d.tokens/len(p.starts), x.Type.Shape.At(2)
+		pool := b.State(name, graph.TypeOf(x.Type.DType, p.pages, pageTokens, heads, width))
+		y := b.Reshape(pool, p.pages*pageTokens, heads, width)
+		for i, start := range p.starts {
+			y = b.Add(graph.UpdateSlice{Axis: 0}, y, b.Slice(x, 0, i*each, each, 1), start)
+		}
+		y = b.Reshape(y, p.pages, pageTokens, heads, width)
+		b.Update(pool, y)
+		return b.Transpose(y, 0, 2, 1, 3)
+	})
 }

@@ -10,101 +10,106 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"fusec/graph"
 )
 
-// TestBatch has sequences join and leave at random, and compares what each is given with what a model of its own gives.
+// TestBatch has sequences join and leave at random, and compares what each is given with what a model of its own gives. Where
+// the last bits of sums differ, so may integers of 8 bits.
 func TestBatch(t *testing.T) {
 	for _, dir := range checkpoints(t) {
-		t.Run(filepath.Base(dir), func(t *testing.T) {
-			c := opened(t, dir)
-			const most = 70
-			limit := min(most, c.Config.Context)
-			b, err := NewBatch(c, BatchOptions{Slots: 3, Tokens: limit, Pages: 14})
+		t.Run(filepath.Base(dir), func(t *testing.T) { checkBatch(t, opened(t, dir), graph.F32, 1e-4) })
+	}
+	t.Run("caches of 8 bits", func(t *testing.T) { checkBatch(t, opened(t, "testdata/tiny"), graph.I8, 2e-2) })
+}
+
+func checkBatch(t *testing.T, c *Checkpoint, cache graph.DType, bound float64) {
+	const most = 70
+	limit := min(most, c.Config.Context)
+	b, err := NewBatch(c, BatchOptions{Slots: 3, Tokens: limit, Pages: 14, Cache: cache})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	alone := modelOf(t, c, Options{Capacity: limit, Cache: cache})
+	r := rand.New(rand.NewPCG(5, 6))
+	same := func(what string, got []float32, tokens []int) {
+		t.Helper()
+		if err := alone.Truncate(0); err != nil {
+			t.Fatal(err)
+		}
+		want, err := alone.Append(tokens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		most, apart := 1.0, 0.0
+		for i, w := range want {
+			most, apart = max(most, math.Abs(float64(w))), max(apart, math.Abs(float64(got[i]-w)))
+		}
+		if len(got) != len(want) || !(apart <= bound*most) {
+			t.Errorf("%s of %d tokens: logits are %g apart, of up to %g", what, len(tokens), apart, most)
+		}
+	}
+	type running struct {
+		s      *Sequence
+		tokens []int
+	}
+	var list []*running
+	full, longest := 0, 0
+	for range 60 {
+		switch {
+		case r.IntN(3) == 0 || len(list) == 0:
+			prompt := make([]int, 1+r.IntN(limit-3))
+			for i := range prompt {
+				prompt[i] = r.IntN(c.Config.Vocabulary)
+			}
+			s, logits, err := b.Join(prompt)
+			if errors.Is(err, ErrNoRoom) {
+				full++
+				break
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer b.Close()
-			alone := modelOf(t, c, Options{Capacity: limit})
-			r := rand.New(rand.NewPCG(5, 6))
-			same := func(what string, got []float32, tokens []int) {
-				t.Helper()
-				if err := alone.Truncate(0); err != nil {
-					t.Fatal(err)
-				}
-				want, err := alone.Append(tokens)
-				if err != nil {
-					t.Fatal(err)
-				}
-				most, apart := 1.0, 0.0
-				for i, w := range want {
-					most, apart = max(most, math.Abs(float64(w))), max(apart, math.Abs(float64(got[i]-w)))
-				}
-				if len(got) != len(want) || !(apart <= 1e-4*most) {
-					t.Errorf("%s of %d tokens: logits are %g apart, of up to %g", what, len(tokens), apart, most)
-				}
+			same("a prompt", logits, prompt)
+			list = append(list, &running{s, prompt})
+		case r.IntN(6) == 0:
+			i := r.IntN(len(list))
+			list[i].s.Leave()
+			list[i].s.Leave() // does nothing
+			if list[i].s.Feed(1) == nil {
+				t.Error("a sequence that has left is fed")
 			}
-			type running struct {
-				s      *Sequence
-				tokens []int
+			list = slices.Delete(list, i, i+1)
+		}
+		var fed []*running
+		for _, x := range list {
+			if x.s.Len() == limit || r.IntN(4) == 0 { // waits
+				continue
 			}
-			var list []*running
-			full, longest := 0, 0
-			for range 60 {
-				switch {
-				case r.IntN(3) == 0 || len(list) == 0:
-					prompt := make([]int, 1+r.IntN(limit-3))
-					for i := range prompt {
-						prompt[i] = r.IntN(c.Config.Vocabulary)
-					}
-					s, logits, err := b.Join(prompt)
-					if errors.Is(err, ErrNoRoom) {
-						full++
-						break
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
-					same("a prompt", logits, prompt)
-					list = append(list, &running{s, prompt})
-				case r.IntN(6) == 0:
-					i := r.IntN(len(list))
-					list[i].s.Leave()
-					list[i].s.Leave() // does nothing
-					if list[i].s.Feed(1) == nil {
-						t.Error("a sequence that has left is fed")
-					}
-					list = slices.Delete(list, i, i+1)
-				}
-				var fed []*running
-				for _, x := range list {
-					if x.s.Len() == limit || r.IntN(4) == 0 { // waits
-						continue
-					}
-					token := r.IntN(c.Config.Vocabulary)
-					if err := x.s.Feed(token); errors.Is(err, ErrNoRoom) {
-						full++
-						continue
-					} else if err != nil {
-						t.Fatal(err)
-					}
-					x.tokens = append(slices.Clip(x.tokens), token)
-					fed = append(fed, x)
-				}
-				if len(fed) == 0 {
-					continue
-				}
-				if err := b.Step(); err != nil {
-					t.Fatal(err)
-				}
-				for _, x := range fed {
-					same("a sequence", x.s.Logits(), x.tokens)
-					longest = max(longest, x.s.Len())
-				}
+			token := r.IntN(c.Config.Vocabulary)
+			if err := x.s.Feed(token); errors.Is(err, ErrNoRoom) {
+				full++
+				continue
+			} else if err != nil {
+				t.Fatal(err)
 			}
-			if full == 0 || longest < limit-10 {
-				t.Errorf("%d times there was no room, and the longest sequence had %d tokens: the test sees too little", full, longest)
-			}
-		})
+			x.tokens = append(slices.Clip(x.tokens), token)
+			fed = append(fed, x)
+		}
+		if len(fed) == 0 {
+			continue
+		}
+		if err := b.Step(); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range fed {
+			same("a sequence", x.s.Logits(), x.tokens)
+			longest = max(longest, x.s.Len())
+		}
+	}
+	if full == 0 || longest < limit-10 {
+		t.Errorf("%d times there was no room, and the longest sequence had %d tokens: the test sees too little", full, longest)
 	}
 }
 

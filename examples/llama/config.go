@@ -87,10 +87,14 @@ func (c *Config) check() error {
 
 // checkCache returns an error if the keys and values of so many tokens do not fit into memory, or cannot be of the type.
 func (c *Config) checkCache(tokens int, cache graph.DType) error {
-	if cache != graph.F32 && !cache.Is16() {
-		return fmt.Errorf("caches of %v: want f32, bf16 or f16", cache)
+	if cache != graph.F32 && cache != graph.I8 && !cache.Is16() {
+		return fmt.Errorf("caches of %v: want f32, bf16, f16 or i8", cache)
 	}
-	need := 2 * float64(c.Layers) * float64(c.KVHeads) * float64(c.HeadDim) * float64(tokens) * float64(cache.Size())
+	row := float64(c.HeadDim) * float64(cache.Size())
+	if cache == graph.I8 {
+		row += float64(graph.F32.Size()) // its scale
+	}
+	need := 2 * float64(c.Layers) * float64(c.KVHeads) * row * float64(tokens)
 	if need > 1<<62 {
 		return fmt.Errorf("the keys and values of %d tokens take %.3g bytes", tokens, need)
 	}

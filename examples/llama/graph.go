@@ -316,7 +316,7 @@ func (d *decoder) attention(name string, layer int, q, k, v *graph.Node) *graph.
 		return d.paged.attention(d, name, layer, q, k, v)
 	}
 	b := d.b
-	q, k, v = b.CastTo(d.cache, q), d.cached(name+".keys", k), d.cached(name+".values", v)
+	q, k, v = d.queries(q), d.cached(name+".keys", k), d.cached(name+".values", v)
 	op := graph.Attention{Scale: 1 / math.Sqrt(float64(d.HeadDim)), Causal: true, HasLengths: true, Tail: true}
 	if d.Windows != nil {
 		op.Window = d.Windows[layer]
@@ -328,16 +328,41 @@ func (d *decoder) attention(name string, layer int, q, k, v *graph.Node) *graph.
 	return b.Reshape(y, d.tokens, d.Heads*d.HeadDim)
 }
 
+// queries is q as it meets what the caches hold: in 16 bits if that has them.
+func (d *decoder) queries(q *graph.Node) *graph.Node {
+	if d.cache.Is16() {
+		return d.b.CastTo(d.cache, q)
+	}
+	return q
+}
+
 // cached is a cache [heads, capacity, features] in which the rows of a run are written at their positions.
 func (d *decoder) cached(name string, rows *graph.Node) *graph.Node {
+	return d.kept(name, rows, func(name string, rows *graph.Node) *graph.Node {
+		b := d.b
+		if b.Err() != nil {
+			return rows
+		}
+		cache := b.State(name, graph.Type{DType: rows.Type.DType, Shape: rows.Type.Shape.With(1, d.capacity)})
+		y := b.Add(graph.UpdateSlice{Axis: 1}, cache, rows, d.position)
+		b.Update(cache, y)
+		return y
+	})
+}
+
+// kept writes rows to a cache, in the type of its elements. Rows of 8 bits and the scale of each have caches of their own.
+func (d *decoder) kept(name string, rows *graph.Node, write func(name string, rows *graph.Node) *graph.Node) *graph.Node {
 	b := d.b
+	if d.cache != graph.I8 {
+		return write(name, b.CastTo(d.cache, rows))
+	}
+	q, scale := b.QuantizeRows(rows)
+	q, scale = write(name, q), write(name+".scale", scale)
 	if b.Err() != nil {
 		return rows
 	}
-	cache := b.State(name, graph.Type{DType: d.cache, Shape: rows.Type.Shape.With(1, d.capacity)})
-	y := b.Add(graph.UpdateSlice{Axis: 1}, cache, b.CastTo(d.cache, rows), d.position)
-	b.Update(cache, y)
-	return y
+	last := q.Type.Shape.Rank() - 1
+	return b.Add(graph.Dequantize{Axis: last, Block: d.HeadDim}, q, scale)
 }
 
 // mixture sends each token to the experts with its highest scores, weighted by the softmax of these.

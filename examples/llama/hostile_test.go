@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"fusec/graph"
 	"fusec/graph/graphtest"
 	"fusec/graph/safetensors"
 )
@@ -301,7 +302,8 @@ func TestSequence(t *testing.T) {
 	}); n > 0 {
 		t.Errorf("a token allocates %v times", n)
 	}
-	for _, o := range []Options{{Capacity: -1}, {Block: -1}, {Capacity: 1 << 50}, {Capacity: 1 << 60}} {
+	for _, o := range []Options{{Capacity: -1}, {Block: -1}, {Capacity: 1 << 50}, {Capacity: 1 << 60},
+		{Capacity: 1 << 50, Cache: graph.I8}, {Cache: graph.I4}} {
 		if _, err := New(c, o); err == nil {
 			t.Errorf("a model with %+v", o)
 		}

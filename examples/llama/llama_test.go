@@ -100,6 +100,8 @@ func TestTransformers(t *testing.T) {
 					}
 					compareLogits(t, c, &want, Options{Block: 16, Cache: graph.BF16}, 3e-2)
 					compareLogits(t, c, &want, Options{Block: 1, Cache: graph.F16}, 4e-3)
+					compareLogits(t, c, &want, Options{Block: 16, Cache: graph.I8}, 3e-2)
+					compareLogits(t, c, &want, Options{Block: 1, Cache: graph.I8}, 3e-2)
 				})
 			}
 		})
@@ -187,7 +189,7 @@ func compareLogits(t *testing.T, c *Checkpoint, want *expectation, o Options, bo
 func TestGPUTraffic(t *testing.T) {
 	for _, dir := range checkpoints(t) {
 		c := opened(t, dir)
-		for _, cache := range []graph.DType{graph.F32, graph.BF16} {
+		for _, cache := range []graph.DType{graph.F32, graph.BF16, graph.I8} {
 			step, err := c.decoding(1, 64, cache, graph.F32, false)
 			if err != nil {
 				t.Fatal(err)
@@ -230,7 +232,7 @@ func planned(t *testing.T, c *Checkpoint, g *graph.Graph, cache graph.DType) {
 		state := func(v lowering.View) bool { return p.Buffers[v.Buffer].Role == lowering.State }
 		switch l.Kind() {
 		case "attention":
-			if !state(l.Args[1]) || !state(l.Args[2]) {
+			if !state(l.Args[1]) || !state(l.Args[2]) || p.Buffers[l.Args[1].Buffer].Type.DType != cache {
 				t.Errorf("caches of %v: attention reads copies of them\n%v", cache, p)
 			}
 		case "update_slice":

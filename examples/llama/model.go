@@ -12,8 +12,9 @@ import (
 type Options struct {
 	Capacity int // tokens that a sequence may have, its prompt included; 0 for the context that the model is made for
 	Block    int // tokens of a prompt that one run takes; 0 for 64
-	// Cache is the type of the keys and values that are kept: F32, the default, or BF16 or F16. Those of 16 bits take half the memory,
-	// and attention over a long context half the time. What CUDA rounds besides, the CPU computes in f32.
+	// Cache is the type of the keys and values that are kept: F32, the default, or BF16, F16 or I8. Those of 16 bits take half the
+	// memory, and attention over a long context half the time. What CUDA rounds besides, the CPU computes in f32. I8 has a scale for
+	// each key and value of a head, the largest divided by 127, and takes little more than a quarter of the memory.
 	Cache graph.DType
 	// Activations is the type of what is multiplied by weights in blocks of few bits: F32, the default, or I8, which rounds each
 	// block of 32 numbers to multiples of the largest divided by 127, as llama.cpp does; sums are then of integers.

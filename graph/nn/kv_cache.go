@@ -33,14 +33,26 @@ type KVCache struct {
 // kept is the memory of a cache, which several graphs may share.
 type kept struct {
 	most   int
+	bytes  bool                         // values are stored in 8 bits
 	length *graph.Tensor                // how many tokens are valid, an I64
-	values map[string]*graph.Tensor     // [..., most, d]
+	values map[string][]*graph.Tensor   // [..., most, d], and if bytes is set scales [..., most, 1]
 	graphs map[*gorgonia.ExprGraph]bool // that have the cache
 }
 
 // NewKVCache makes an empty cache for graph g, of up to most tokens, to which each run appends the given number.
 func NewKVCache(g *gorgonia.ExprGraph, most, tokens int) (*KVCache, error) {
-	k := &kept{most, graph.Scalar(graph.I64, 0), map[string]*graph.Tensor{}, map[*gorgonia.ExprGraph]bool{}}
+	return newKVCache(g, most, tokens, false)
+}
+
+// NewKVCache8 is NewKVCache with keys and values stored in 8 bits, each row [d] of them as integers with one scale, the largest
+// divided by 127. The cache takes little more than a quarter of the memory of float32. fusec's attention reads the integers, so
+// that a run over a long context takes less time, too. What Append returns is what the integers stand for.
+func NewKVCache8(g *gorgonia.ExprGraph, most, tokens int) (*KVCache, error) {
+	return newKVCache(g, most, tokens, true)
+}
+
+func newKVCache(g *gorgonia.ExprGraph, most, tokens int, bytes bool) (*KVCache, error) {
+	k := &kept{most, bytes, graph.Scalar(graph.I64, 0), map[string][]*graph.Tensor{}, map[*gorgonia.ExprGraph]bool{}}
 	return (&KVCache{kept: k}).Share(g, tokens)
 }
 
@@ -58,7 +70,7 @@ func (c *KVCache) Share(g *gorgonia.ExprGraph, tokens int) (*KVCache, error) {
 		return nil, fmt.Errorf("KVCache: a run appends %d tokens, but the cache holds %d", tokens, c.kept.most)
 	}
 	d := &KVCache{tokens: tokens, names: map[string]bool{}, kept: c.kept}
-	o, _, err := newOp(advance{plus{tokens}}, holding(c.kept.length))
+	o, _, err := newOp(advance{plus{tokens}}, holding([]*graph.Tensor{c.kept.length}))
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +97,11 @@ func (c *KVCache) Append(name string, x *gorgonia.Node) (*gorgonia.Node, error) 
 	if err != nil {
 		return nil, fmt.Errorf("KVCache.Append(%q): %w", name, err)
 	}
-	n, err := applyHeld(write{name}, holding(held), operand{"x", x}, operand{"position", c.start})
+	var def definition = write{name}
+	if c.kept.bytes {
+		def = write8{write{name}}
+	}
+	n, err := applyHeld(def, holding(held), operand{"x", x}, operand{"position", c.start})
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +110,8 @@ func (c *KVCache) Append(name string, x *gorgonia.Node) (*gorgonia.Node, error) 
 	return n, nil
 }
 
-// memory is the tensor stored under a name, or a new one, to which x is appended.
-func (c *KVCache) memory(name string, x *gorgonia.Node) (*graph.Tensor, error) {
+// memory is the tensors stored under a name, or new ones, to which x is appended.
+func (c *KVCache) memory(name string, x *gorgonia.Node) ([]*graph.Tensor, error) {
 	t, err := fgorgonia.TypeOf(x)
 	if err != nil {
 		return nil, err
@@ -108,12 +124,20 @@ func (c *KVCache) memory(name string, x *gorgonia.Node) (*graph.Tensor, error) {
 		return nil, fmt.Errorf("x of type %v: want floats [..., %d, d], of the tokens of a run", t, c.tokens)
 	}
 	t.Shape = t.Shape.With(r-2, c.kept.most)
+	types := []graph.Type{t}
+	if c.kept.bytes {
+		types = []graph.Type{t.With(graph.I8), t.Reshaped(t.Shape.With(r-1, 1))}
+	}
 	held := c.kept.values[name]
-	switch {
-	case held == nil:
-		held = graph.NewTensor(t)
-	case held.Type != t:
-		return nil, fmt.Errorf("the cache has %v under that name, not %v", held.Type, t)
+	if held == nil {
+		for _, t := range types {
+			held = append(held, graph.NewTensor(t))
+		}
+	}
+	for i, k := range held {
+		if k.Type != types[i] {
+			return nil, fmt.Errorf("the cache has %v under that name, not %v", k.Type, types[i])
+		}
 	}
 	return held, nil
 }
@@ -153,8 +177,14 @@ func (c *KVCache) Truncate(n int) error {
 // Reset removes all tokens, for another sequence.
 func (c *KVCache) Reset() { c.kept.length.Data.([]int64)[0] = 0 }
 
-// holding is the state of an operation that keeps its value.
-func holding(t *graph.Tensor) []fgorgonia.Held { return []fgorgonia.Held{{Name: "held", Value: t}} }
+// holding is the state of an operation that keeps its value, or what that is made of.
+func holding(of []*graph.Tensor) []fgorgonia.Held {
+	held := []fgorgonia.Held{{Name: "held", Value: of[0]}}
+	for _, t := range of[1:] {
+		held = append(held, fgorgonia.Held{Name: "scale", Value: t})
+	}
+	return held
+}
 
 // plus adds a constant to an int.
 type plus struct{ n int }
@@ -185,6 +215,23 @@ func (d write) name() string { return fmt.Sprintf("Append(%s)", d.to) }
 func (d write) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	x, at, held := args[0], args[1], args[2]
 	return b.Add(graph.UpdateSlice{Axis: x.Type.Shape.Rank() - 2}, held, x, at)
+}
+
+// write8 is a write of rows that are stored in 8 bits, to two tensors: the integers and the scales.
+type write8 struct{ write }
+
+// next implements keeper.
+func (write8) next(_ *graph.Builder, y *graph.Node) []*graph.Node { return y.Args }
+
+func (d write8) name() string { return fmt.Sprintf("Append8(%s)", d.to) }
+
+func (d write8) build(b *graph.Builder, args []*graph.Node) *graph.Node {
+	x, at, held, scales := args[0], args[1], args[2], args[3]
+	last := x.Type.Shape.Rank() - 1
+	q, scale := b.QuantizeRows(x)
+	q = b.Add(graph.UpdateSlice{Axis: last - 1}, held, q, at)
+	scale = b.Add(graph.UpdateSlice{Axis: last - 1}, scales, scale, at)
+	return b.Add(graph.Dequantize{Axis: last, Block: x.Type.Shape.At(last)}, q, scale)
 }
 
 // spread repeats a scalar.

@@ -49,13 +49,20 @@ type decoding struct {
 // decode makes a decoding with an empty cache, or the one of another.
 func decode(t testing.TB, machine string, d tensor.Dtype, of *decoding, n int, batch ...int) *decoding {
 	t.Helper()
+	return decodeBy(t, nn.NewKVCache, machine, d, of, n, batch...)
+}
+
+// decodeBy is decode with a new cache of another kind.
+func decodeBy(t testing.TB, make func(g *gorgonia.ExprGraph, most, tokens int) (*nn.KVCache, error), machine string, d tensor.Dtype,
+	of *decoding, n int, batch ...int) *decoding {
+	t.Helper()
 	b := newNet(d)
 	m := attending(t, b.g, d)
 	x := b.in("x", append(slices.Clone(batch), n, cacheWidth)...)
 	var c *nn.KVCache
 	var err error
 	if of == nil {
-		c, err = nn.NewKVCache(b.g, cacheMax, n)
+		c, err = make(b.g, cacheMax, n)
 	} else {
 		c, err = of.c.Share(b.g, n)
 	}
@@ -136,6 +143,52 @@ func TestDecode(t *testing.T) {
 						c.c.Reset()
 					}
 				}
+			}
+		}
+	}
+}
+
+// TestDecode8 decodes with keys and values in 8 bits, a prompt at once and then token by token. On fusec's machine attention reads
+// the integers, which are written in place.
+func TestDecode8(t *testing.T) {
+	const off = 0.15 // of results up to 20
+	first := map[string][]float64{}
+	for name := range machines {
+		for d := range tolerances {
+			x, y := whole(t, d, 2)
+			near := func(c *decoding, from, to int) {
+				got := c.step(t, tokens(x, from, to))
+				agree(t, fmt.Sprint(name, ", ", d, ": tokens from ", from), got, tokens(y, from, to), off)
+				if d == tensor.Float64 {
+					agreeFirst(t, first, fmt.Sprint(from), got)
+				}
+			}
+			prompt := decodeBy(t, nn.NewKVCache8, name, d, nil, 4, 2)
+			near(prompt, 0, 4)
+			one := decode(t, name, d, prompt, 1, 2)
+			for at := 4; at < cacheMax; at++ {
+				near(one, at, at+1)
+			}
+			m, ok := one.vm.(*fusec.Machine)
+			if !ok {
+				continue
+			}
+			p, inPlace, stored := m.Program().Lowered(), 0, 0
+			for _, l := range p.Launches {
+				role := func(v lowering.View) lowering.Role { return p.Buffers[v.Buffer].Role }
+				switch _, update := l.Op.(graph.UpdateSlice); {
+				case update && role(l.Results[0]) == lowering.State:
+					inPlace++
+				case l.Kind() == "attention":
+					for _, i := range []int{1, 2} {
+						if p.Buffers[l.Args[i].Buffer].Type.DType == graph.I8 && role(l.Args[i]) == lowering.State {
+							stored++
+						}
+					}
+				}
+			}
+			if inPlace != 4 || stored != 2 {
+				t.Errorf("%d caches are written in place, and attention reads %d as they are stored:\n%v", inPlace, stored, p)
 			}
 		}
 	}
@@ -368,6 +421,15 @@ func TestKVCacheErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	eight, err := nn.NewKVCache8(other.g, 8, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(eight.Append("keys", other.in("more", 2, 1, 6)))
+	small, err := eight.Share(b.g, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	lengthy := attending(t, b.g, b.d)
 	lengthy.Options.Lengths = i
 	for _, e := range []struct {
@@ -384,6 +446,7 @@ func TestKVCacheErrors(t *testing.T) {
 		{second(c.Append("values", b.in("two", 2, 2, 4))), []string{"f32[2,2,4]", "want floats [..., 1, d]"}},
 		{second(shared.Append("keys", other.in("wide", 2, 1, 6))), []string{"has f32[2,8,4] under that name", "not f32[2,8,6]"}},
 		{second(shared.Append("values", wide)), []string{"Append(values)", "same graph"}},
+		{second(small.Append("keys", x)), []string{"has i8[2,8,6] under that name", "not i8[2,8,4]"}},
 		{second(c.Lengths(nil)), []string{"keys is nil"}},
 		{second(lengthy.Decode(b.in("z", 1, cacheWidth), c, "layer")),
 			[]string{"layer", "Lengths cannot be set with a cache"}},

@@ -21,9 +21,10 @@ type attend[T float] struct {
 // attendInputs are the operands of an attention, which its gradient reads as well.
 type attendInputs[T float] struct {
 	env   *Env
-	halfQ *halfQueries[T] // nil unless queries, keys and values have 16 bits
+	halfQ *halfQueries[T] // nil unless queries have 16 bits
 
 	q, k, v, mask, lengths, table, seed body.Operand // Arg is −1 where there is no argument
+	keyScale, valueScale                body.Operand
 
 	lengthAt, tableAt []int
 	lengthType        graph.DType
@@ -78,7 +79,7 @@ func (k *attendInputs[T]) config(op graph.Attention, b *body.Program, args []Ope
 	further map[*body.Operand]int) attention.Config {
 	want := map[*body.Operand]int{
 		&k.q: 0, &k.k: 1, &k.v: 2, &k.mask: op.MaskArg(), &k.lengths: op.LengthsArg(), &k.table: op.TableArg(),
-		&k.seed: op.SeedArg(),
+		&k.seed: op.SeedArg(), &k.keyScale: op.KeyScaleArg(), &k.valueScale: op.ValueScaleArg(),
 	}
 	maps.Copy(want, further)
 	for to, i := range want {
@@ -91,17 +92,27 @@ func (k *attendInputs[T]) config(op graph.Attention, b *body.Program, args []Ope
 	cfg := attention.Config{Op: op, Dims: d, Blocking: k.env.Attention}
 	cfg.Q = matrices(k.q.Layout, 1)
 	if t := types[0].DType; t.Is16() {
-		cfg.Half = t
+		if !op.HasScales {
+			cfg.Half = t
+		}
 		k.halfQ = newHalfQueries[T](k.env, t, cfg.Q, d)
 		cfg.Q = k.halfQ.to
 	}
+	rows := func(o *body.Operand) (gemm.Layout, int) {
+		if op.Page > 0 {
+			return pooled(o.Layout, d)
+		}
+		return matrices(o.Layout, d.Group), 0
+	}
+	cfg.K, cfg.KPages = rows(&k.k)
+	cfg.V, cfg.VPages = rows(&k.v)
+	if op.HasScales {
+		cfg.KeyScale, cfg.KeyScalePages = rows(&k.keyScale)
+		cfg.ValueScale, cfg.ValueScalePages = rows(&k.valueScale)
+	}
 	if op.Page > 0 {
-		cfg.K, cfg.KPages = pooled(k.k.Layout, d)
-		cfg.V, cfg.VPages = pooled(k.v.Layout, d)
 		k.tableAt = offsets(k.table.Layout, d.Batch.Rank()+1)
 		k.entries = make([]int, len(k.tableAt))
-	} else {
-		cfg.K, cfg.V = matrices(k.k.Layout, d.Group), matrices(k.v.Layout, d.Group)
 	}
 	if op.HasMask {
 		cfg.Mask = matrices(k.mask.Layout.Broadcast(d.Scores(q)), 1)
@@ -144,9 +155,17 @@ func (k *attendInputs[T]) inputs(args []Memory) attention.Args[T] {
 	var run attention.Args[T]
 	if k.halfQ != nil {
 		run.Q = k.halfQ.convert(elems[uint16](args[k.q.Arg]))
-		run.K16, run.V16 = elems[uint16](args[k.k.Arg]), elems[uint16](args[k.v.Arg])
 	} else {
-		run.Q, run.K, run.V = elems[T](args[k.q.Arg]), elems[T](args[k.k.Arg]), elems[T](args[k.v.Arg])
+		run.Q = elems[T](args[k.q.Arg])
+	}
+	switch {
+	case k.keyScale.Arg >= 0:
+		run.K8, run.V8 = elems[int8](args[k.k.Arg]), elems[int8](args[k.v.Arg])
+		run.KeyScale, run.ValueScale = elems[T](args[k.keyScale.Arg]), elems[T](args[k.valueScale.Arg])
+	case k.halfQ != nil:
+		run.K16, run.V16 = elems[uint16](args[k.k.Arg]), elems[uint16](args[k.v.Arg])
+	default:
+		run.K, run.V = elems[T](args[k.k.Arg]), elems[T](args[k.v.Arg])
 	}
 	if k.seed.Number != nil {
 		run.Seed = uint64(k.seed.Number.Int(0))

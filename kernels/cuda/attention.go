@@ -15,11 +15,12 @@ type attentionProblem struct {
 	op    graph.Attention
 	grad  bool
 	dims  graph.AttentionDims
-	dtype graph.DType // of queries, keys and values
+	dtype graph.DType // of queries, and of keys and values unless they are of 8 bits with scales
 	cfg   Config
 	name  string // of the operation's node, for errors
 
 	q, k, v, mask, lengths, table, seed attentionView
+	keyScale, valueScale                attentionView
 	out, lse                            attentionView // results of an Attention, operands of its gradient
 	dout, dlse                          attentionView // operands of the gradient
 	dq, dk, dv                          attentionView // its results
@@ -104,6 +105,7 @@ func newAttentionProblem(f graph.Fusion, args, results []Operand, cfg Config) (*
 	want[&a.q], want[&a.k], want[&a.v] = 0, 1, 2
 	want[&a.mask], want[&a.lengths] = a.op.MaskArg(), a.op.LengthsArg()
 	want[&a.table], want[&a.seed] = a.op.TableArg(), a.op.SeedArg()
+	want[&a.keyScale], want[&a.valueScale] = a.op.KeyScaleArg(), a.op.ValueScaleArg()
 
 	types := p.OperandTypes()
 	a.dims = a.op.DimsOf(types)
@@ -171,12 +173,16 @@ func (a *attentionProblem) problem(u *unit) {
 	u.printf("  static constexpr bool HAS_LSE = %t, HAS_DLSE = %t, HAS_DK = %t, HAS_DV = %t;\n",
 		a.lse.there(), a.dlse.there(), a.dk.there(), a.dv.there())
 
-	if op.Page > 0 {
-		a.paged(u, "k", a.k)
-		a.paged(u, "v", a.v)
-	} else {
-		a.matrix(u, "k", a.k, 2)
-		a.matrix(u, "v", a.v, 2)
+	u.printf("  static constexpr bool HAS_SCALES = %t;\n  static constexpr int PARTS = %d;\n", op.HasScales, a.byteParts())
+	for _, x := range []struct {
+		name string
+		view attentionView
+	}{{"k", a.k}, {"v", a.v}, {"k_scale", a.keyScale}, {"v_scale", a.valueScale}} {
+		if op.Page > 0 && x.view.there() {
+			a.paged(u, x.name, x.view)
+		} else {
+			a.matrix(u, x.name, x.view, 2)
+		}
 	}
 	a.matrix(u, "q", a.q, 2)
 	if op.HasMask {
@@ -267,7 +273,7 @@ func (a *attentionProblem) paged(u *unit, name string, v attentionView) {
 		flatOffset(t, batches, fmt.Sprintf("h / %d", max(heads, 1))))
 	u.printf("  static DEVICE auto %s(const Params &p, int h) {\n", name)
 	u.printf("    return Paged<%s, %d, %d, %d, %d, %d, %d, %d>{%s + %d + i64(h %% %d) * %d, %s};\n  }\n",
-		elementType(v, a.operand(v).DType), l.Stride[2], col, rowAlign(l, 3, a.dtype), a.op.Page, l.Stride[0],
+		elementType(v, a.operand(v).DType), l.Stride[2], col, rowAlign(l, 3, a.operand(v).DType), a.op.Page, l.Stride[0],
 		l.Shape.At(0), t.Stride[batches], a.pointer(u, v), l.Offset, max(heads, 1), l.Stride[1], table)
 	if name == "k" {
 		u.status()

@@ -25,10 +25,9 @@ const (
 
 // decodeShared is the size of a tile's shared memory: queries, and then the ring of keys and values, or the warps' results.
 func (a *attentionProblem) decodeShared(t decodeTile) int {
-	size := a.dtype.Size()
-	depth, width := roundUp(a.dims.Depth, 32/size)*size+16, roundUp(a.dims.Width, 16)*size+16
-	ring := t.stages * 16 * t.keyWarps * (depth + width)
-	return t.rows()*depth + max(ring, t.rowWarps*t.keyWarps*16*4*(roundUp(a.dims.Width, 4)+4))
+	query, pair := a.mmaRows()
+	ring := t.stages * 16 * t.keyWarps * pair
+	return t.rows()*query + max(ring, t.rowWarps*t.keyWarps*16*4*(roundUp(a.dims.Width, 4)+4))
 }
 
 // decodeTile chooses the tile for an attention of few queries; ok is false if there is none.
@@ -94,7 +93,7 @@ func (a *attentionProblem) forwardDecode() (*Kernel, bool) {
 	grid := min(a.cfg.Chip.SMs*t.blocks, units*ceilDiv(d.Keys, 16*t.keyWarps))
 	step := Step{Entry: "attention", Block: threads, Shared: a.decodeShared(t), Grid: [3]int{grid, 1, 1}}
 	partial := 4 * min(rows, t.rows()) * (roundUp(d.Width, 4) + 4)
-	k := u.kernel(int64(2*grid*partial), []Step{step}, "mma", "attention", "attention_mma", "attention_decode")
+	k := u.kernel(int64(2*grid*partial), []Step{step}, a.mmaSource("attention_decode")...)
 	if a.cfg.hopper() {
 		k.Source = "#define FUSEC_ONCE\n" + k.Source // see src/mma.cuh
 	}

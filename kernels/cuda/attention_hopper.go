@@ -70,7 +70,7 @@ func (a *attentionProblem) hopperFits() bool {
 // engine writes, and enough queries to fill a warpgroup's tile. Gradients have no masks of numbers.
 func (a *attentionProblem) hopperShape() bool {
 	d, op := a.dims, a.op
-	if !a.cfg.hopper() || op.Page > 0 ||
+	if !a.cfg.hopper() || op.Page > 0 || op.HasScales ||
 		!(a.hopperScale() > 0) || d.Queries < 64 || d.Keys == 0 || a.heads() == 0 ||
 		a.heads()*roundUp(d.Queries, 128) > math.MaxInt32 {
 		return false
@@ -363,7 +363,7 @@ func (a *attentionProblem) hopperKernel(u *unit, scratch int64, steps []Step) *K
 		templates = append(templates, "attention", "attention_bits")
 	}
 	if a.parts > 0 {
-		templates = append(templates, "mma", "attention_mma", "attention_split")
+		templates = append(templates, "mma", "bits", "attention_mma", "attention_split")
 	}
 	if a.parts > 0 && a.grad {
 		templates = append(templates, "attention_grad", "attention_grad_mma", "attention_grad_split")

@@ -33,6 +33,8 @@ func (a *attentionProblem) mmaTile() (t attentionTile, ok bool) {
 		tiles[0] = attentionTile{4, 2, 32}
 	case half && most <= 128:
 		tiles[0] = attentionTile{4, 1, 64}
+	case !half && most > 128 && a.op.HasScales:
+		tiles = []attentionTile{{4, 1, 16}, {2, 1, 16}}
 	case !half && most > 128:
 		tiles[0].keys = 16
 	case most > 64 && !a.plain():
@@ -55,18 +57,47 @@ func (a *attentionProblem) mmaTile() (t attentionTile, ok bool) {
 	return t, false
 }
 
-// plain reports whether scores are masked by causality at most, keys stand in order, and nothing is dropped: what takes
-// the fewest registers.
+// plain reports whether scores are masked by causality at most, keys stand in order and have no scales, and nothing is dropped:
+// what takes the fewest registers.
 func (a *attentionProblem) plain() bool {
 	o := a.op
-	return !o.HasMask && !o.HasLengths && o.Window == 0 && o.Page == 0 && o.Dropout == 0
+	return !o.HasScales && !o.HasMask && !o.HasLengths && o.Window == 0 && o.Page == 0 && o.Dropout == 0
 }
 
 // mmaShared is the size of the tile's part of shared memory.
 func (a *attentionProblem) mmaShared(t attentionTile) int {
+	query, pair := a.mmaRows()
+	return t.rows()*query + t.keys*pair
+}
+
+// mmaRows are the bytes that a query, and a key with its value, take in shared memory. Those of 8 bits stay what they are, with
+// their scales.
+func (a *attentionProblem) mmaRows() (query, pair int) {
 	size := a.dtype.Size()
-	depth, width := roundUp(a.dims.Depth, 32/size), roundUp(a.dims.Width, 16)
-	return (t.rows()+t.keys)*(depth*size+16) + t.keys*(width*size+16)
+	if !a.op.HasScales {
+		depth, width := roundUp(a.dims.Depth, 32/size)*size+16, roundUp(a.dims.Width, 16)*size+16
+		return depth, depth + width
+	}
+	const scales = 2 * 4
+	depth, width := roundUp(a.dims.Depth, 32), roundUp(a.dims.Width, 32)
+	return a.byteParts() * (2*depth + 16), depth + 16 + width + 16 + scales
+}
+
+// byteParts is of how many numbers of bf16 a query, or a weight, that meets keys or values of 8 bits consists. One of f16 consists
+// of two: weights that are multiplied by scales are too small for it.
+func (a *attentionProblem) byteParts() int {
+	switch {
+	case a.dtype == graph.BF16:
+		return 1
+	case a.dtype == graph.F32 && a.cfg.strict():
+		return 3
+	}
+	return 2
+}
+
+// mmaSource are the files of attention on tensor cores, and more.
+func (a *attentionProblem) mmaSource(more ...string) []string {
+	return append([]string{"mma", "bits", "attention", "attention_mma"}, more...)
 }
 
 // forwardMMA is attention on tensor cores.
@@ -78,7 +109,7 @@ func (a *attentionProblem) forwardMMA() (*Kernel, bool) {
 	u := newUnit(a.args, a.results)
 	a.problem(u)
 	step := a.mmaStep(u, t, "attention", "Problem", "")
-	return u.kernel(0, []Step{step}, "mma", "attention", "attention_mma"), true
+	return u.kernel(0, []Step{step}, a.mmaSource()...), true
 }
 
 // mmaStep writes the entry of attention_mma for a Problem, which begins with first.
@@ -138,7 +169,7 @@ func (a *attentionProblem) gradMMA() (*Kernel, bool) {
 	for i := range k.Steps {
 		k.Steps[i].Params = u.fields
 	}
-	k.Source = u.source("mma", "attention", "attention_mma", "attention_grad", "attention_grad_mma")
+	k.Source = u.source(a.mmaSource("attention_grad", "attention_grad_mma")...)
 	return k, true
 }
 

@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,7 +95,7 @@ func attentionChecks(t *testing.T, r *rand.Rand, name string, op graph.Attention
 		return c
 	}
 	checks := []cudatest.Check{check(name, op, args)}
-	if op.Page == 0 { // with pages, the gradient is that of gathered keys
+	if op.Page == 0 && !op.HasScales { // else the gradient is that of gathered keys, or of what integers stand for
 		grad, args := attentionGradient(t, r, op, args)
 		checks = append(checks, check(name+" grad", grad, args))
 	}
@@ -224,11 +225,67 @@ func TestAttentionDecode(t *testing.T) {
 					args = append(args, drawReals(r, graph.I64, -9, 9))
 				}
 				checks = append(checks, attentionChecks(t, r, fmt.Sprint(d, " ", i), c.op, args, cuda.F32)[0])
+				if (i/3+j)%2 == 0 {
+					op, args := inBytes(r, c.op, args)
+					checks = append(checks, attentionChecks(t, r, fmt.Sprint(d, " ", i, ", 8 bits"), op, args, cuda.F32)[0])
+				}
 			}
 		}
 		chip := cuda.ChipOf(80)
 		chip.SMs = multiprocessors
 		cudatest.Run(t, cudatest.OpenFor(t, chip), checks...)
+	}
+}
+
+// inBytes is an attention with keys and values of 8 bits in place of its own, and a scale for each.
+func inBytes(r *rand.Rand, op graph.Attention, args []*graph.Tensor) (graph.Attention, []*graph.Tensor) {
+	op.HasScales = true
+	args = slices.Clone(args)
+	for i := 1; i < 3; i++ {
+		s := args[i].Type.Shape
+		args[i] = drawReals(r, graph.I8, -128, 128, s.Slice()...)
+		args = append(args, drawReals(r, args[0].Type.DType.Accumulator(), 0.001, 0.02, s.With(s.Rank()-1, 1).Slice()...))
+	}
+	return op, args
+}
+
+// TestAttentionBytes has keys and values of 8 bits in the kernels for many queries, of each type and precision, and in pages.
+func TestAttentionBytes(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 1))
+	lengths := graph.NewTensor(graph.TypeOf(graph.I32, 2))
+	lengths.SetFloat(0, 150)
+	lengths.SetFloat(1, 77)
+	table := graph.NewTensor(graph.TypeOf(graph.I64, 2, 15))
+	for i, page := range append(r.Perm(17), r.Perm(17)...)[:30] {
+		table.SetFloat(i, float64(page))
+	}
+	for _, of := range []struct {
+		chip  cuda.Chip
+		types []graph.DType
+	}{
+		{cuda.ChipOf(70), []graph.DType{graph.F32, graph.F64}},
+		{cuda.ChipOf(80), []graph.DType{graph.F32, graph.BF16, graph.F16, graph.F32}},
+	} {
+		var checks []cudatest.Check
+		for i, d := range of.types {
+			precision := cuda.F32
+			if i == 3 {
+				precision = cuda.TF32
+			}
+			op := graph.Attention{Scale: 0.2, Causal: true, Window: 120, Dropout: 0.2, HasMask: i%2 == 0}
+			args := []*graph.Tensor{drawReals(r, d, -2, 2, 2, 4, 70, 40), drawReals(r, d, -2, 2, 2, 2, 150, 40),
+				drawReals(r, d, -2, 2, 2, 2, 150, 72)}
+			if op.HasMask {
+				args = append(args, drawReals(r, d.Accumulator(), -2, 2, 2, 1, 70, 150))
+			}
+			op, args = inBytes(r, op, append(args, drawReals(r, graph.I64, -9, 9)))
+			checks = append(checks, attentionChecks(t, r, fmt.Sprint(d, precision), op, args, precision)...)
+			op = graph.Attention{Scale: 0.3, HasLengths: true, Tail: true, Causal: true, Page: 10}
+			op, args = inBytes(r, op, []*graph.Tensor{drawReals(r, d, -2, 2, 2, 4, 67, 64), drawReals(r, d, -2, 2, 17, 2, 10, 64),
+				drawReals(r, d, -2, 2, 17, 2, 10, 32), lengths, table})
+			checks = append(checks, attentionChecks(t, r, fmt.Sprint(d, precision, " by pages"), op, args, precision)...)
+		}
+		cudatest.Run(t, cudatest.OpenFor(t, of.chip), checks...)
 	}
 }
 

@@ -139,6 +139,27 @@ func (l *machineList) attentions(d graph.DType, p cuda.Precision, all bool) {
 		[]graph.Type{graph.TypeOf(d, 4, 8, 1, 128), pages, pages, graph.TypeOf(graph.I32, 4), graph.TypeOf(graph.I64, 4, 16)})
 }
 
+// storedKeys adds attentions from queries of a type to keys and values of 8 bits: those of a step, of a prompt, and in pages.
+func (l *machineList) storedKeys(d graph.DType, p cuda.Precision) {
+	for _, f := range []struct{ queries, heads, head, page int }{
+		{1, 8, 128, 0}, {1, 32, 64, 64}, {1, 16, 256, 0}, {1024, 8, 64, 0}, {1024, 16, 128, 16}, {64, 8, 256, 0}, {4, 8, 96, 0},
+	} {
+		l.next()
+		op := graph.Attention{Scale: 0.1, Causal: true, HasLengths: true, Tail: true, HasScales: true, Page: f.page}
+		rows := []int{2, 2, 1024}
+		if f.page > 0 {
+			rows = []int{64, 2, f.page}
+		}
+		kv := graph.TypeOf(graph.I8, append(rows[:3:3], f.head)...)
+		scale := graph.TypeOf(graph.F32, append(rows[:3:3], 1)...)
+		args := []graph.Type{graph.TypeOf(d, 2, f.heads, f.queries, f.head), kv, kv, graph.TypeOf(graph.I32, 2)}
+		if f.page > 0 {
+			args = append(args, graph.TypeOf(graph.I64, 2, 1024/f.page))
+		}
+		l.attention(fmt.Sprintf("attention %v to 8 bits %+v", d, f), p, op, append(args, scale, scale))
+	}
+}
+
 func (l *machineList) attention(name string, p cuda.Precision, op graph.Op, types []graph.Type) {
 	var args []*graph.Tensor
 	for _, u := range types {
@@ -219,6 +240,10 @@ func (l *machineList) forms() {
 		l.convolutions(c.d, c.p)
 		l.form = c.first
 		l.attentions(c.d, c.p, l.whole || c.p == cuda.F32 || c.p == cuda.BF16)
+		if l.whole || c.p == cuda.F32 || c.p == cuda.BF16 {
+			l.form = c.first
+			l.storedKeys(c.d, c.p)
+		}
 		if l.whole || c.d != graph.F16 {
 			l.mixtures(c.d, c.p)
 		}

@@ -124,7 +124,7 @@ func (m *matmul) fewCut(f *fewForm, t fewTile) cut {
 		work:   fmt.Sprintf("%s, %s, %s", m.pointer(m.a), m.pointer(m.b), m.scales()),
 		source: []string{"mma", "cluster", "gemm_few"}, early: m.early()}
 	if m.panels != nil {
-		c.source = append(c.source, "gemm_packed")
+		c.source = append(c.source, "bits", "gemm_packed")
 	}
 	c.call = fmt.Sprintf("gemm_few<Problem, %%s, %s, FewTile<%d, %d, %d, %d, %d, %d, %v>>(%%s, %%s, %%s)", f.name, t.rn,
 		t.wn, t.wk, t.u, t.s, t.phase, c.early)

@@ -3,6 +3,7 @@ package ref
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"fusec/graph"
 )
@@ -10,6 +11,10 @@ import (
 // attention computes each query's row by the definition: the scores of the keys that it may attend, their softmax,
 // and the sum of the values weighted by it.
 func attention(op graph.Attention, args []Value, types []graph.Type) ([]Value, error) {
+	if op.HasScales {
+		args = slices.Clone(args)
+		args[1], args[2] = scaledRows(args[1], args[op.KeyScaleArg()]), scaledRows(args[2], args[op.ValueScaleArg()])
+	}
 	scores := newScorer(op, args)
 	if err := scores.checkPages(); err != nil {
 		return nil, err
@@ -33,6 +38,15 @@ func attention(op graph.Attention, args []Value, types []graph.Type) ([]Value, e
 		}
 	}
 	return []Value{y, lse}, nil
+}
+
+// scaledRows is the numbers that integers stand for, of which each row has a scale.
+func scaledRows(x, scale Value) Value {
+	y := Value{Type: x.Type.With(scale.Type.DType), F: make([]float64, x.Len())}
+	for i, q := range x.I {
+		y.F[i] = float64(q) * scale.F[i/(x.Len()/scale.Len())]
+	}
+	return y
 }
 
 // keyRow is the row of k and v, whatever their leading axes, in which a head of queries finds its key j.

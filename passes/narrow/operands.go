@@ -45,7 +45,7 @@ func Operands(c *rewrite.Context, to graph.DType, least int) error {
 			reason = "its keys are state, which each run would cast"
 		case gradientOfWide(n):
 			reason = "the attention that it is the gradient of does"
-		case !slices.ContainsFunc(contracted(n), func(x *graph.Node) bool { return x.Type.Shape.Elems() >= least }):
+		case !slices.ContainsFunc(multiplied(n), func(x *graph.Node) bool { return x.Type.Shape.Elems() >= least }):
 			reason = fmt.Sprintf("its operands have less than %d elements", least)
 		default:
 			reason = a.cast(n)
@@ -67,6 +67,14 @@ func Operands(c *rewrite.Context, to graph.DType, least int) error {
 
 // contracts reports whether n multiplies operands with one another.
 func contracts(n *graph.Node) bool { return len(n.Args) > 0 && graph.Contracts(n.Op, 0) }
+
+// multiplied are the operands of a contraction, those that are stored in few bits included.
+func multiplied(n *graph.Node) []*graph.Node {
+	if op, ok := n.Op.(graph.Attention); ok && op.HasScales {
+		return n.Args[:3]
+	}
+	return contracted(n)
+}
 
 // contracted are the operands of a contraction that meet others in products.
 func contracted(n *graph.Node) []*graph.Node {
@@ -237,7 +245,7 @@ func attendsState(g *graph.Graph) map[*graph.Node]bool {
 		_, source := n.Op.(graph.State)
 		_, update := n.Op.(graph.UpdateSlice)
 		state[n] = source || (update || graph.IsView(n.Op)) && state[n.Args[0]]
-		if _, ok := n.Op.(graph.Attention); ok {
+		if op, ok := n.Op.(graph.Attention); ok && !op.HasScales { // else it rounds queries alone
 			found[n] = state[n.Args[1]] || state[n.Args[2]]
 		}
 	}

@@ -237,6 +237,11 @@ func TestPrecisionNotes(t *testing.T) {
 				dy))
 		}},
 		{"state", "precision", "attention stays in f32: its keys are state, which each run would cast", precision.F16, cached},
+		{"state of 8 bits", "precision", "", precision.BF16, func(b *graph.Builder) { // queries are rounded, although they are small
+			cache, scale := b.State("cache", graph.TypeOf(graph.I8, 2, 64, 64)), b.State("scale", f32(2, 64, 1))
+			keys := b.Add(graph.Dequantize{Axis: 2, Block: 64}, cache, scale)
+			b.Output("y", b.Add(graph.Attention{Scale: 1}, b.Unary(graph.Tanh, b.Input("x", f32(2, 1, 64))), keys, keys))
+		}},
 		{"router", "precision", "matmul stays in f32: it decides which experts a token goes to", precision.BF16,
 			product(func(b *graph.Builder, y *graph.Node) { b.Output("y", b.Add(graph.TopK{K: 2}, b.Unary(graph.Tanh, y))) })},
 		{"output", "narrow", "the result f32[64,64] stays in f32: it is handed out, or updates are made of it", precision.BF16,

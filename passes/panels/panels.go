@@ -19,6 +19,8 @@
 // where the target multiplies those.
 //
 // Where the caller lets contractions round to 16 bits, [Halve] does the same with weights of f32.
+//
+// Attentions read keys and values of 8 bits as they are stored, too; see [attend].
 package panels
 
 import (
@@ -70,8 +72,11 @@ type Streamer interface {
 // pattern is the name of the rewrite.
 const pattern = "panels"
 
-// Run is the pass pack-quantised. Without frozen parameters it changes products of two values of 16 bits alone.
+// Run is the pass pack-quantised. Without frozen parameters it changes attentions and products of two values of 16 bits alone.
 func Run(c *rewrite.Context) error {
+	if err := attend(c); err != nil {
+		return err
+	}
 	target, ok := c.Target.(Packer)
 	streamer, streams := c.Target.(Streamer)
 	_, convolves := c.Target.(Convolver)

@@ -56,7 +56,7 @@ func attentionOf(n *graph.Node) (op graph.Attention, grad, ok bool) {
 // follow from the blocks' order.
 func ringed(n *graph.Node) bool {
 	op, _, ok := attentionOf(n)
-	if !ok || op.Page != 0 || op.Dropout != 0 || op.Window != 0 || op.Tail {
+	if !ok || op.Page != 0 || op.Dropout != 0 || op.Window != 0 || op.Tail || op.HasScales {
 		return false
 	}
 	q, k := n.Args[0].Type.Shape, n.Args[1].Type.Shape

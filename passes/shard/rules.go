@@ -464,6 +464,9 @@ func attention(n *graph.Node) *rule {
 	q, k := n.Args[0].Type.Shape, n.Args[1].Type.Shape
 	rank := q.Rank()
 	rows := [][]int{r.args[0], r.args[1], r.args[2]}
+	if op.HasScales {
+		rows = append(rows, r.args[op.KeyScaleArg()], r.args[op.ValueScaleArg()])
+	}
 	var scores [][]int // values [..., h, sq] or [..., h, sq, d] besides q
 	if isGrad {
 		first := grad.OutArg()

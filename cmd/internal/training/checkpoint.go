@@ -62,7 +62,11 @@ func (g *generator) runCheckpoint(e *cli.Env, path string) (err error) {
 	if err != nil {
 		return cli.Usage("--activations: %v", err)
 	}
-	m, err := llama.New(c, llama.Options{Capacity: room, Block: blockOf(len(prompt)), Cache: g.cache(), Activations: activations,
+	cache, err := g.cache()
+	if err != nil {
+		return err
+	}
+	m, err := llama.New(c, llama.Options{Capacity: room, Block: blockOf(len(prompt)), Cache: cache, Activations: activations,
 		Sampling: &llama.Sampling{Temperature: g.temperature, TopK: g.topK, TopP: g.topP, Seed: g.seed}, Compile: opts})
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -95,15 +99,17 @@ func (g *generator) runCheckpoint(e *cli.Env, path string) (err error) {
 	return nil
 }
 
-// cache is the type of the keys and values that are kept: that of the precision.
-func (g *generator) cache() graph.DType {
+// cache is the type of the keys and values that are kept: that of the precision, unless another is asked for.
+func (g *generator) cache() (graph.DType, error) {
 	switch {
+	case g.kept != "":
+		return graph.ParseDType(g.kept)
 	case g.precision == fusec.BF16:
-		return graph.BF16
+		return graph.BF16, nil
 	case g.precision == fusec.F16:
-		return graph.F16
+		return graph.F16, nil
 	}
-	return graph.F32
+	return graph.F32, nil
 }
 
 // mostBlock is how many tokens of a prompt a run takes at most.

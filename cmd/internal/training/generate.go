@@ -68,6 +68,8 @@ after it follows.`,
 		f.Precision(&g.precision)
 		f.Choice(&g.activations, "activations", []string{"f32", "i8"},
 			"round what is multiplied by weights of Q8_0 and Q4_0 to `TYPE`: f32, or i8, which is faster (default f32)")
+		f.Choice(&g.kept, "cache", []string{"f32", "bf16", "f16", "i8"},
+			"keep keys and values in `TYPE`: f32, bf16, f16, or i8 with a scale for each (default that of --precision)")
 		f.Threads(&g.threads, "all; 1 for a model.graph, whose characters have little for more")
 		f.StringVar(&g.report, "report", "", "write a page on the run of a token, such as fusec report writes, to `FILE`")
 		f.BoolVar(&g.json, "json", false, "print the text with counts and speeds as JSON, when it is complete")
@@ -87,6 +89,7 @@ type generator struct {
 	target      string // empty for the default
 	precision   fusec.Precision
 	activations string
+	kept        string // type of keys and values; empty for that of the precision
 	report      string // empty for none
 	json        bool
 }
@@ -113,6 +116,9 @@ func (g *generator) run(e *cli.Env, args []string) error {
 	}
 	if g.json || g.report != "" {
 		return cli.Usage("--json and --report are for a folder or a GGUF file")
+	}
+	if g.kept != "" {
+		return cli.Usage("--cache is for a folder or a GGUF file: a model.graph keeps keys and values in f32")
 	}
 	if path == modelio.StdinName {
 		return cli.Usage("a graph on standard input comes without weights: give the path of a model.graph")

@@ -72,7 +72,16 @@ func TestGenerateCheckpoint(t *testing.T) {
 			t.Errorf("in %s it writes %q, in f32 %q", precision, half, greedy)
 		}
 	}
+	eight := clitest.Good(t, append(args, "--temperature", "0", "--cache", "i8", "--max-tokens", "2")...)
+	if !strings.HasPrefix(greedy, strings.TrimSuffix(eight, "\n")) {
+		t.Errorf("with keys in 8 bits it writes %q, in f32 %q", eight, greedy)
+	}
+	clitest.Bad(t, clitest.FusecRun(t, append(args, "--cache", "i4")...), cli.ExitUsage, "i4")
 	clitest.Emulated(t)
+	eight = clitest.Good(t, append(args, "--temperature", "0", "--target", "cuda", "--cache", "i8", "--max-tokens", "2")...)
+	if !strings.HasPrefix(greedy, strings.TrimSuffix(eight, "\n")) {
+		t.Errorf("CUDA with keys in 8 bits writes %q, the CPU in f32 %q", eight, greedy)
+	}
 	cuda := clitest.Good(t, append(args, "--target", "cuda", "--max-tokens", "3")...)
 	if !strings.HasPrefix(text, strings.TrimSuffix(cuda, "\n")) {
 		t.Errorf("CUDA picks other tokens: it writes %q, the CPU %q", cuda, text)
@@ -87,6 +96,7 @@ func TestGenerateCheckpoint(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "generate", path, "--top-p", "0"), cli.ExitUsage, "--top-p 0")
 	clitest.Bad(t, clitest.FusecRun(t, "generate", path, "--report", "/none/x.html"), cli.ExitFailure, "/none/x.html")
 	clitest.Bad(t, clitest.FusecRun(t, "generate", "x.graph", "--json"), cli.ExitUsage, "--json and --report")
+	clitest.Bad(t, clitest.FusecRun(t, "generate", "x.graph", "--cache", "i8"), cli.ExitUsage, "--cache is for a folder")
 	file := filepath.Join(t.TempDir(), "x.gguf")
 	if err := os.WriteFile(file, []byte("GGML"), 0o666); err != nil {
 		t.Fatal(err)

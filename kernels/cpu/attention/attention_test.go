@@ -152,6 +152,83 @@ func TestHalf(t *testing.T) {
 	}
 }
 
+// quantised stores rows of width elements in 8 bits, and rounds x to what they stand for.
+func quantised(x []float32, width int) (q []int8, scales []float32) {
+	q = make([]int8, len(x))
+	for i := 0; i < len(x); i += width {
+		most := float32(0)
+		for _, v := range x[i:][:width] {
+			most = max(most, float32(math.Abs(float64(v))))
+		}
+		scale := most / 127
+		for j := range width {
+			q[i+j] = int8(graph.I8.Quantised(float64(x[i+j]/scale), 0))
+			x[i+j] = float32(q[i+j]) * scale
+		}
+		scales = append(scales, scale)
+	}
+	return q, scales
+}
+
+// TestBytes has keys and values of 8 bits with a scale for each, by the routines of each instruction set: rows side by side,
+// columns side by side, which are converted, and pages.
+func TestBytes(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 8))
+	for _, s := range [][4]int{{2, 33, 48, 8}, {1, 70, 400, 64}, {2, 40, 60, 9}, {2, 1, 700, 16}, {4, 1, 900, 64}, {1, 3, 1500, 9},
+		{2, 1, 5, 1}} {
+		heads, queries, keys, depth := s[0], s[1], s[2], s[3]
+		q, k, v := normal(r, heads*queries*depth), normal(r, heads*keys*depth), normal(r, heads*keys*depth)
+		k8, keyScales := quantised(k, depth)
+		v8, valueScales := quantised(v, depth)
+		op := graph.Attention{Scale: 1 / math.Sqrt(float64(depth)), Causal: true, Window: keys - keys/3}
+		want := reference(t, op, heads, queries, keys, depth, q, k, v)
+		op.HasScales = true
+		for _, micro := range gemm.Micros[float32]() {
+			check := func(name string, cfg Config, args Args[float32], k8, v8 []int8) {
+				t.Helper()
+				plan, err := newPlan(cfg, pool.New(1), micro)
+				if err != nil {
+					t.Fatal(err)
+				}
+				args.Q, args.K8, args.V8, args.KeyScale, args.ValueScale = q, k8, v8, keyScales, valueScales
+				args.Out = make([]float32, len(want))
+				plan.Run(args, Scratch(plan, 1))
+				for i, w := range want {
+					if off := math.Abs(float64(args.Out[i] - w)); !(off < 1e-5) {
+						t.Fatalf("%d×%d panels, %s, %v: element %d is %v, want %v", micro.MR, micro.NR, name, s, i, args.Out[i], w)
+					}
+				}
+			}
+			cfg := ScaledRows(op, heads, queries, keys, depth)
+			check("side by side", cfg, Args[float32]{}, k8, v8)
+			columns := cfg
+			for _, l := range []*gemm.Layout{&columns.K, &columns.V} {
+				l.RowStride, l.ColStride = 1, keys
+			}
+			turned := func(x []int8) []int8 {
+				y := make([]int8, len(x))
+				for i := range x {
+					y[i/(keys*depth)*keys*depth+i%depth*keys+i/depth%keys] = x[i]
+				}
+				return y
+			}
+			check("columns", columns, Args[float32]{}, turned(k8), turned(v8))
+			paged := op
+			paged.Page, paged.HasLengths = 1, true
+			cfg, args := Pages(ScaledRows(paged, heads, queries, keys, depth))
+			check("pages", cfg, args, k8, v8)
+		}
+	}
+}
+
+// TestBytesErrors has scales for other heads than there are.
+func TestBytesErrors(t *testing.T) {
+	cfg := Rows(graph.Attention{Scale: 1, HasScales: true}, 2, 1, 3, 4)
+	if _, err := New[float32](cfg, pool.New(1)); err == nil || !strings.Contains(err.Error(), "scale has 0 offsets for 2 heads") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // spreadRows puts rows of width elements gap rows apart.
 func spreadRows(x []float32, width, gap int) []float32 {
 	y := make([]float32, len(x)*gap)
@@ -333,10 +410,10 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkCaches measures the queries of some heads against many keys that they share, in f32 and in 16 bits, all in turn. Its
-// metrics are the median of f32 in milliseconds, and how many times as fast the others are.
+// BenchmarkCaches measures the queries of some heads against many keys that they share, in f32, in 16 bits and in 8, all in turn.
+// Its metrics are the median of f32 in milliseconds, and how many times as fast the others are.
 func BenchmarkCaches(b *testing.B) {
-	types := []graph.DType{graph.F32, graph.BF16, graph.F16}
+	types := []graph.DType{graph.F32, graph.BF16, graph.F16, graph.I8}
 	p := pool.New(2)
 	defer p.Close()
 	for _, s := range []int{1024, 16384} {
@@ -344,20 +421,27 @@ func BenchmarkCaches(b *testing.B) {
 			b.Run(fmt.Sprintf("%d/group=%d", s, group), func(b *testing.B) {
 				const shared, depth = 8, 128
 				heads := shared * group
-				cfg := Rows(graph.Attention{Scale: 0.1}, heads, 1, s, depth)
+				cfg := ScaledRows(graph.Attention{Scale: 0.1}, heads, 1, s, depth)
 				cfg.Dims.Group = group
 				for h := range cfg.K.Offsets {
-					cfg.K.Offsets[h] = h / group * s * depth
+					cfg.K.Offsets[h], cfg.KeyScale.Offsets[h] = h/group*s*depth, h/group*s
 				}
-				cfg.V = cfg.K
+				cfg.V, cfg.ValueScale = cfg.K, cfg.KeyScale
 				r := rand.New(rand.NewPCG(1, 2))
 				args := Args[float32]{Q: normal(r, heads*depth), Out: make([]float32, heads*depth)}
 				k, v := normal(r, shared*s*depth), normal(r, shared*s*depth)
 				runs, times := map[graph.DType]func(){}, map[graph.DType][]time.Duration{}
 				for _, d := range types {
 					args, cfg := args, cfg
-					if args.K, args.V = k, v; d != graph.F32 {
-						cfg.Half, args.K, args.V = d, nil, nil
+					switch {
+					case d == graph.F32:
+						args.K, args.V = k, v
+					case d == graph.I8:
+						cfg.Op.HasScales = true
+						args.K8, args.KeyScale = quantised(slices.Clone(k), depth)
+						args.V8, args.ValueScale = quantised(slices.Clone(v), depth)
+					default:
+						cfg.Half = d
 						args.K16, args.V16 = make([]uint16, len(k)), make([]uint16, len(v))
 						vec.ToHalf(args.K16, k, d)
 						vec.ToHalf(args.V16, v, d)

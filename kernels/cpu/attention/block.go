@@ -176,10 +176,10 @@ func (b *block[T]) pack() {
 }
 
 // source returns the rows of the block's keys or values, their strides, and their number, which is at least the
-// block's. The rows are in place, or copied to contiguous scratch if they have 16 bits, are in several pages, or are far apart and
-// read without packing.
+// block's. The rows are in place, or copied to contiguous scratch if they have 16 or 8 bits, are in several pages, or are far apart
+// and read without packing.
 func (b *block[T]) source(o *operand[T], inPlace bool, room int) (src []T, there, row, col int) {
-	if o.half == nil {
+	if !o.converted() {
 		src, there = b.rowsAt(o, b.head, b.key, b.Dims.Keys-b.key)
 		if there >= b.keys && (!inPlace || dense(o.l, o.width)) {
 			return src, there, o.l.RowStride, o.l.ColStride

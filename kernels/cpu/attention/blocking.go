@@ -24,7 +24,7 @@ const (
 	// fewQueries is the largest number of queries with shared keys for which the cost of an attention is that of
 	// reading keys and values.
 	fewQueries = 8
-	// convertedBytes bounds keys and values of 16 bits that few queries read, as they are converted: they stay in a first-level
+	// convertedBytes bounds keys and values of 16 or 8 bits that few queries read, as they are converted: they stay in a first-level
 	// cache. There are at least convertedMin.
 	convertedBytes, convertedMin = 24 << 10, 16
 	// chunkKeys is the least number of keys in a chunk, chunksWanted the preferred number of chunks of all heads
@@ -37,6 +37,8 @@ const (
 type room struct {
 	q, o, k, v, s, mask int
 	keyRows, valueRows  int
+	keyScales           int
+	valueScales         int
 	drawn, byKey        int // random words of a panel, along the keys and along the queries
 	m, l, c, alpha, sum int
 	started             int
@@ -67,10 +69,14 @@ func (k *Plan[T]) cut() {
 	if k.few && k.Half != graph.Invalid && k.K.ColStride == 1 && k.V.ColStride == 1 {
 		k.halves = alike(k, k.micro.Halves[k.Half])
 	}
-	if k.few && len(k.halves) == 0 {
+	if k.few && k.Op.HasScales && k.K.ColStride == 1 && k.V.ColStride == 1 {
+		k.bytes = alike(k, k.micro.Bytes)
+	}
+	inPlace := len(k.halves)+len(k.bytes) > 0
+	if k.few && !inPlace {
 		k.together = alike(k, k.micro.Few)
 	}
-	if k.few && k.Half != graph.Invalid && len(k.halves) == 0 && k.Blocking.Keys == 0 {
+	if k.few && (k.Half != graph.Invalid || k.Op.HasScales) && !inPlace && k.Blocking.Keys == 0 {
 		k.keys = max(convertedBytes/each/convertedMin*convertedMin, convertedMin)
 	}
 	k.keys = min(k.keys, max(d.Keys, 1))
@@ -124,11 +130,17 @@ func (k *Plan[T]) cutKeys(rows int) {
 	if len(k.halves) > 0 {
 		scores = k.halves[0].Vectors
 	}
+	if len(k.bytes) > 0 {
+		scores = k.bytes[0].Vectors
+	}
 
 	r := &k.room
 	r.q = take[T](r, rows*d.Depth)
 	r.k = take[T](r, k.keys*d.Depth)
 	r.v = take[T](r, k.keys*d.Width)
 	r.s, r.mask = take[T](r, scores*k.keys), take[T](r, k.keys)
+	if len(k.bytes) > 0 {
+		r.keyScales, r.valueScales = take[T](r, k.keys), take[T](r, k.keys)
+	}
 	r.drawn = take[T](r, k.dropRoom(1))
 }

@@ -20,11 +20,25 @@ func Pages(cfg Config) (Config, Args[float32]) {
 	for i := range args.Table {
 		args.Table[i] = i
 	}
-	for _, l := range []*gemm.Layout{&cfg.K, &cfg.V} {
+	for _, l := range []*gemm.Layout{&cfg.K, &cfg.V, &cfg.KeyScale, &cfg.ValueScale} {
 		l.Offsets = make([]int, sequences)
 	}
 	cfg.KPages, cfg.VPages = cfg.Op.Page*d.Depth, cfg.Op.Page*d.Width
+	cfg.KeyScalePages, cfg.ValueScalePages = cfg.Op.Page, cfg.Op.Page
 	return cfg, args
+}
+
+// ScaledRows is [Rows] with a column of scales for the keys, and one for the values, of each head.
+func ScaledRows(op graph.Attention, heads, queries, keys, depth int) Config {
+	cfg := Rows(op, heads, queries, keys, depth)
+	for _, l := range []*gemm.Layout{&cfg.KeyScale, &cfg.ValueScale} {
+		*l = gemm.RowMajor(1)
+		l.Offsets = make([]int, heads)
+		for h := range l.Offsets {
+			l.Offsets[h] = h * keys
+		}
+	}
+	return cfg
 }
 
 // Rows is the configuration of contiguous heads, each with its own keys and values, row-major.

@@ -58,6 +58,16 @@ func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
 		streamTogether(k, k.halves, keys.half, values.half, mem, group, chunk, &keys, &values, n)
 		return
 	}
+	if len(k.bytes) > 0 {
+		scale, room := keys.scaling(), mem[k.room.keyScales:][:n]
+		k.copyRows(room, &scale, first, key, n)
+		keys.scaled = room
+		scale, room = values.scaling(), mem[k.room.valueScales:][:n]
+		k.copyRows(room, &scale, first, key, n)
+		values.scaled = room
+		streamTogether(k, k.bytes, keys.bytes, values.bytes, mem, group, chunk, &keys, &values, n)
+		return
+	}
 	k.open(&keys, n, mem[k.room.k:])
 	k.open(&values, n, mem[k.room.v:])
 	if len(k.together) > 0 {
@@ -105,6 +115,7 @@ func alike[T Float, E any](k *Plan[T], routines []gemm.Few[T, E]) (list []gemm.F
 }
 
 // streamTogether is stream for rows that are alike: each key and value is read once for several, by routines for their elements.
+// Where these are integers of 8 bits, scales multiply the scores and the weights.
 func streamTogether[T Float, E any](k *Plan[T], routines []gemm.Few[T, E], keyElems, valueElems []E, mem []T, group, chunk int,
 	keys, values *stretch[T], n int) {
 	d, key := k.Dims, keys.key
@@ -127,7 +138,14 @@ func streamTogether[T Float, E any](k *Plan[T], routines []gemm.Few[T, E], keyEl
 			i += run
 		}
 		for v := range f.Vectors {
-			k.weigh(k.partial(group, chunk, r+v), s[v*k.keys:][:hi-lo])
+			row := s[v*k.keys:][:hi-lo]
+			if keys.scaled != nil {
+				vec.Of[T]().MulTo(row, keys.scaled[lo:hi])
+			}
+			k.weigh(k.partial(group, chunk, r+v), row)
+			if values.scaled != nil {
+				vec.Of[T]().MulTo(row, values.scaled[lo:hi])
+			}
 		}
 		p := k.partial(group, chunk, r) // and those of the rows after it behind it
 		for i := lo; i < hi; {
@@ -140,22 +158,23 @@ func streamTogether[T Float, E any](k *Plan[T], routines []gemm.Few[T, E], keyEl
 }
 
 // A stretch is the keys, or the values, that a step reads: in place, page by page, or copied if their elements are not
-// contiguous or have 16 bits.
+// contiguous or have 16 or 8 bits.
 type stretch[T Float] struct {
 	operand[T]
 	head, key  int
 	sideBySide []T // the copy
+	scaled     []T // the scales of rows of 8 bits that are read in place
 }
 
 // open copies the n rows of a stretch to room if necessary.
 func (k *Plan[T]) open(x *stretch[T], n int, room []T) {
-	if x.half != nil || x.l.ColStride != 1 && x.width > 1 {
+	if x.converted() || x.l.ColStride != 1 && x.width > 1 {
 		x.sideBySide = room
 		k.copyRows(room, &x.operand, x.head, x.key, n)
 	}
 }
 
-// elems are the elements that a stretch reads, or none in place of those that have 16 bits.
+// elems are the elements that a stretch reads, or none in place of those that have 16 or 8 bits.
 func (x *stretch[T]) elems() []T {
 	if x.sideBySide != nil {
 		return x.sideBySide
@@ -172,7 +191,7 @@ func (k *Plan[T]) locate(x *stretch[T], i, n int) (at, ld, run int) {
 	return at, x.l.RowStride, run
 }
 
-// read returns the rows of a stretch that is not of 16 bits from row i on; see locate.
+// read returns the rows of a stretch of elements of type T from row i on; see locate.
 func (k *Plan[T]) read(x *stretch[T], i, n int) (rows []T, ld, run int) {
 	at, ld, run := k.locate(x, i, n)
 	elems := x.elems()

@@ -30,6 +30,9 @@
 // at the end, as in flash-decoding; heads that share keys and values do so together. In assembly, a key or a value that
 // has been loaded is multiplied by four heads' queries or weights, where they attend to the same keys (gemm.Few).
 //
+// Keys and values of 16 bits, or of 8 with a scale for each, are read as they are stored, and become floats in registers. There the
+// scales of 8 bits multiply the scores and the weights. Other queries convert a block of keys, and one of values, at a time.
+//
 // # Gradient
 //
 // A [Backward] computes the probabilities again from the log-sum-exp, block by block: see backward.go. Its memory,

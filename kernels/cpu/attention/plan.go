@@ -24,8 +24,12 @@ type Config struct {
 	Q, K, V, Mask, Out, LSE gemm.Layout
 	KPages, VPages          int
 	Bool                    bool // the mask is one of Bools
-	// Half is the type of keys and values of 16 bits, which are converted block by block; Invalid if they have the type of the rest.
+	// Half is the type of keys and values of 16 bits, which are converted block by block; Invalid if they have the type of the rest,
+	// or 8 bits.
 	Half graph.DType
+	// KeyScale and ValueScale are the columns of scales of keys and values of 8 bits, where the operation has them, as K and V are.
+	KeyScale, ValueScale           gemm.Layout
+	KeyScalePages, ValueScalePages int
 
 	Blocking Blocking
 }
@@ -42,11 +46,14 @@ type Blocking struct {
 type Args[T Float] struct {
 	Q, K, V, Mask []T
 	K16, V16      []uint16 // in place of K and V
-	Keep          []bool
-	Lengths       []int
-	Table         []int
-	Seed          uint64
-	Out, LSE      []T
+	K8, V8        []int8   // in place of K and V, with their scales
+
+	KeyScale, ValueScale []T
+	Keep                 []bool
+	Lengths              []int
+	Table                []int
+	Seed                 uint64
+	Out, LSE             []T
 }
 
 // A Plan computes the attentions of one Config.
@@ -68,6 +75,7 @@ type Plan[T Float] struct {
 	few      bool                  // few queries: see decode.go
 	together []gemm.Few[T, T]      // for several rows at once, the last for one; nil if rows are computed one by one
 	halves   []gemm.Few[T, uint16] // the same for keys and values of 16 bits, in place
+	bytes    []gemm.Few[T, int8]   // and of 8 bits
 	chunk    int                   // keys
 	chunks   int                   // in a head
 	partials []T                   // [group][chunk][row] of partial results
@@ -91,10 +99,14 @@ func newPlan[T Float](cfg Config, p *pool.Pool, micro gemm.Micro[T]) (*Plan[T], 
 	if k.valuesInPlace {
 		k.wide.MR = micro.ColumnsMR
 	}
-	half := cfg.Half != graph.Invalid
-	k.copiesKeys = half || cfg.Op.Page > 0 || k.keysInPlace && !dense(&cfg.K, d.Depth)
-	k.copiesValues = half || cfg.Op.Page > 0 || k.valuesInPlace && !dense(&cfg.V, d.Width)
-	for name, l := range map[string]gemm.Layout{"q": cfg.Q, "k": cfg.K, "v": cfg.V, "out": cfg.Out} {
+	converted := cfg.Half != graph.Invalid || cfg.Op.HasScales
+	k.copiesKeys = converted || cfg.Op.Page > 0 || k.keysInPlace && !dense(&cfg.K, d.Depth)
+	k.copiesValues = converted || cfg.Op.Page > 0 || k.valuesInPlace && !dense(&cfg.V, d.Width)
+	layouts := map[string]gemm.Layout{"q": cfg.Q, "k": cfg.K, "v": cfg.V, "out": cfg.Out}
+	if cfg.Op.HasScales {
+		layouts["key scale"], layouts["value scale"] = cfg.KeyScale, cfg.ValueScale
+	}
+	for name, l := range layouts {
 		if len(l.Offsets) != k.heads || l.RowStride < 0 || l.ColStride < 0 {
 			return nil, fmt.Errorf("attention: %s has %d offsets for %d heads, strides %d and %d",
 				name, len(l.Offsets), k.heads, l.RowStride, l.ColStride)
@@ -158,21 +170,36 @@ func (k *Plan[T]) valid(head int) int {
 	return min(max(k.args.Lengths[head/k.Dims.Heads], 0), k.Dims.Keys)
 }
 
-// An operand is keys or values: x, or half if they have 16 bits.
+// An operand is keys or values: x, half if they have 16 bits, or bytes if they have 8, and then scales.
 type operand[T Float] struct {
 	x     []T
 	half  []uint16
+	bytes []int8
+	scale []T
 	l     *gemm.Layout
 	pages int // their distance
 	width int // elements of a row
+
+	scales     *gemm.Layout
+	scalePages int
 }
 
 func (k *Plan[T]) keyRows() operand[T] {
-	return operand[T]{k.args.K, k.args.K16, &k.K, k.KPages, k.Dims.Depth}
+	a := &k.args
+	return operand[T]{a.K, a.K16, a.K8, a.KeyScale, &k.K, k.KPages, k.Dims.Depth, &k.KeyScale, k.KeyScalePages}
 }
 
 func (k *Plan[T]) valueRows() operand[T] {
-	return operand[T]{k.args.V, k.args.V16, &k.V, k.VPages, k.Dims.Width}
+	a := &k.args
+	return operand[T]{a.V, a.V16, a.V8, a.ValueScale, &k.V, k.VPages, k.Dims.Width, &k.ValueScale, k.ValueScalePages}
+}
+
+// converted reports whether the elements are not of type T.
+func (o *operand[T]) converted() bool { return o.half != nil || o.scale != nil }
+
+// scaling is the operand's scales as an operand of one column.
+func (o *operand[T]) scaling() operand[T] {
+	return operand[T]{x: o.scale, l: o.scales, pages: o.scalePages, width: 1}
 }
 
 // at is where the rows of an operand begin, from a key of a head on, and how many of the n requested rows follow one another: those
@@ -187,7 +214,7 @@ func (k *Plan[T]) at(o *operand[T], head, key, n int) (at, run int) {
 	return at + key*o.l.RowStride, n
 }
 
-// rowsAt is the rows of an operand that is not of 16 bits from a key of a head on; see at.
+// rowsAt is the rows of an operand of type T from a key of a head on; see at.
 func (k *Plan[T]) rowsAt(o *operand[T], head, key, n int) ([]T, int) {
 	at, run := k.at(o, head, key, n)
 	return o.x[min(at, len(o.x)):], run
@@ -197,9 +224,12 @@ func (k *Plan[T]) rowsAt(o *operand[T], head, key, n int) ([]T, int) {
 func (k *Plan[T]) copyRows(dst []T, o *operand[T], head, key, n int) {
 	for end := key + n; key < end; {
 		at, run := k.at(o, head, key, end-key)
-		if o.half != nil {
+		switch {
+		case o.half != nil:
 			k.widen(dst[:run*o.width], o, at)
-		} else {
+		case o.scale != nil:
+			k.dequantize(dst[:run*o.width], o, at, head, key)
+		default:
 			for i := range run {
 				vec.Gather(dst[i*o.width:][:o.width], o.x[min(at+i*o.l.RowStride, len(o.x)):], o.l.ColStride)
 			}
@@ -223,6 +253,29 @@ func (k *Plan[T]) widen(dst []T, o *operand[T], at int) {
 		for i := range dst {
 			dst[i] = T(k.Half.From16(o.half[at+i/w*o.l.RowStride+i%w*o.l.ColStride]))
 		}
+	}
+}
+
+// dequantize converts rows of 8 bits, from a key of a head on, which follow one another from at on.
+func (k *Plan[T]) dequantize(dst []T, o *operand[T], at, head, key int) {
+	w := o.width
+	if len(dst) == 0 {
+		return
+	}
+	scales := o.scaling()
+	scaleAt, _ := k.at(&scales, head, key, len(dst)/w)
+	multiply := vec.Of[T]().BinaryVS(graph.Mul)
+	for i := range len(dst) / w {
+		row := dst[i*w:][:w]
+		from := o.bytes[at+i*o.l.RowStride:]
+		if o.l.ColStride == 1 || w == 1 {
+			vec.FromInts(row, from[:w])
+		} else {
+			for j := range row {
+				row[j] = T(from[j*o.l.ColStride])
+			}
+		}
+		multiply(row, row, o.scale[scaleAt+i*o.scales.RowStride])
 	}
 }
 

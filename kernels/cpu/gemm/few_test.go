@@ -9,8 +9,8 @@ import (
 	"fusec/kernels/cpu/vec"
 )
 
-// TestFew compares products of a few vectors with many rows, of f32 and of 16 bits, with sums in float64; what is between rows and
-// behind them stays.
+// TestFew compares products of a few vectors with many rows, of f32, of 16 bits and of 8, with sums in float64; what is between rows
+// and behind them stays.
 func TestFew(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	random := func(rows, stride int) []float32 {
@@ -33,6 +33,19 @@ func TestFew(t *testing.T) {
 				return h
 			})
 		}
+		checkFew(t, m.Bytes, func(rows, stride int) []float32 {
+			x := random(rows, stride)
+			for i := range x {
+				x[i] = float32(r.IntN(256) - 128)
+			}
+			return x
+		}, func(x []float32) []int8 {
+			q := make([]int8, len(x))
+			for i, v := range x {
+				q[i] = int8(v)
+			}
+			return q
+		})
 	}
 }
 

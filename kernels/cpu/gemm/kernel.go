@@ -47,6 +47,7 @@ type kernel[T Float] struct {
 	// fewVectors are the routines for a few vectors and many rows.
 	fewVectors []Few[T, T]
 	fewHalves  map[graph.DType][]Few[T, uint16]
+	fewBytes   []Few[T, int8]
 }
 
 // fit returns k, or its kernel for few rows if blocks of it cover the rows with less to spare.

@@ -1027,3 +1027,51 @@ func dots4AVX512F16(n int, depth int, q *float32, ldq int, x *uint16, ldx int, s
 //
 //go:noescape
 func sums4AVX512F16(n int, width int, p *float32, ldp int, x *uint16, ldx int, y *float32, ldy int)
+
+// dots1AVX2I8 sets s[r·lds+j] to the dot product of row r of q, of 1, and row j of x, of n.
+// depth, the number of their elements, is a multiple of 8 and not 0.
+//
+//go:noescape
+func dots1AVX2I8(n int, depth int, q *float32, ldq int, x *int8, ldx int, s *float32, lds int)
+
+// sums1AVX2I8 adds the sum of p[r·ldp+j] times row j of x, of n, to row r of y, of 1.
+// width, the number of their elements, is a multiple of 8, and n is not 0.
+//
+//go:noescape
+func sums1AVX2I8(n int, width int, p *float32, ldp int, x *int8, ldx int, y *float32, ldy int)
+
+// dots4AVX2I8 sets s[r·lds+j] to the dot product of row r of q, of 4, and row j of x, of n.
+// depth, the number of their elements, is a multiple of 8 and not 0.
+//
+//go:noescape
+func dots4AVX2I8(n int, depth int, q *float32, ldq int, x *int8, ldx int, s *float32, lds int)
+
+// sums4AVX2I8 adds the sum of p[r·ldp+j] times row j of x, of n, to row r of y, of 4.
+// width, the number of their elements, is a multiple of 8, and n is not 0.
+//
+//go:noescape
+func sums4AVX2I8(n int, width int, p *float32, ldp int, x *int8, ldx int, y *float32, ldy int)
+
+// dots1AVX512I8 sets s[r·lds+j] to the dot product of row r of q, of 1, and row j of x, of n.
+// depth, the number of their elements, is a multiple of 16 and not 0.
+//
+//go:noescape
+func dots1AVX512I8(n int, depth int, q *float32, ldq int, x *int8, ldx int, s *float32, lds int)
+
+// sums1AVX512I8 adds the sum of p[r·ldp+j] times row j of x, of n, to row r of y, of 1.
+// width, the number of their elements, is a multiple of 16, and n is not 0.
+//
+//go:noescape
+func sums1AVX512I8(n int, width int, p *float32, ldp int, x *int8, ldx int, y *float32, ldy int)
+
+// dots4AVX512I8 sets s[r·lds+j] to the dot product of row r of q, of 4, and row j of x, of n.
+// depth, the number of their elements, is a multiple of 16 and not 0.
+//
+//go:noescape
+func dots4AVX512I8(n int, depth int, q *float32, ldq int, x *int8, ldx int, s *float32, lds int)
+
+// sums4AVX512I8 adds the sum of p[r·ldp+j] times row j of x, of n, to row r of y, of 4.
+// width, the number of their elements, is a multiple of 16, and n is not 0.
+//
+//go:noescape
+func sums4AVX512I8(n int, width int, p *float32, ldp int, x *int8, ldx int, y *float32, ldy int)

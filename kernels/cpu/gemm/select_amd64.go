@@ -24,7 +24,9 @@ func native32() []*kernel[float32] {
 		graph.BF16: {{4, 8, dots4AVX2BF16, sums4AVX2BF16}, {1, 8, dots1AVX2BF16, sums1AVX2BF16}},
 		graph.F16:  {{4, 8, dots4AVX2F16, sums4AVX2F16}, {1, 8, dots1AVX2F16, sums1AVX2F16}},
 	}
+	avx2.fewBytes = []Few[float32, int8]{{4, 8, dots4AVX2I8, sums4AVX2I8}, {1, 8, dots1AVX2I8, sums1AVX2I8}}
 	avx512 := avx2
+	avx512.fewBytes = []Few[float32, int8]{{4, 16, dots4AVX512I8, sums4AVX512I8}, {1, 16, dots1AVX512I8, sums1AVX512I8}}
 	avx512.fewVectors = []Few[float32, float32]{{4, 16, dots4AVX512F32, sums4AVX512F32}, {1, 16, dots1AVX512F32, sums1AVX512F32}}
 	avx512.fewHalves = map[graph.DType][]Few[float32, uint16]{
 		graph.BF16: {{4, 16, dots4AVX512BF16, sums4AVX512BF16}, {1, 16, dots1AVX512BF16, sums1AVX512BF16}},

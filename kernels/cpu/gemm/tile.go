@@ -30,6 +30,8 @@ type Micro[T Float] struct {
 	Few []Few[T, T]
 	// Halves are those for rows of BF16 and F16.
 	Halves map[graph.DType][]Few[T, uint16]
+	// Bytes are those for rows of I8, whose integers are multiplied as they are.
+	Bytes []Few[T, int8]
 
 	bytes  bool             // see StoresBytes
 	gather []gatherPanel[T] // see Gather
@@ -63,7 +65,7 @@ func MicroOf[T Float]() Micro[T] { return kernels[T]()[0].micro() }
 func (k *kernel[T]) micro() Micro[T] {
 	return Micro[T]{MR: k.mr, NR: k.nr, Tile: k.tile, Dot: k.dot, Axpy4: k.axpy4,
 		TileRows: k.tileRows, TileColumns: k.tileColumns, ColumnsMR: k.narrowRows, gather: k.gather, spread: k.spread,
-		narrowRows: k.narrowRows, narrow: k.narrow, Few: k.fewVectors, Halves: k.fewHalves}
+		narrowRows: k.narrowRows, narrow: k.narrow, Few: k.fewVectors, Halves: k.fewHalves, Bytes: k.fewBytes}
 }
 
 // Quads returns routines whose Gather multiplies integers: an element of A is four bytes without a sign, one of B four with a sign,

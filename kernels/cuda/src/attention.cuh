@@ -1,12 +1,13 @@
 // Shared parts of the attention templates. A problem P, which is generated, has an attention's sizes and attributes as
 // constants, and the layouts of its operands:
 //
-//	T, L                              an element of q, k, v and dout; what is computed in
+//	T, L                              an element of q, k, v (without scales) and dout; what is computed in
 //	BATCH, HEADS, GROUP               batches; heads of queries in each; how many of them share keys and values
 //	QUERIES, KEYS, DEPTH, WIDTH       of a head; of a query and key, of a value
 //	SCALE, CAUSAL, WINDOW, TAIL       as in graph.Attention; a WINDOW of 0 is none
 //	HAS_MASK, HAS_LENGTHS, PAGE       which optional operands there are
 //	DROP, DROP_BITS, KEEP             of graph.DropoutRule, 0 without dropout; 1÷(1−probability)
+//	HAS_SCALES, PARTS                 whether k and v are i8, with k_scale and v_scale of one column; see attention_mma.cuh
 //	q, k, v, mask, out, lse, …        the matrix of a head: a Strided or Paged
 //	length, seed                      of a batch; of the attention
 //

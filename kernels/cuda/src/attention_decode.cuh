@@ -16,7 +16,9 @@ struct DecodeTile : MmaTile<P, RW_, MT_, 16 * KW_, STRICT_> {
   static constexpr bool PACKED = true;
   static constexpr int ALL = P::GROUP * P::QUERIES, TILES = (ALL + Base::ROWS - 1) / Base::ROWS;
   static constexpr int UNITS = P::HEADS / P::GROUP * TILES;  // of a sequence
-  static constexpr int STAGE = Base::KEYS * (Base::QK_LD + Base::V_LD);
+  // A stage of the ring has keys, values and, if BYTES, the scales of both.
+  static constexpr int SCALES = Base::BYTES ? 2 * Base::KEYS * 4 / int(sizeof(typename Base::Row)) : 0;
+  static constexpr int STAGE = Base::KEYS * (Base::K_LD + Base::V_LD) + SCALES;
   // A partial result of a row: the values' sum, then the greatest score and the sum of exponentials.
   static constexpr int TOP = (P::WIDTH + 3) / 4 * 4, TOTAL = TOP + 1, PARTIAL = TOP + 4;
   static constexpr int SLOT = (ALL < Base::ROWS ? ALL : Base::ROWS) * PARTIAL;  // the rows of a unit
@@ -103,19 +105,6 @@ template <class P, class Tile, class Args> DEVICE DecodeAt find_tile(const Args 
   return at;
 }
 
-// Stores columns c to c+3 of a row, if they exist.
-template <int COLUMNS, class M> DEVICE void store_four(const M &m, int row, int c, const Vec<float, 4> &x) {
-  typedef typename M::Element E;
-  if constexpr (M::COL == 1 && COLUMNS % 4 == 0 && M::ALIGN % (4 * sizeof(E)) == 0) {
-    store<1, 4 * sizeof(E)>(m.row(row) + c, x);
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      if (c + i < COLUMNS) put(m, row, c + i, x[i]);
-    }
-  }
-}
-
 // merge_row combines the n partial results of a row, of which at(i) is the i-th, in their order, by one warp: to a partial
 // result, or, if that is null, to the result.
 template <class P, class Tile, class Args, class At>
@@ -159,10 +148,12 @@ DEVICE void merge_row(const Args &p, Place to, float *partial, int n, const At &
 // attention_decode computes a share of all units. Partial results are two slots for each block in partials: of the unit that
 // its share begins with, and of one that begins in it. arrived counts, for each unit, its parts that are done, from 0 on.
 template <class P, class Tile, class Args> DEVICE void attention_decode(const Args &p, float *partials, int *arrived) {
-  typedef typename P::T T;
+  typedef typename Tile::Row Row;
   constexpr int MT = Tile::MT, KEYS = Tile::KEYS, ROWS = Tile::ROWS, THREADS = Tile::THREADS, STAGES = Tile::STAGES;
+  constexpr int V_AT = KEYS * Tile::K_LD, SCALES_AT = V_AT + KEYS * Tile::V_LD;  // in a stage
   SHARED;
-  T *const q_tile = reinterpret_cast<T *>(shared), *const ring = q_tile + ROWS * Tile::QK_LD;
+  auto *const q_tile = reinterpret_cast<typename Tile::Query *>(shared);
+  Row *const ring = reinterpret_cast<Row *>(q_tile + Tile::QUERIES);
   float *const parts = reinterpret_cast<float *>(ring);  // of the warps, when the ring is no longer read
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row_warp = warp % Tile::RW, key_warp = warp / Tile::RW;
   i64 seed = 0;
@@ -186,21 +177,26 @@ template <class P, class Tile, class Args> DEVICE void attention_decode(const Ar
     // The keys to which all rows may attend.
     const int all_lo = reach<P>(P::QUERIES - 1, valid).lo, all_hi = reach<P>(0, valid).hi;
 
-    clear_padding<ROWS, THREADS, P::DEPTH, Tile::DEPTH, Tile::QK_LD>(q_tile);
+    if constexpr (!Tile::BYTES) clear_padding<ROWS, THREADS, P::DEPTH, Tile::DEPTH, Tile::Q_LD>(q_tile);
 #pragma unroll
     for (int i = 0; i < STAGES; i++) {
-      clear_padding<KEYS, THREADS, P::DEPTH, Tile::DEPTH, Tile::QK_LD>(ring + i * Tile::STAGE);
-      clear_padding<KEYS, THREADS, P::WIDTH, Tile::WIDTH, Tile::V_LD>(ring + i * Tile::STAGE + KEYS * Tile::QK_LD);
+      clear_padding<KEYS, THREADS, P::DEPTH, Tile::DEPTH, Tile::K_LD>(ring + i * Tile::STAGE);
+      clear_padding<KEYS, THREADS, P::WIDTH, Tile::WIDTH, Tile::V_LD>(ring + i * Tile::STAGE + V_AT);
     }
     auto load = [&](int t) {
       if (t < tiles) {
-        T *const to = ring + t % STAGES * Tile::STAGE;
-        stage_tile<KEYS, THREADS, P::DEPTH, Tile::QK_LD>(to, k, from + t * KEYS, valid);
-        stage_tile<KEYS, THREADS, P::WIDTH, Tile::V_LD>(to + KEYS * Tile::QK_LD, v, from + t * KEYS, valid);
+        Row *const to = ring + t % STAGES * Tile::STAGE;
+        stage_tile<KEYS, THREADS, P::DEPTH, Tile::K_LD>(to, k, from + t * KEYS, valid);
+        stage_tile<KEYS, THREADS, P::WIDTH, Tile::V_LD>(to + V_AT, v, from + t * KEYS, valid);
+        if constexpr (Tile::BYTES) {
+          float *const scales = reinterpret_cast<float *>(to + SCALES_AT);
+          stage_scales<KEYS, THREADS>(scales, P::k_scale(p, group), from + t * KEYS, valid);
+          stage_scales<KEYS, THREADS>(scales + KEYS, P::v_scale(p, group), from + t * KEYS, valid);
+        }
       }
       copy_commit();
     };
-    stage_tile<ROWS, THREADS, P::DEPTH, Tile::QK_LD>(q_tile, q, r0, Tile::ALL);
+    stage_queries<P, Tile>(q_tile, q, r0);
 #pragma unroll
     for (int t = 0; t < STAGES - 1; t++) load(t);
 
@@ -215,14 +211,15 @@ template <class P, class Tile, class Args> DEVICE void attention_decode(const Ar
       __syncthreads();
       load(t + STAGES - 1);
       const int j0 = from + t * KEYS + 16 * key_warp;
-      const T *const k_tile = ring + t % STAGES * Tile::STAGE + 16 * key_warp * Tile::QK_LD;
-      const T *const v_tile = ring + t % STAGES * Tile::STAGE + KEYS * Tile::QK_LD + 16 * key_warp * Tile::V_LD;
+      const Row *const stage = ring + t % STAGES * Tile::STAGE;
+      const Row *const k_tile = stage + 16 * key_warp * Tile::K_LD, *const v_tile = stage + V_AT + 16 * key_warp * Tile::V_LD;
+      const float *const scales = reinterpret_cast<const float *>(stage + SCALES_AT) + 16 * key_warp;  // if BYTES
       float s[MT][2][4];
-      mma_scores<T, Tile::STRICT, MT, 16, Tile::DEPTH, Tile::QK_LD>(s, q_tile + row_warp * 16 * MT * Tile::QK_LD, k_tile);
+      tile_scores<P, Tile, 16>(s, q_tile + row_warp * 16 * MT * Tile::Q_LD, k_tile, scales);
       if (P::HAS_MASK || !Tile::LATE || j0 < all_lo || j0 + 16 > all_hi) mask_scores<P, Tile>(p, s, group, base, j0, valid, valid);
       add_exponentials<Tile>(s, sum, top, total);
       if constexpr (P::DROP > 0) drop_weights<P, Tile>(seed, s, group, base, j0);
-      mma_weighted<T, Tile::STRICT, MT, 16, Tile::WIDTH, Tile::V_LD>(sum, s, v_tile);
+      tile_weighted<P, Tile, 16>(sum, s, v_tile, scales + KEYS);
     }
     copy_wait<0>();
 
@@ -237,10 +234,18 @@ template <class P, class Tile, class Args> DEVICE void attention_decode(const Ar
         float *const to = parts + (warp * 16 + lane / 4 + 8 * h) * Tile::PARTIAL;
         const float sums = sum_of4(total[2 * m + h]);
         if (lane % 4 == 0) to[Tile::TOP] = top[2 * m + h], to[Tile::TOTAL] = sums;
+        if constexpr (Tile::BYTES) {
 #pragma unroll
-        for (int n = 0; n < Tile::WIDTH / 8; n++) {
-          const int c = n * 8 + lane % 4 * 2;
-          if (c < Tile::TOP) to[c] = sum[m][n][2 * h], to[c + 1] = sum[m][n][2 * h + 1];
+          for (int n = 0; n < Tile::WIDTH / 8; n += 2) {
+            const int c = n * 8 + lane % 4 * 4;
+            if (c < Tile::TOP) store<1, 16>(to + c, byte_columns(sum[m][n], sum[m][n + 1], h));
+          }
+        } else {
+#pragma unroll
+          for (int n = 0; n < Tile::WIDTH / 8; n++) {
+            const int c = n * 8 + lane % 4 * 2;
+            if (c < Tile::TOP) to[c] = sum[m][n][2 * h], to[c + 1] = sum[m][n][2 * h + 1];
+          }
         }
       }
       __syncthreads();

@@ -3,16 +3,29 @@
 // registers; blocks of keys and values are streamed through shared memory, the next values while the scores are
 // computed, the next keys while the values are summed. f32 is multiplied as tf32: as three products of the numbers'
 // high and low parts, which is as accurate as f32 (Ootomo and Yokota, arXiv 2203.03341), or as one on request.
+//
+// Keys and values may have 8 bits, with a scale for each. They stay in 8 bits in shared memory, and become bf16, which represents
+// them exactly, in registers. Scores are multiplied by the scales of the keys, and weights by those of the values. Queries and
+// weights are sums of P::PARTS numbers of bf16: three are as accurate as f32.
+
+template <bool FIRST, class X, class Y> struct Choose { typedef X Type; };
+template <class X, class Y> struct Choose<false, X, Y> { typedef Y Type; };
 
 // A tile of MMA attention: WARPS warps of 16·MT queries each, KEYS_ keys at a time. STRICT uses three products for f32.
 template <class P, int WARPS_, int MT_, int KEYS_, bool STRICT_> struct MmaTile {
   static constexpr int WARPS = WARPS_, MT = MT_, KEYS = KEYS_, THREADS = 32 * WARPS;
   static constexpr bool HALF = sizeof(typename P::T) == 2, STRICT = STRICT_;
   static constexpr int ROWS = 16 * MT * WARPS;
-  static constexpr int STEP = HALF ? 16 : 8;  // elements that a product takes at once: 32 bytes
-  static constexpr int DEPTH = (P::DEPTH + STEP - 1) / STEP * STEP, WIDTH = (P::WIDTH + 15) / 16 * 16;
+  static constexpr bool BYTES = P::HAS_SCALES;  // keys and values are of 8 bits
+  static constexpr int PARTS = BYTES ? P::PARTS : 1;                    // of a query
+  typedef typename Choose<BYTES, bf16, typename P::T>::Type Query;  // in shared memory
+  typedef typename Choose<BYTES, i8, typename P::T>::Type Row;      // of keys and values
+  static constexpr int STEP = BYTES ? 32 : HALF ? 16 : 8;  // elements that a product, or two, take at once: 32 bytes
+  static constexpr int DEPTH = (P::DEPTH + STEP - 1) / STEP * STEP;
+  static constexpr int WIDTH = BYTES ? (P::WIDTH + 31) / 32 * 32 : (P::WIDTH + 15) / 16 * 16;
   // Rows in shared memory are 16 bytes longer than an even number of 16 bytes, so that 8 rows use all banks.
-  static constexpr int PAD = 16 / int(sizeof(typename P::T)), QK_LD = DEPTH + PAD, V_LD = WIDTH + PAD;
+  static constexpr int PAD = 16 / int(sizeof(Row)), K_LD = DEPTH + PAD, V_LD = WIDTH + PAD;
+  static constexpr int Q_LD = DEPTH + 16 / int(sizeof(Query)), QUERIES = PARTS * ROWS * Q_LD;  // elements
   // PACKED puts the queries of all heads that share keys into one tile; see DecodeTile.
   static constexpr bool PACKED = false;
   static constexpr int ALL = P::QUERIES, TILES = (ALL + ROWS - 1) / ROWS;
@@ -285,6 +298,174 @@ DEVICE void mma_weighted(float (&sum)[MT][WIDTH / 8][4], const float (&w)[MT][KE
   }
 }
 
+// x in parts that add up to it. An infinity is in the first.
+template <int PARTS> DEVICE void cut_parts(bf16 (&to)[PARTS], float x) {
+#pragma unroll
+  for (int p = 0; p < PARTS; p++) {
+    to[p] = convert<bf16>(x);
+    const float rest = x - to_float(to[p]);
+    x = rest == rest ? rest : 0.0f;
+  }
+}
+
+// The place of element c of a query in shared memory. A thread reads keys in words of four elements, of which the first and third
+// are one register of an operand, and the others the next.
+DEVICE int query_place(int c) { return c / 16 * 16 + c % 2 * 8 + c % 16 / 4 * 2 + c % 4 / 2; }
+
+// Copies the queries first … of a tile to shared memory, as stage_tile does, and clears what is behind them.
+template <class P, class Tile, class M> DEVICE void stage_queries(typename Tile::Query *to, const M &q, int first) {
+  if constexpr (!Tile::BYTES) {
+    stage_tile<Tile::ROWS, Tile::THREADS, P::DEPTH, Tile::Q_LD>(to, q, first, Tile::ALL);
+  } else {
+    for (int e = threadIdx.x; e < Tile::ROWS * Tile::DEPTH; e += Tile::THREADS) {
+      const int r = e / Tile::DEPTH, c = e % Tile::DEPTH;
+      float x = 0;
+      if (first + r < Tile::ALL && c < P::DEPTH) x = convert<float>(q.row(first + r)[c * M::COL]);
+      bf16 parts[Tile::PARTS];
+      cut_parts(parts, x);
+#pragma unroll
+      for (int p = 0; p < Tile::PARTS; p++) to[(p * Tile::ROWS + r) * Tile::Q_LD + query_place(c)] = parts[p];
+    }
+  }
+}
+
+// Copies the scales of rows first … first+ROWS−1 to shared memory, asynchronously. Those from end on are 0.
+template <int ROWS, int THREADS, class M> DEVICE void stage_scales(float *to, const M &m, int first, int end) {
+  for (int e = threadIdx.x; e < ROWS; e += THREADS) {
+    const bool there = first + e < end;
+    copy_async<4>(to + e, m.row(there ? first + e : 0), there);
+  }
+}
+
+// Multiplies scores, or weights, by the scales of their keys.
+template <int MT, int N> DEVICE void scale_keys(float (&s)[MT][N][4], const float *scale) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int n = 0; n < N; n++) {
+    const float first = scale[n * 8 + lane % 4 * 2], second = scale[n * 8 + lane % 4 * 2 + 1];
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+      s[m][n][0] *= first, s[m][n][1] *= second;
+      s[m][n][2] *= first, s[m][n][3] *= second;
+    }
+  }
+}
+
+// scores of a warp's queries, from x on, and KEYS keys of 8 bits from y on, before they are scaled.
+template <class Tile, int KEYS>
+DEVICE void byte_scores(float (&s)[Tile::MT][KEYS / 8][4], const bf16 *x, const i8 *y) {
+  constexpr int MT = Tile::MT, PARTS = Tile::PARTS, AHEAD = PARTS > 1 ? 1 : Tile::DEPTH;
+  clear_sums(s);
+#pragma unroll AHEAD
+  for (int d = 0; d < Tile::DEPTH; d += 32) {
+    u32 a[MT][2][PARTS][4], r[4];
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) load_rows(a[m][h][p], x + (p * Tile::ROWS + 16 * m) * Tile::Q_LD + d + 16 * h, Tile::Q_LD);
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n += 2) {
+      load_columns(r, y + n * 8 * Tile::K_LD + d, Tile::K_LD);
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        u32 b[2];
+        I8::of(bf16{}, b, r[e]);
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+          for (int p = PARTS - 1; p >= 0; p--) mma(bf16{}, s[m][n + e / 2], a[m][e % 2][p], b);
+      }
+    }
+  }
+}
+
+// sum += weights · KEYS values of 8 bits from y on. A thread has four columns side by side: the first and third are in one
+// accumulator, and the others in the next; see byte_columns. Sums as accurate as f32 are rounded as those of mma_weighted.
+template <class Tile, int KEYS>
+DEVICE void byte_weighted(float (&sum)[Tile::MT][Tile::WIDTH / 8][4], const float (&w)[Tile::MT][KEYS / 8][4], const i8 *y) {
+  constexpr int MT = Tile::MT, PARTS = Tile::PARTS, STEPS = KEYS / 16;
+  constexpr bool ROUNDED = PARTS == 3;
+  const int lane = threadIdx.x % 32;
+  u32 a[MT][STEPS][PARTS][4];
+#pragma unroll
+  for (int m = 0; m < MT; m++)
+#pragma unroll
+    for (int k = 0; k < STEPS; k++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const float(&from)[4] = w[m][2 * k + i / 2];
+        bf16 first[PARTS], second[PARTS];
+        cut_parts(first, from[i % 2 * 2]);
+        cut_parts(second, from[i % 2 * 2 + 1]);
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) a[m][k][p][i] = u32(first[p].bits) | u32(second[p].bits) << 16;
+      }
+#pragma unroll
+  for (int c = 0; c < Tile::WIDTH / 8; c += 4) {
+    float part[MT][4][4];
+    clear_sums(part);
+#pragma unroll
+    for (int k = 0; k < STEPS; k++) {
+      u32 r[4];
+      load_matrices<true>(r, y + (16 * k + lane % 16) * Tile::V_LD + 8 * c + lane / 16 * 16);
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        u32 near[2], far[2];  // of the first eight keys, and of the others
+        I8::of(bf16{}, near, r[2 * h]);
+        I8::of(bf16{}, far, r[2 * h + 1]);
+#pragma unroll
+        for (int odd = 0; odd < 2; odd++) {
+          const u32 b[2] = {near[odd], far[odd]};
+#pragma unroll
+          for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int p = PARTS - 1; p >= 0; p--) {
+              if constexpr (ROUNDED) mma(bf16{}, part[m][2 * h + odd], a[m][k][p], b);
+              else mma(bf16{}, sum[m][c + 2 * h + odd], a[m][k][p], b);
+            }
+        }
+      }
+    }
+    if constexpr (ROUNDED) {
+#pragma unroll
+      for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) sum[m][c + n][e] += part[m][n][e];
+    }
+  }
+}
+
+// The four columns of a thread in accumulators n and n+1 of byte_weighted, of rows g or g+8; the first is 8·n + 4·(lane mod 4).
+DEVICE Vec<float, 4> byte_columns(const float (&even)[4], const float (&odd)[4], int half) {
+  return {even[2 * half], odd[2 * half], even[2 * half + 1], odd[2 * half + 1]};
+}
+
+// The scores of a warp's queries and KEYS keys in shared memory, and the weighted sums of values there, of either kind.
+template <class P, class Tile, int KEYS>
+DEVICE void tile_scores(float (&s)[Tile::MT][KEYS / 8][4], const typename Tile::Query *x, const typename Tile::Row *y,
+                        const float *scale) {
+  if constexpr (Tile::BYTES) {
+    byte_scores<Tile, KEYS>(s, x, y);
+    scale_keys(s, scale);
+  } else {
+    mma_scores<typename P::T, Tile::STRICT, Tile::MT, KEYS, Tile::DEPTH, Tile::K_LD>(s, x, y);
+  }
+}
+template <class P, class Tile, int KEYS>
+DEVICE void tile_weighted(float (&sum)[Tile::MT][Tile::WIDTH / 8][4], float (&w)[Tile::MT][KEYS / 8][4],
+                          const typename Tile::Row *y, const float *scale) {
+  if constexpr (Tile::BYTES) {
+    scale_keys(w, scale);
+    byte_weighted<Tile, KEYS>(sum, w, y);
+  } else {
+    mma_weighted<typename P::T, Tile::STRICT, Tile::MT, KEYS, Tile::WIDTH, Tile::V_LD>(sum, w, y);
+  }
+}
+
 // Which of the four elements of an accumulator dropout keeps: bits 0 and 1 of query i and keys j, j+1, bits 2 and 3 of
 // query i+8. Where a block of the generator is not cut by the end of a row, two neighbours share its work.
 template <class P> DEVICE u32 kept_accumulator(i64 seed, Place first, Place second, int j) {
@@ -325,6 +506,19 @@ template <int COLUMNS, class M> DEVICE void store_pair(const M &m, int row, int 
   } else {
     if (c < COLUMNS) put(m, row, c, x);
     if (c + 1 < COLUMNS) put(m, row, c + 1, y);
+  }
+}
+
+// Stores columns c to c+3 of a row, if they exist.
+template <int COLUMNS, class M> DEVICE void store_four(const M &m, int row, int c, const Vec<float, 4> &x) {
+  typedef typename M::Element E;
+  if constexpr (M::COL == 1 && COLUMNS % 4 == 0 && M::ALIGN % (4 * sizeof(E)) == 0) {
+    if (c < COLUMNS) store<1, 4 * sizeof(E)>(m.row(row) + c, x);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if (c + i < COLUMNS) put(m, row, c + i, x[i]);
+    }
   }
 }
 
@@ -424,11 +618,12 @@ DEVICE void drop_weights(i64 seed, float (&s)[Tile::MT][N][4], int head, int bas
 
 // attention_mma computes ROWS queries of a head.
 template <class P, class Tile, class Args> DEVICE void attention_mma(const Args &p) {
-  typedef typename P::T T;
+  typedef typename Tile::Row Row;
   constexpr int MT = Tile::MT, KEYS = Tile::KEYS, ROWS = Tile::ROWS, THREADS = Tile::THREADS;
   SHARED;
-  T *const q_tile = reinterpret_cast<T *>(shared), *const k_tile = q_tile + ROWS * Tile::QK_LD;
-  T *const v_tile = k_tile + KEYS * Tile::QK_LD;
+  auto *const q_tile = reinterpret_cast<typename Tile::Query *>(shared);
+  Row *const k_tile = reinterpret_cast<Row *>(q_tile + Tile::QUERIES), *const v_tile = k_tile + KEYS * Tile::K_LD;
+  float *const k_scales = reinterpret_cast<float *>(v_tile + KEYS * Tile::V_LD), *const v_scales = k_scales + KEYS;  // if BYTES
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int head = blockIdx.x / Tile::TILES, tile = Tile::TILES - 1 - blockIdx.x % Tile::TILES;
   const int group = head / P::GROUP, batch = head / P::HEADS;
@@ -444,12 +639,16 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
   const Span first = reach<P>(r0, valid), last = reach<P>(smaller(r0 + ROWS, P::QUERIES) - 1, valid);
   const int from = first.lo / KEYS * KEYS, to = last.hi;
 
-  clear_padding<ROWS, THREADS, P::DEPTH, Tile::DEPTH, Tile::QK_LD>(q_tile);
-  clear_padding<KEYS, THREADS, P::DEPTH, Tile::DEPTH, Tile::QK_LD>(k_tile);
+  if constexpr (!Tile::BYTES) clear_padding<ROWS, THREADS, P::DEPTH, Tile::DEPTH, Tile::Q_LD>(q_tile);
+  clear_padding<KEYS, THREADS, P::DEPTH, Tile::DEPTH, Tile::K_LD>(k_tile);
   clear_padding<KEYS, THREADS, P::WIDTH, Tile::WIDTH, Tile::V_LD>(v_tile);
+  const auto load_keys = [&](int j0) {
+    stage_tile<KEYS, THREADS, P::DEPTH, Tile::K_LD>(k_tile, k, j0, valid);
+    if constexpr (Tile::BYTES) stage_scales<KEYS, THREADS>(k_scales, P::k_scale(p, group), j0, valid);
+  };
   if (from < to) {
-    stage_tile<ROWS, THREADS, P::DEPTH, Tile::QK_LD>(q_tile, q, r0, Tile::ALL);
-    stage_tile<KEYS, THREADS, P::DEPTH, Tile::QK_LD>(k_tile, k, from, valid);
+    stage_queries<P, Tile>(q_tile, q, r0);
+    load_keys(from);
   }
   copy_commit();
 
@@ -464,18 +663,19 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
     copy_wait<0>();
     __syncthreads();
     stage_tile<KEYS, THREADS, P::WIDTH, Tile::V_LD>(v_tile, v, j0, valid);
+    if constexpr (Tile::BYTES) stage_scales<KEYS, THREADS>(v_scales, P::v_scale(p, group), j0, valid);
     copy_commit();
     float s[MT][KEYS / 8][4];
-    mma_scores<T, Tile::STRICT, MT, KEYS, Tile::DEPTH, Tile::QK_LD>(s, q_tile + warp * 16 * MT * Tile::QK_LD, k_tile);
+    tile_scores<P, Tile, KEYS>(s, q_tile + warp * 16 * MT * Tile::Q_LD, k_tile, k_scales);
     if (P::HAS_MASK || !Tile::LATE || j0 < last.lo || j0 + KEYS > first.hi)
       mask_scores<P, Tile>(p, s, head, base, j0, to, valid);
     copy_wait<0>();
     __syncthreads();
-    if (j0 + KEYS < to) stage_tile<KEYS, THREADS, P::DEPTH, Tile::QK_LD>(k_tile, k, j0 + KEYS, valid);
+    if (j0 + KEYS < to) load_keys(j0 + KEYS);
     copy_commit();
     add_exponentials<Tile>(s, sum, top, total);
     if constexpr (P::DROP > 0) drop_weights<P, Tile>(seed, s, head, base, j0);
-    mma_weighted<T, Tile::STRICT, MT, KEYS, Tile::WIDTH, Tile::V_LD>(sum, s, v_tile);
+    tile_weighted<P, Tile, KEYS>(sum, s, v_tile, v_scales);
   }
   copy_wait<0>();
 
@@ -486,10 +686,20 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
     if (row >= Tile::ALL) continue;
     const auto out = P::out(p, head);
     const float share = total[r] == 0.0f ? 0.0f : float(P::KEEP) / total[r];
+    if constexpr (Tile::BYTES) {
 #pragma unroll
-    for (int n = 0; n < Tile::WIDTH / 8; n++) {
-      const int column = n * 8 + lane % 4 * 2;
-      store_pair<P::WIDTH>(out, row, column, sum[r / 2][n][r % 2 * 2] * share, sum[r / 2][n][r % 2 * 2 + 1] * share);
+      for (int n = 0; n < Tile::WIDTH / 8; n += 2) {
+        Vec<float, 4> y = byte_columns(sum[r / 2][n], sum[r / 2][n + 1], r % 2);
+#pragma unroll
+        for (int c = 0; c < 4; c++) y[c] *= share;
+        store_four<P::WIDTH>(out, row, n * 8 + lane % 4 * 4, y);
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < Tile::WIDTH / 8; n++) {
+        const int column = n * 8 + lane % 4 * 2;
+        store_pair<P::WIDTH>(out, row, column, sum[r / 2][n][r % 2 * 2] * share, sum[r / 2][n][r % 2 * 2 + 1] * share);
+      }
     }
     if constexpr (P::HAS_LSE) {
       if (lane % 4 == 0)

@@ -109,6 +109,9 @@ template <class L> DEVICE L sum_of16(L x) {
   return x;
 }
 
+// The scale of row j of keys or values, 0 from end on.
+template <class L, class M> DEVICE L simt_scale(const M &m, int j, int end) { return j < end ? convert<L>(*m.row(j)) : L(0); }
+
 // attention_simt computes 64 queries of a head, columns CHUNK·blockIdx.y and further of their result. The last queries,
 // which have the most keys if the attention is causal, come first.
 template <class P, int CHUNK, class Args> DEVICE void attention_simt(const Args &p) {
@@ -148,6 +151,7 @@ template <class P, int CHUNK, class Args> DEVICE void attention_simt(const Args 
       L most = minus_infinity<L>();
 #pragma unroll
       for (int c = 0; c < 4; c++) {
+        if constexpr (P::HAS_SCALES) x[r][c] *= simt_scale<L>(P::k_scale(p, head / P::GROUP), j + c, valid);
         x[r][c] = score<P>(p, head, i, j + c, keys[r], x[r][c]);
         most = x[r][c] > most ? x[r][c] : most;
       }
@@ -165,6 +169,10 @@ template <class P, int CHUNK, class Args> DEVICE void attention_simt(const Args 
         const u32 kept = kept4<P>(seed, head, i, j);
 #pragma unroll
         for (int c = 0; c < 4; c++) x[r][c] = kept >> c & 1 ? x[r][c] : L(0);
+      }
+      if constexpr (P::HAS_SCALES) {
+#pragma unroll
+        for (int c = 0; c < 4; c++) x[r][c] *= simt_scale<L>(P::v_scale(p, head / P::GROUP), j + c, valid);
       }
     }
     __syncthreads();

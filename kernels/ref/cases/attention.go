@@ -42,6 +42,24 @@ func (m *maker) attention() {
 	add("everything", graph.Attention{Causal: true, Window: 3, HasMask: true, HasLengths: true, Dropout: 0.25}, qkv(4, 2, 3, 4),
 		m.real(1, 4, 1, 4), integer(graph.I32, 2, 5, 2), seed)
 	m.paged(add)
+	m.storedKeys(add)
+}
+
+// storedKeys has keys and values of 8 bits with a scale for each.
+func (m *maker) storedKeys(add func(name string, op graph.Attention, args []Arg, more ...Arg)) {
+	qkv := func(h, sq int, lead ...int) []Arg {
+		return []Arg{m.real(2, h, sq, 3), integer(graph.I8, -128, 128, append(lead[:3:3], 3)...),
+			integer(graph.I8, -128, 128, append(lead[:3:3], 2)...)}
+	}
+	scale := func(dims ...int) Arg { return m.between(0.002, 0.02, append(dims, 1)...) }
+	op := graph.Attention{HasScales: true}
+	add("scales", op, qkv(4, 3, 2, 2, 5), scale(2, 2, 5), scale(2, 2, 5))
+	op.HasMask, op.HasLengths, op.Causal, op.Tail, op.Dropout = true, true, true, true, 0.25
+	add("scales_everything", op, qkv(2, 2, 2, 1, 5), m.real(2, 1, 1, 5), integer(graph.I64, 2, 6, 2), integer(graph.I64, -9, 9),
+		scale(2, 1, 5), scale(2, 1, 5))
+	op = graph.Attention{HasScales: true, HasLengths: true, Causal: true, Tail: true, Page: 2}
+	add("scales_paged", op, qkv(4, 2, 4, 2, 2), integer(graph.I64, 2, 7, 2), integer(graph.I64, 0, 4, 2, 3), scale(4, 2, 2),
+		scale(4, 2, 2))
 }
 
 // paged has pools of 4 pages for 2 sequences of up to 3 pages.

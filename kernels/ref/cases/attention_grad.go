@@ -12,7 +12,7 @@ import (
 func (m *maker) attentionGrad() {
 	for i, c := range m.cases {
 		op, ok := c.Op.(graph.Attention)
-		if !ok || op.Page != 0 { // whose gradient is that of gathered keys
+		if !ok || op.Page != 0 || op.HasScales { // whose gradient is that of gathered keys, or of what integers stand for
 			continue
 		}
 		types := make([]graph.Type, len(c.Args))

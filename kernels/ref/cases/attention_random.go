@@ -79,6 +79,14 @@ func RandomAttention(r *rand.Rand, d graph.DType, most AttentionSizes) (graph.At
 		op.Dropout = 0.3
 		args = append(args, draw(graph.I64, -9, 9))
 	}
+	if r.IntN(4) == 0 {
+		op.HasScales = true
+		for i := 1; i < 3; i++ {
+			s := args[i].Type.Shape
+			args[i] = draw(graph.I8, -128, 128, s.Slice()...)
+			args = append(args, draw(d.Accumulator(), 0.001, 0.02, s.With(s.Rank()-1, 1).Slice()...))
+		}
+	}
 	return op, args
 }
 

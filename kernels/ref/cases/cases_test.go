@@ -2,6 +2,7 @@ package cases
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -132,11 +133,11 @@ func TestRandomAttention(t *testing.T) {
 			t.Errorf("%+v of %v: %v", op, types, err)
 		}
 		for what, has := range map[string]bool{"causal": op.Causal, "mask": op.HasMask, "lengths": op.HasLengths, "window": op.Window > 0,
-			"pages": op.Page > 0, "dropout": op.Dropout > 0} {
+			"pages": op.Page > 0, "dropout": op.Dropout > 0, "scales": op.HasScales} {
 			drawn[what] = drawn[what] || has
 		}
 	}
-	if len(drawn) != 6 || !drawn["pages"] || !drawn["dropout"] || !drawn["mask"] || !drawn["lengths"] || !drawn["window"] {
+	if len(drawn) != 7 || slices.Contains(slices.Collect(maps.Values(drawn)), false) {
 		t.Errorf("drawn: %v", drawn)
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Products of a few vectors, one or four, with many rows, each of which is read once: the dot products of all of them, and sums of
-// scaled rows. Attention of few queries consists of these. Rows are of float32, or have 16 bits and are converted in registers.
+// scaled rows. Attention of few queries consists of these. Rows are of float32, or have 16 or 8 bits, which become that in registers.
 
 // A few is the routines for so many vectors.
 type few struct {
@@ -37,6 +37,10 @@ var rowTypes = []rowType{
 		VPSLLD(U8(16), to, to)
 	}},
 	{"F16", "uint16", 2, 1, func(from Mem, to VecVirtual) { VCVTPH2PS(from, to) }},
+	{"I8", "int8", 1, 0, func(from Mem, to VecVirtual) {
+		VPMOVSXBD(from, to)
+		VCVTDQ2PS(to, to)
+	}},
 }
 
 var fews = []few{
@@ -52,7 +56,9 @@ func (f few) name(what string) string {
 // stride is the distance of rows, in bytes.
 func (f few) stride() GPVirtual {
 	r := param("ldx")
-	SHLQ(U8(f.of.shift), r)
+	if f.of.shift > 0 {
+		SHLQ(U8(f.of.shift), r)
+	}
 	return r
 }
 
