@@ -59,12 +59,9 @@ func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
 		return
 	}
 	if len(k.bytes) > 0 {
-		scale, room := keys.scaling(), mem[k.room.keyScales:][:n]
-		k.copyRows(room, &scale, first, key, n)
-		keys.scaled = room
-		scale, room = values.scaling(), mem[k.room.valueScales:][:n]
-		k.copyRows(room, &scale, first, key, n)
-		values.scaled = room
+		keys.scaled, values.scaled = mem[k.room.keyScales:][:n], mem[k.room.valueScales:][:n]
+		k.copyScales(keys.scaled, &keys.operand, first, key)
+		k.copyScales(values.scaled, &values.operand, first, key)
 		streamTogether(k, k.bytes, keys.bytes, values.bytes, mem, group, chunk, &keys, &values, n)
 		return
 	}

@@ -256,6 +256,16 @@ func (k *Plan[T]) widen(dst []T, o *operand[T], at int) {
 	}
 }
 
+// copyScales copies the scales of rows from a key of a head on to contiguous memory.
+func (k *Plan[T]) copyScales(dst []T, o *operand[T], head, key int) {
+	scales := o.scaling()
+	for len(dst) > 0 {
+		at, run := k.at(&scales, head, key, len(dst))
+		vec.Gather(dst[:run], scales.x[min(at, len(scales.x)):], scales.l.RowStride)
+		dst, key = dst[run:], key+run
+	}
+}
+
 // dequantize converts rows of 8 bits, from a key of a head on, which follow one another from at on.
 func (k *Plan[T]) dequantize(dst []T, o *operand[T], at, head, key int) {
 	w := o.width
