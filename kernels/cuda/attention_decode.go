@@ -35,7 +35,7 @@ func (a *attentionProblem) decodeTile() (t decodeTile, ok bool) {
 	d := a.dims
 	rows := d.Group * d.Queries
 	if a.cfg.Chip.Arch < 80 || a.dtype == graph.F64 || min(d.Depth, d.Width) < 1 || max(d.Depth, d.Width) > 256 ||
-		rows == 0 || rows > decodeRows || d.Keys < decodeKeys || a.groups() == 0 ||
+		rows == 0 || rows > decodeRows || d.Keys < decodeKeys || a.groups() == 0 || a.spills() ||
 		a.groups() > math.MaxInt32/4/ceilDiv(d.Keys, 16) {
 		return t, false
 	}

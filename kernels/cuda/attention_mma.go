@@ -18,7 +18,7 @@ func (t attentionTile) rows() int { return 16 * t.height * t.warps }
 func (a *attentionProblem) mmaTile() (t attentionTile, ok bool) {
 	d := a.dims
 	if a.cfg.Chip.Arch < 80 || a.dtype == graph.F64 || min(d.Depth, d.Width) < 1 || max(d.Depth, d.Width) > 256 ||
-		d.Queries == 0 || d.Keys == 0 || a.heads() == 0 {
+		d.Queries == 0 || d.Keys == 0 || a.heads() == 0 || a.spills() {
 		return t, false
 	}
 	tiles := []attentionTile{{8, 1, 64}, {8, 1, 32}, {4, 1, 32}, {2, 1, 16}}
@@ -33,8 +33,6 @@ func (a *attentionProblem) mmaTile() (t attentionTile, ok bool) {
 		tiles[0] = attentionTile{4, 2, 32}
 	case half && most <= 128:
 		tiles[0] = attentionTile{4, 1, 64}
-	case !half && most > 128 && a.op.HasScales:
-		tiles = []attentionTile{{4, 1, 16}, {2, 1, 16}}
 	case !half && most > 128:
 		tiles[0].keys = 16
 	case most > 64 && !a.plain():
@@ -93,6 +91,11 @@ func (a *attentionProblem) byteParts() int {
 		return 3
 	}
 	return 2
+}
+
+// spills reports whether three parts of long rows beside keys of 8 bits, and their sums, do not fit into registers.
+func (a *attentionProblem) spills() bool {
+	return a.op.HasScales && a.byteParts() == 3 && max(a.dims.Depth, a.dims.Width) > 128
 }
 
 // mmaSource are the files of attention on tensor cores, and more.

@@ -141,9 +141,13 @@ func (l *machineList) attentions(d graph.DType, p cuda.Precision, all bool) {
 
 // storedKeys adds attentions from queries of a type to keys and values of 8 bits: those of a step, of a prompt, and in pages.
 func (l *machineList) storedKeys(d graph.DType, p cuda.Precision) {
-	for _, f := range []struct{ queries, heads, head, page int }{
-		{1, 8, 128, 0}, {1, 32, 64, 64}, {1, 16, 256, 0}, {1024, 8, 64, 0}, {1024, 16, 128, 16}, {64, 8, 256, 0}, {4, 8, 96, 0},
-	} {
+	forms := []struct{ queries, heads, head, page int }{
+		{1, 8, 128, 0}, {1, 32, 64, 64}, {1024, 16, 128, 16}, {1024, 8, 64, 0}, {1, 16, 256, 0}, {64, 8, 256, 0}, {4, 8, 96, 0},
+	}
+	if !l.whole {
+		forms = forms[:3]
+	}
+	for _, f := range forms {
 		l.next()
 		op := graph.Attention{Scale: 0.1, Causal: true, HasLengths: true, Tail: true, HasScales: true, Page: f.page}
 		rows := []int{2, 2, 1024}

@@ -381,23 +381,6 @@ DEVICE void byte_scores(float (&s)[Tile::MT][KEYS / 8][4], const bf16 *x, const 
   }
 }
 
-// Adds to accumulators n and n+1 the product of the weights of step k and 16 columns, of which words of the first eight keys and of
-// the others are given.
-template <int MT, int PARTS, int STEPS, int N>
-DEVICE void byte_columns_product(float (&sum)[MT][N][4], int n, const u32 (&a)[MT][STEPS][PARTS][4], int k, u32 first, u32 second) {
-  u32 near[2], far[2];
-  I8::of(bf16{}, near, first);
-  I8::of(bf16{}, far, second);
-#pragma unroll
-  for (int odd = 0; odd < 2; odd++) {
-    const u32 b[2] = {near[odd], far[odd]};
-#pragma unroll
-    for (int m = 0; m < MT; m++)
-#pragma unroll
-      for (int p = PARTS - 1; p >= 0; p--) mma(bf16{}, sum[m][n + odd], a[m][k][p], b);
-  }
-}
-
 // sum += weights · KEYS values of 8 bits from y on. A thread has four columns side by side: the first and third are in one
 // accumulator, and the others in the next; see byte_columns. Sums as accurate as f32 are rounded as those of mma_weighted.
 template <class Tile, int KEYS>
@@ -421,33 +404,37 @@ DEVICE void byte_weighted(float (&sum)[Tile::MT][Tile::WIDTH / 8][4], const floa
       }
 #pragma unroll
   for (int c = 0; c < Tile::WIDTH / 8; c += 4) {
-    const i8 *const at = y + lane % 16 * Tile::V_LD + 8 * c + lane / 16 * 16;
-    if constexpr (ROUNDED) {
+    float part[MT][4][4];
+    clear_sums(part);
+#pragma unroll
+    for (int k = 0; k < STEPS; k++) {
+      u32 r[4];
+      load_matrices<true>(r, y + (16 * k + lane % 16) * Tile::V_LD + 8 * c + lane / 16 * 16);
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        float part[MT][2][4];
-        clear_sums(part);
+        u32 near[2], far[2];  // of the first eight keys, and of the others
+        I8::of(bf16{}, near, r[2 * h]);
+        I8::of(bf16{}, far, r[2 * h + 1]);
 #pragma unroll
-        for (int k = 0; k < STEPS; k++) {
-          u32 r[4];
-          load_matrices<true>(r, at + 16 * k * Tile::V_LD);
-          byte_columns_product<MT, PARTS, STEPS>(part, 0, a, k, r[2 * h], r[2 * h + 1]);
+        for (int odd = 0; odd < 2; odd++) {
+          const u32 b[2] = {near[odd], far[odd]};
+#pragma unroll
+          for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int p = PARTS - 1; p >= 0; p--) {
+              if constexpr (ROUNDED) mma(bf16{}, part[m][2 * h + odd], a[m][k][p], b);
+              else mma(bf16{}, sum[m][c + 2 * h + odd], a[m][k][p], b);
+            }
         }
-#pragma unroll
-        for (int m = 0; m < MT; m++)
-#pragma unroll
-          for (int n = 0; n < 2; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) sum[m][c + 2 * h + n][e] += part[m][n][e];
       }
-    } else {
+    }
+    if constexpr (ROUNDED) {
 #pragma unroll
-      for (int k = 0; k < STEPS; k++) {
-        u32 r[4];
-        load_matrices<true>(r, at + 16 * k * Tile::V_LD);
-        byte_columns_product<MT, PARTS, STEPS>(sum, c, a, k, r[0], r[1]);
-        byte_columns_product<MT, PARTS, STEPS>(sum, c + 2, a, k, r[2], r[3]);
-      }
+      for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) sum[m][c + n][e] += part[m][n][e];
     }
   }
 }
