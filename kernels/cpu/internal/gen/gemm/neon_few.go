@@ -28,6 +28,9 @@ var neonFews = []neonFew{{vectors: 1, rows: []int{8, 1}, wide: 8}, {vectors: 4, 
 // neonFewKernels emits the routines for rows of every type.
 func neonFewKernels(file *arm64.File) {
 	for _, of := range rowTypes {
+		if of.bytes == 1 {
+			continue // 8 bits are converted before they are multiplied
+		}
 		for _, k := range neonFews {
 			k.of = of
 			k.dots(file)
