@@ -9,8 +9,8 @@ import (
 	"fusec/kernels/cpu/vec"
 )
 
-// TestFew compares products of a few vectors with many rows, of f32, of 16 bits and of 8, with sums in float64; what is between rows
-// and behind them stays.
+// TestFew compares products of a few vectors with many rows, of f32, of 16 bits and of 8, with sums in float64; what is between
+// rows and behind them stays.
 func TestFew(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	random := func(rows, stride int) []float32 {

@@ -9,7 +9,7 @@ import (
 )
 
 // Products of a few vectors, one or four, with many rows, each of which is read once: the dot products of all of them, and sums of
-// scaled rows. Attention of few queries consists of these. Rows are of float32, or have 16 or 8 bits, which become that in registers.
+// scaled rows. Attention of few queries consists of these. Rows are of float32, or have 16 or 8 bits and become that in registers.
 
 // A few is the routines for so many vectors.
 type few struct {
