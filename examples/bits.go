@@ -63,8 +63,8 @@ func BitsPerCharacter(g *graph.Graph, weights map[string]*graph.Tensor, text []b
 	return nats / float64(len(tokens)-1) / math.Ln2, nil
 }
 
-// BitsByCaches is [BitsPerCharacter] of a checkpoint of a language model whose tokens are characters. It reads the text one by one in
-// pieces of window bytes, with keys and values kept in a type; see [llama.Options].
+// BitsByCaches is [BitsPerCharacter] of a checkpoint of a language model whose tokens are characters. It reads the text one by one
+// in pieces of window bytes, with keys and values kept in a type; see [llama.Options].
 func BitsByCaches(c *llama.Checkpoint, text []byte, window int, cache graph.DType, opts ...fusec.CompileOption) (float64, error) {
 	tokens, err := tokensOf(text)
 	if err != nil {
