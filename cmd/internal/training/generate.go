@@ -69,7 +69,7 @@ after it follows.`,
 		f.Choice(&g.activations, "activations", []string{"f32", "i8"},
 			"round what is multiplied by weights of Q8_0 and Q4_0 to `TYPE`: f32, or i8, which is faster (default f32)")
 		f.Choice(&g.kept, "cache", []string{"f32", "bf16", "f16", "i8"},
-			"keep keys and values in `TYPE`: f32, bf16, f16, or i8 with a scale for each (default that of --precision)")
+			"keep keys and values in `TYPE`: f32, bf16, f16, or i8 with a scale for each key and head (default that of --precision)")
 		f.Threads(&g.threads, "all; 1 for a model.graph, whose characters have little for more")
 		f.StringVar(&g.report, "report", "", "write a page on the run of a token, such as fusec report writes, to `FILE`")
 		f.BoolVar(&g.json, "json", false, "print the text with counts and speeds as JSON, when it is complete")
