@@ -20,6 +20,7 @@ import (
 	"fusec/graph/trace"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
+	"fusec/lowering/local"
 	"fusec/lowering/reuse"
 )
 
@@ -767,13 +768,26 @@ func TestReusedGraphsAreVerified(t *testing.T) {
 	}
 }
 
-// What the second machine allocates is bounded.
+// What the second machine allocates is bounded, and hardly more if the processor has a tuning, which is read each time.
 func TestSecondMachineAllocatesLittle(t *testing.T) {
-	withCache(t, 10, 1<<24)
-	s := newSentence(t, "", 10, 0.1)
-	make := func() { closed(t, NewMachine(s.g, gorgonia.BindDualValues(s.weights...))) }
-	make()
-	if got := testing.AllocsPerRun(20, make) / float64(len(s.g.AllNodes())); got > 9 { // 6.4, and 8.1 under the race detector
-		t.Errorf("%.1f allocations for each node of Gorgonia's, want at most 9", got)
+	each := func(tuning string) float64 {
+		t.Setenv(local.Variable, t.TempDir())
+		if chip := cpu.New(cpu.Workers(1)).Chip(); tuning != "" { // AllocsPerRun leaves one worker
+			if _, err := local.WriteTuning("cpu", chip, "fusec tuning 1 "+chip+tuning); err != nil {
+				t.Fatal(err)
+			}
+		}
+		withCache(t, 10, 1<<24)
+		s := newSentence(t, "", 10, 0.1)
+		make := func() { closed(t, NewMachine(s.g, gorgonia.BindDualValues(s.weights...))) }
+		make()
+		return testing.AllocsPerRun(20, make) / float64(len(s.g.AllNodes()))
+	}
+	plain := each("")
+	if plain > 9 { // 6.4, and 8.1 under the race detector
+		t.Errorf("%.1f allocations for each node of Gorgonia's, want at most 9", plain)
+	}
+	if tuned := each("\nf32:4x1x28x28:6x5x5:s1x1:d1x1:p2x2x2x2:g1 direct 133108\n"); tuned > plain+0.1 {
+		t.Errorf("with a tuning %.2f allocations for each node, without one %.2f", tuned, plain)
 	}
 }

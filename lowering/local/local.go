@@ -48,7 +48,16 @@ func TuningFile(target, chip string) (string, error) {
 	return filepath.Join(folder, "tuning-"+strings.Map(plain, chip)+".txt"), nil
 }
 
-// ReadTuning reads the tuning of a chip by a parser of its text; nil if there is none. An error of the parser names the file.
+// A parsed tuning is kept with the text that it was made from.
+type parsed struct {
+	text   string
+	tuning any
+}
+
+var tunings sync.Map // of parsed, by path
+
+// ReadTuning reads the tuning of a chip by a parser of its text; nil if there is none. An error of the parser names the file. It
+// is parsed again only after the file has changed, so nobody may change what the pointer points to.
 func ReadTuning[T any](target, chip string, parse func(text string) (*T, error)) (*T, error) {
 	path, err := TuningFile(target, chip)
 	if err != nil {
@@ -61,10 +70,16 @@ func ReadTuning[T any](target, chip string, parse func(text string) (*T, error))
 	if err != nil {
 		return nil, err
 	}
+	if before, ok := tunings.Load(path); ok && before.(parsed).text == string(text) {
+		if t, ok := before.(parsed).tuning.(*T); ok {
+			return t, nil
+		}
+	}
 	t, err := parse(string(text))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; remove it, or run fusec tune again", path, err)
 	}
+	tunings.Store(path, parsed{string(text), t})
 	return t, nil
 }
 

@@ -27,7 +27,20 @@ func TestTuning(t *testing.T) {
 	if err != nil || path != filepath.Join(dir, "tuning-a-b-c.txt") {
 		t.Fatalf("%s: %v", path, err)
 	}
-	if got, err := ReadTuning("cpu", chip, parse); err != nil || *got != "text" {
+	got, err := ReadTuning("cpu", chip, parse)
+	if err != nil || *got != "text" {
+		t.Errorf("%v: %v", got, err)
+	}
+	if again, err := ReadTuning("cpu", chip, parse); err != nil || again != got {
+		t.Errorf("the same file gave %p and %p: %v", got, again, err)
+	}
+	if n, err := ReadTuning("cpu", chip, func(string) (*int, error) { return new(3), nil }); err != nil || *n != 3 {
+		t.Errorf("by another parser %v: %v", n, err)
+	}
+	if _, err := WriteTuning("cpu", chip, "other"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadTuning("cpu", chip, parse); err != nil || *got != "other" {
 		t.Errorf("%v: %v", got, err)
 	}
 	if err := os.Truncate(path, 0); err != nil {
