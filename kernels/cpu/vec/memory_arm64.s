@@ -270,8 +270,8 @@ TEXT ·f32ToU8Blocks(SB), NOSPLIT, $0-56
 
 loop:
 	FLDPQ 0(R2), (F0, F1)
-	WORD $0x4e21a800 // fcvtns v0.4s, v0.4s
-	WORD $0x4e21a821 // fcvtns v1.4s, v1.4s
+	WORD $0x4ea1b800 // fcvtzs v0.4s, v0.4s
+	WORD $0x4ea1b821 // fcvtzs v1.4s, v1.4s
 	WORD $0x0e614800 // sqxtn v0.4h, v0.4s
 	WORD $0x4e614820 // sqxtn2 v0.8h, v1.4s
 	WORD $0x2e212800 // sqxtun v0.8b, v0.8h
@@ -332,8 +332,8 @@ TEXT ·f32ToI8Blocks(SB), NOSPLIT, $0-56
 
 loop:
 	FLDPQ 0(R2), (F0, F1)
-	WORD $0x4e21a800 // fcvtns v0.4s, v0.4s
-	WORD $0x4e21a821 // fcvtns v1.4s, v1.4s
+	WORD $0x4ea1b800 // fcvtzs v0.4s, v0.4s
+	WORD $0x4ea1b821 // fcvtzs v1.4s, v1.4s
 	WORD $0x0e614800 // sqxtn v0.4h, v0.4s
 	WORD $0x4e614820 // sqxtn2 v0.8h, v1.4s
 	WORD $0x0e214800 // sqxtn v0.8b, v0.8h

@@ -107,6 +107,7 @@ var two = map[string]encoding{
 	"scvtf":  {0x4e21d800, floating, false},
 	"ucvtf":  {0x6e21d800, floating, false},
 	"fcvtns": {0x4e21a800, floating, false},
+	"fcvtzs": {0x4ea1b800, floating, false},
 	"mvn":    {0x6e205800, logical, false},
 }
 

@@ -495,8 +495,8 @@ func neonBytes(g *generator) {
 			fmt.Sprintf("func(dst []%s, src []float32) (done int)", t.goType), 8, 4, 1, func(src, dst reg.Register) {
 				low, high := arm64.Vector(), arm64.Vector()
 				g.fn.LoadPair(low, high, src, 0)
-				g.fn.Two("fcvtns", arm64.S4, low, low) // NaN becomes 0
-				g.fn.Two("fcvtns", arm64.S4, high, high)
+				g.fn.Two("fcvtzs", arm64.S4, low, low) // towards 0; NaN becomes 0
+				g.fn.Two("fcvtzs", arm64.S4, high, high)
 				g.fn.Change("sqxtn", arm64.H4, low, low)
 				g.fn.Change("sqxtn2", arm64.H8, low, high)
 				g.fn.Change(t.narrow, arm64.B8, low, low)
