@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// openRing makes a ring. Where the system refuses it, as containers often do, the loader reads by preads, which the other tests
+// have.
 func openRing(t testing.TB) *ring {
 	t.Helper()
 	r, err := newRing()
@@ -127,7 +129,7 @@ func TestRingRows(t *testing.T) {
 		for i := range all {
 			l := shuffled(t, path, c.row, c.batch, i == 0)
 			if got := l.Stats().Files[0]; got.Access != Direct {
-				t.Skipf("the file system reads past no page cache: %s", got.Reason)
+				t.Logf("through the page cache, without a ring: %s", got.Reason)
 			}
 			for b, err := range l.Batches(context.Background()) {
 				if err != nil {

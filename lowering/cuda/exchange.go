@@ -29,7 +29,7 @@ const (
 	// leastBucket is how many bytes a bucket has at least that ends earlier although more are to come. Of what NCCL takes for so
 	// many, half is latency (docs/scale.md).
 	leastBucket = 4 << 20
-	// Of an exchange, launches other than products have to hide one in roomShare parts, at least.
+	// An exchange begins if launches other than products hide at least its time divided by roomShare.
 	roomShare = 2
 )
 

@@ -18,8 +18,7 @@ type record struct {
 	left  time.Time     // when the runner had nothing left to do
 	spans []trace.PipelineSpan
 	runs  int            // that have ended well
-	total trace.StageRun // of all but the first, if there are several
-	steps int            // in total
+	total trace.StageRun // of the steps
 }
 
 func (d *record) begin() {
@@ -38,14 +37,16 @@ func (d *record) meet(start time.Time) {
 	d.met = time.Since(d.began)
 }
 
+// steps is how many runs count: all but the first, which is slower, if there are several.
+func (d *record) steps() int { return max(d.runs-1, min(d.runs, 1)) }
+
 // end counts a run, at the end of which the runner has waited for others of this process.
 func (d *record) end() {
 	d.spent(trace.WaitAll, 0, d.left)
-	if d.runs == 1 { // the first one is slower
-		d.total, d.steps = trace.StageRun{}, 0
+	if d.runs == 1 {
+		d.total = trace.StageRun{}
 	}
 	d.runs++
-	d.steps++
 	d.total.Step += time.Since(d.began)
 	for _, s := range d.spans {
 		d.total.Add(s)
@@ -61,9 +62,9 @@ type told struct {
 
 // told has means of a step.
 func (d *record) told() told {
-	p := told{d.steps, d.met, d.total}
+	p := told{d.steps(), d.met, d.total}
 	for _, t := range []*time.Duration{&p.Run.Step, &p.Run.Passes, &p.Run.Update, &p.Run.Previous, &p.Run.Next, &p.Run.All} {
-		*t /= time.Duration(max(d.steps, 1))
+		*t /= time.Duration(max(p.Steps, 1))
 	}
 	p.Run.Spans = slices.Clone(d.spans)
 	return p

@@ -1,10 +1,13 @@
-package cli
+package cli_test
 
 import (
 	"math/rand/v2"
 	"os/exec"
 	"strings"
 	"testing"
+
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/clitest"
 )
 
 func TestShell(t *testing.T) {
@@ -17,21 +20,18 @@ func TestShell(t *testing.T) {
 		for i := range words {
 			words[i] = strings.ReplaceAll(words[i], "\u2420", " ")
 		}
-		if got, want := Shell(words...), strings.ReplaceAll(c.want, "\u2420", " "); got != want {
+		if got, want := cli.Shell(words...), strings.ReplaceAll(c.want, "\u2420", " "); got != want {
 			t.Errorf("%q: %s, want %s", words, got, want)
 		}
 	}
-	if got := Shell("", "a\nb", "\xff'\\\t"); got != `'' $'a\012b' $'\377\'\\\011'` {
+	if got := cli.Shell("", "a\nb", "\xff'\\\t"); got != `'' $'a\012b' $'\377\'\\\011'` {
 		t.Errorf("%s", got)
 	}
 }
 
 // TestShellReads: a shell reads the words that were written.
 func TestShellReads(t *testing.T) {
-	shell, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("there is no bash here")
-	}
+	shell := clitest.Tool(t, "bash")
 	r := rand.New(rand.NewPCG(1, 2))
 	parts := strings.Split("a|b| |'|\"|\\|$HOME|`id`|\n|\t|\x1b|\xff|é|\u00a0|*|~|!|{a,b}|#|&|;|-|=|0", "|")
 	words := []string{"|", ""}
@@ -42,8 +42,8 @@ func TestShellReads(t *testing.T) {
 		}
 		words = append(words, w)
 	}
-	line := Shell(words...)
-	if Plain(line) != line || strings.Contains(line, "\n") {
+	line := cli.Shell(words...)
+	if cli.Plain(line) != line || strings.Contains(line, "\n") {
 		t.Errorf("control characters in %q", line)
 	}
 	out, err := exec.Command(shell, "-c", `printf '%s\0' `+line).Output()

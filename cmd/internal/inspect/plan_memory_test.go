@@ -173,7 +173,6 @@ func (w *plannedWay) taken(t *testing.T, g *graph.Graph) (most int64) {
 					return err
 				}
 				taken[r] = one.taken
-
 				return p.Close()
 			}()
 		})

@@ -5,11 +5,8 @@ package launching
 import (
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/signal"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,11 +31,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
+// without are participants that do not join the group.
+var without = map[string]func() error{}
+
 func participant(what string) error {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGTERM)
-	if what == "bind" {
-		return bind()
+	if run := without[what]; run != nil {
+		return run()
 	}
 	g, place, err := rendezvous.Join(5 * time.Minute) // a busy machine is no failure
 	if err != nil {
@@ -61,36 +61,6 @@ func participant(what string) error {
 	return errors.Join(err, g.Close())
 }
 
-// bind has participant 0 listen at the port by itself, and the other one call there.
-func bind() error {
-	at := net.JoinHostPort(os.Getenv(rendezvous.Address), os.Getenv(rendezvous.Port))
-	if os.Getenv("RANK") == "0" {
-		l, err := net.Listen("tcp", at)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		c, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		_, err = c.Write([]byte("heard"))
-		return err
-	}
-	for {
-		c, err := net.Dial("tcp", at)
-		if err != nil { // it does not listen yet
-			time.Sleep(time.Millisecond)
-			continue
-		}
-		defer c.Close()
-		said, err := io.ReadAll(c)
-		fmt.Printf("%s at %s\n", said, at)
-		return err
-	}
-}
-
 // TestLaunch starts participants that find one another.
 func TestLaunch(t *testing.T) {
 	t.Setenv("FUSEC_TEST_PARTICIPANT", "1")
@@ -101,17 +71,6 @@ func TestLaunch(t *testing.T) {
 		if want := fmt.Sprintf("participant %d of 3 conforms: <nil>\n", r); !strings.Contains(out, want) {
 			t.Errorf("no %q in %s", want, out)
 		}
-	}
-}
-
-// TestLaunchBinds: on Linux a program may open the port itself, in place of rendezvous.Join.
-func TestLaunchBinds(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("other systems do not share a port with a socket that does not listen")
-	}
-	t.Setenv("FUSEC_TEST_PARTICIPANT", "1")
-	if out := clitest.Good(t, "launch", "--devices", "2", "--", os.Args[0], "bind"); !strings.HasPrefix(out, "heard at 127.0.0.1:") {
-		t.Error(out)
 	}
 }
 

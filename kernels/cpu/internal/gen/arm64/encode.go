@@ -60,6 +60,15 @@ func (e encoding) word(a Arrangement) uint32 {
 	return e.bits
 }
 
+// find is the encoding of an instruction in a table of those of its form, which errors add to the name.
+func find[E any](table map[string]E, name, form string) E {
+	e, ok := table[name]
+	if !ok {
+		panic("arm64: no instruction " + name + form)
+	}
+	return e
+}
+
 // three has the instructions with two sources, which have the arrangement of the destination.
 var three = map[string]encoding{
 	"fadd":   {0x4e20d400, floating, false},
@@ -174,7 +183,7 @@ var byElement = map[string]encoding{
 }
 
 // dots has the dot products with four bytes of an element.
-var dots = map[string]uint32{"sdot": 0x4f80e000, "sudot": 0x4f00f000}
+var dots = map[string]encoding{"sdot": {bits: 0x4f80e000}, "sudot": {bits: 0x4f00f000}}
 
 // registers puts the numbers of registers into an instruction.
 func registers(word, d, n, m uint32) uint32 { return word | m<<16 | n<<5 | d }
@@ -188,7 +197,7 @@ func shiftWord(name string, a Arrangement, by uint32) uint32 {
 	if name != "shl" {
 		code = 2*a.bits() - by
 	}
-	return shifts[name] | code<<16
+	return find(shifts, name, "") | code<<16
 }
 
 // elementWord is an instruction on lane number lane of its second source.

@@ -80,10 +80,7 @@ func (f *Func) vector(text string, reads bool, word func(r []uint32) uint32, reg
 
 // Three is d = n op m, or d = d op (n, m) for the instructions that accumulate.
 func (f *Func) Three(name string, a Arrangement, d, n, m operand.Op) {
-	e, ok := three[name]
-	if !ok {
-		panic("arm64: no instruction " + name)
-	}
+	e := find(three, name, "")
 	if e.sizing == logical {
 		a = B16
 	}
@@ -93,10 +90,7 @@ func (f *Func) Three(name string, a Arrangement, d, n, m operand.Op) {
 
 // Two is d = op n.
 func (f *Func) Two(name string, a Arrangement, d, n operand.Op) {
-	e, ok := two[name]
-	if !ok {
-		panic("arm64: no instruction " + name)
-	}
+	e := find(two, name, "")
 	if e.sizing == logical {
 		a = B16
 	}
@@ -156,10 +150,7 @@ func (f *Func) Lookup(d, n, m operand.Op) {
 
 // Element is d = d op (n, lane number at of m), or d = n op that.
 func (f *Func) Element(name string, a Arrangement, d, n, m operand.Op, at int) {
-	e, ok := byElement[name]
-	if !ok {
-		panic("arm64: no instruction " + name + " by element")
-	}
+	e := find(byElement, name, " by element")
 	word := elementWord(e, a, uint32(at))
 	f.vector(fmt.Sprintf("%s v%%[1]s.%s, v%%[2]s.%[2]s, v%%[3]s.%[3]s[%[4]d]", name, a, a.element(), at), e.reads,
 		func(r []uint32) uint32 { return registers(word, r[0], r[1], r[2]) }, f.register(d), f.value(n), f.value(m))
@@ -168,11 +159,7 @@ func (f *Func) Element(name string, a Arrangement, d, n, m operand.Op, at int) {
 // Dot adds to each S4 lane of d the products of four signed bytes of n and those of lane number at of m, which have a sign for
 // sdot, of FEAT_DotProd, and none for sudot, of FEAT_I8MM.
 func (f *Func) Dot(name string, d, n, m operand.Op, at int) {
-	of, ok := dots[name]
-	if !ok {
-		panic("arm64: no dot product " + name)
-	}
-	word := elementWord(encoding{bits: of}, S4, uint32(at))
+	word := elementWord(find(dots, name, " by element"), S4, uint32(at))
 	f.vector(fmt.Sprintf("%s v%%[1]s.4s, v%%[2]s.16b, v%%[3]s.4b[%d]", name, at), true,
 		func(r []uint32) uint32 { return registers(word, r[0], r[1], r[2]) }, f.register(d), f.value(n), f.value(m))
 }
