@@ -134,23 +134,11 @@ func (d *decoder) attention(name string, x *graph.Node) *graph.Node {
 	heads := func(part string, heads int) *graph.Node { return b.Reshape(linear(part, x), heads, 1, depth) }
 	rope := graph.RoPE{Base: 10000}
 	q := b.Add(rope, heads("q", t.Heads), d.position)
-	k := d.cached(name+".keys", b.Add(rope, heads("k", t.KVHeads), d.position))
-	v := d.cached(name+".values", heads("v", t.KVHeads))
+	k := b.Cache(name+".keys", 1, d.capacity, b.Add(rope, heads("k", t.KVHeads), d.position), d.position)
+	v := b.Cache(name+".values", 1, d.capacity, heads("v", t.KVHeads), d.position)
 	op := graph.Attention{Scale: 1 / math.Sqrt(float64(depth)), Causal: true, Window: d.window, HasLengths: true, Tail: true}
 	y := b.Add(op, q, k, v, d.length)
 	return linear("o", b.Reshape(y, 1, t.Dim))
-}
-
-// cached is a cache [heads, capacity, depth] in which the token's row is written at its position.
-func (d *decoder) cached(name string, row *graph.Node) *graph.Node {
-	b := d.b
-	if b.Err() != nil {
-		return row
-	}
-	cache := b.State(name, graph.Type{DType: row.Type.DType, Shape: row.Type.Shape.With(1, d.capacity)})
-	y := b.Add(graph.UpdateSlice{Axis: 1}, cache, row, d.position)
-	b.Update(cache, y)
-	return y
 }
 
 // SizeOf reads the size of the model, and the length of its training windows, from a saved graph of [Language].

@@ -149,6 +149,18 @@ func (b *Builder) Update(target, value *Node) {
 	b.g.Updates = append(b.g.Updates, Update{target, value})
 }
 
+// Cache declares a state that keeps rows of many runs, such as keys of a decoder: of the type of rows, except that the axis has
+// the length capacity. Each run writes rows to it from position, an integer of rank 0, on. The result is the state after that.
+func (b *Builder) Cache(name string, axis, capacity int, rows, position *Node) *Node {
+	if b.err != nil {
+		return rows
+	}
+	cache := b.State(name, rows.Type.Reshaped(rows.Type.Shape.With(axis, capacity)))
+	y := b.Add(UpdateSlice{Axis: axis}, cache, rows, position)
+	b.Update(cache, y)
+	return y
+}
+
 // Unary adds an elementwise function of one variable.
 func (b *Builder) Unary(f UnaryFn, x *Node) *Node { return b.add(Unary{Fn: f}, []*Node{x}) }
 

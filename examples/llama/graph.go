@@ -339,14 +339,7 @@ func (d *decoder) queries(q *graph.Node) *graph.Node {
 // cached is a cache [heads, capacity, features] in which the rows of a run are written at their positions.
 func (d *decoder) cached(name string, rows *graph.Node) *graph.Node {
 	return d.kept(name, rows, func(name string, rows *graph.Node) *graph.Node {
-		b := d.b
-		if b.Err() != nil {
-			return rows
-		}
-		cache := b.State(name, graph.Type{DType: rows.Type.DType, Shape: rows.Type.Shape.With(1, d.capacity)})
-		y := b.Add(graph.UpdateSlice{Axis: 1}, cache, rows, d.position)
-		b.Update(cache, y)
-		return y
+		return d.b.Cache(name, 1, d.capacity, rows, d.position)
 	})
 }
 

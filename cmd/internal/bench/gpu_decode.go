@@ -150,10 +150,7 @@ func (c decodeCase) buildLayers(b *graph.Builder) {
 		}
 		rotated := func(x *graph.Node) *graph.Node { return b.Add(graph.RoPE{Base: ropeBase}, x, position) }
 		cached := func(name string, x *graph.Node) *graph.Node {
-			cache := b.State(layerName(i, name), c.cache())
-			y := b.Add(graph.UpdateSlice{Axis: 2}, cache, b.CastTo(graph.BF16, x), position)
-			b.Update(cache, y)
-			return y
+			return b.Cache(layerName(i, name), 2, c.context, b.CastTo(graph.BF16, x), position)
 		}
 		n := norm(x, "norm1")
 		heads := func(name string, heads int) *graph.Node {
