@@ -3,7 +3,6 @@ package cpu
 import (
 	"fmt"
 	"math"
-	"runtime"
 
 	"fusec/graph"
 	"fusec/graph/body"
@@ -30,7 +29,7 @@ func ConvolvesIntegers(op graph.Conv2D, w graph.Type) error {
 // to a sum, as processors with AVX512-VNNI and those of Arm have it. AVX2 takes several.
 func DotsIntegers() bool {
 	m, err := gemm.Quads()
-	return err == nil && (runtime.GOARCH == "arm64" || m.NR >= 32)
+	return err == nil && m.Dots
 }
 
 // quad is the number of channels that are one element for the kernels of package conv.
@@ -122,7 +121,7 @@ func (k *integerConvolution) compileBytes(b *body.Program, results []Operand) (g
 	columns := b.Space.Rank() - 1
 	matrix := graph.ShapeOf(b.Space.With(columns, 1).Elems(), b.Space.At(columns))
 	micro, err := gemm.Quads()
-	if err != nil || !micro.StoresBytes() {
+	if err != nil || !micro.StoresBytes {
 		return k.compileFinish(b, true, results)
 	}
 	f := bytesFinishOf(b, columns)

@@ -183,7 +183,7 @@ func TestConvIntegersBytes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if fused := k.(*checked).Kernel.(*integerConvolution).stored != nil; fused != (!c.not && micro.StoresBytes()) {
+			if fused := k.(*checked).Kernel.(*integerConvolution).stored != nil; fused != (!c.not && micro.StoresBytes) {
 				t.Errorf("bytes are stored from registers: %v", fused)
 			}
 			if err := k.Run(memory, []Memory{MemoryOf(y)}); err != nil {

@@ -215,8 +215,8 @@ func TestGatherQuads(t *testing.T) {
 	quad := func(v []float32, i int, draw func() byte) {
 		*(*[4]byte)(unsafe.Pointer(&v[i])) = [4]byte{draw(), draw(), draw(), draw()}
 	}
-	for number, panels := range quads() {
-		m := quadMicro(panels)
+	for number, k := range quads() {
+		m := k.micro()
 		for _, height := range []int{1, 2, m.GatherHeight(), 2*m.GatherHeight() + 3} {
 			for cols := 1; cols <= m.NR; cols++ {
 				const places, reach, ahead = 9, 70, 3
@@ -259,7 +259,7 @@ func TestGatherQuads(t *testing.T) {
 						t.Fatalf("kernel %d, %d×%d: element %d,%d is %v, want %v", number, height, cols, i, j, got, want)
 					}
 				}
-				if m.StoresBytes() {
+				if m.StoresBytes {
 					f := drawBytes(rng, sums, height, cols)
 					clear(c)
 					m.Gather(&cut, height, rows, &a[0], &b[0], nil, &c[0], cols, cols, f.Finish)

@@ -79,20 +79,20 @@ func native64() []*kernel[float64] {
 
 // quads lists the kernels of [Quads], those of each instruction set that this processor has, the fastest first. Those of AVX2 are
 // none for a processor with AVX-512 but without VNNI, whose products of f32 are as fast.
-func quads() (list [][]gatherPanel[float32]) {
+func quads() (list []quadKernel) {
 	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512VNNI {
-		list = append(list, []gatherPanel[float32]{
+		list = append(list, quadKernel{dots: true, storesBytes: true, panels: []gatherPanel[float32]{
 			{32, 2, []gatherTile[float32]{gather2x32AVX512Quads, gather4x32AVX512Quads, gather6x32AVX512Quads, gather8x32AVX512Quads,
 				gather10x32AVX512Quads, gather12x32AVX512Quads}},
 			{16, 2, []gatherTile[float32]{gather2x16AVX512Quads, gather4x16AVX512Quads, gather6x16AVX512Quads, gather8x16AVX512Quads,
 				gather10x16AVX512Quads, gather12x16AVX512Quads}},
-		})
+		}})
 	}
 	if cpu.X86.HasAVX2 && (!cpu.X86.HasAVX512F || cpu.X86.HasAVX512VNNI) {
-		list = append(list, []gatherPanel[float32]{
+		list = append(list, quadKernel{panels: []gatherPanel[float32]{
 			{16, 2, []gatherTile[float32]{gather2x16AVX2Quads, gather4x16AVX2Quads}},
 			{8, 2, []gatherTile[float32]{gather2x8AVX2Quads, gather4x8AVX2Quads, gather6x8AVX2Quads}},
-		})
+		}})
 	}
 	return list
 }

@@ -73,22 +73,22 @@ func rowCopier(bytes int) func(rows, panels int, src *byte, srcStride int, dst *
 }
 
 // quads lists the kernels of [Quads], the fastest first: those by SUDOT and those by SDOT, if this processor has the instruction.
-func quads() (list [][]gatherPanel[float32]) {
+func quads() (list []quadKernel) {
 	if cpu.ARM64.HasI8MM {
-		list = append(list, []gatherPanel[float32]{
+		list = append(list, quadKernel{dots: true, panels: []gatherPanel[float32]{
 			{12, 2, []gatherTile[float32]{gather2x12SUDOTQuads, gather4x12SUDOTQuads, gather6x12SUDOTQuads}},
 			{8, 2, []gatherTile[float32]{gather2x8SUDOTQuads, gather4x8SUDOTQuads, gather6x8SUDOTQuads, gather8x8SUDOTQuads}},
 			{4, 2, []gatherTile[float32]{gather2x4SUDOTQuads, gather4x4SUDOTQuads, gather6x4SUDOTQuads, gather8x4SUDOTQuads,
 				gather10x4SUDOTQuads, gather12x4SUDOTQuads}},
-		})
+		}})
 	}
 	if cpu.ARM64.HasASIMDDP {
-		list = append(list, []gatherPanel[float32]{
+		list = append(list, quadKernel{dots: true, panels: []gatherPanel[float32]{
 			{12, 2, []gatherTile[float32]{gather2x12SDOTQuads, gather4x12SDOTQuads, gather6x12SDOTQuads}},
 			{8, 2, []gatherTile[float32]{gather2x8SDOTQuads, gather4x8SDOTQuads, gather6x8SDOTQuads, gather8x8SDOTQuads}},
 			{4, 2, []gatherTile[float32]{gather2x4SDOTQuads, gather4x4SDOTQuads, gather6x4SDOTQuads, gather8x4SDOTQuads,
 				gather10x4SDOTQuads, gather12x4SDOTQuads}},
-		})
+		}})
 	}
 	return list
 }

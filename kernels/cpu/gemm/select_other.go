@@ -6,4 +6,4 @@ func native32() []*kernel[float32] { return nil }
 func native64() []*kernel[float64] { return nil }
 
 // quads lists the kernels of [Quads], of which there are none.
-func quads() [][]gatherPanel[float32] { return nil }
+func quads() []quadKernel { return nil }

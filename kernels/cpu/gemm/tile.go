@@ -33,7 +33,10 @@ type Micro[T Float] struct {
 	// Bytes are those for rows of I8, whose integers are multiplied as they are.
 	Bytes []Few[T, int8]
 
-	bytes  bool             // see StoresBytes
+	// Of routines of [Quads]: Dots says that one instruction multiplies four pairs and adds them to a sum, as AVX512-VNNI and Arm's
+	// dot products do, and StoresBytes that Gather scales sums and stores bytes where a [Finish] says so.
+	Dots, StoresBytes bool
+
 	gather []gatherPanel[T] // see Gather
 	spread []spreadTile[T]  // see Spread
 
@@ -76,18 +79,20 @@ func Quads() (Micro[float32], error) {
 	if list == nil {
 		return Micro[float32]{}, errors.New("there are no kernels for sums of integers on this processor")
 	}
-	return quadMicro(list[0]), nil
+	return list[0].micro(), nil
 }
 
-func quadMicro(gather []gatherPanel[float32]) Micro[float32] {
+// quadKernel is what an instruction set has for [Quads].
+type quadKernel struct {
+	panels            []gatherPanel[float32]
+	dots, storesBytes bool // see Micro
+}
+
+func (k quadKernel) micro() Micro[float32] {
 	m := MicroOf[float32]()
-	m.gather, m.NR = gather, gather[0].width
-	m.bytes = m.NR >= 32 // with AVX-512
+	m.gather, m.NR, m.Dots, m.StoresBytes = k.panels, k.panels[0].width, k.dots, k.storesBytes
 	return m
 }
-
-// StoresBytes reports whether Gather scales sums and stores bytes where a [Finish] says so.
-func (m Micro[T]) StoresBytes() bool { return m.bytes }
 
 // Micros returns the routines of every instruction set that this processor runs, the fastest first, for tests.
 func Micros[T Float]() []Micro[T] {
