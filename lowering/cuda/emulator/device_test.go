@@ -1,6 +1,7 @@
 package emulator_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
@@ -170,6 +171,38 @@ KERNEL(k, 32, 1) {
 	r.must(m.Unload())
 	refused(t, m.Unload(), "unloaded already")
 	refused(t, r.stream.Launch(f, [3]int{1, 1, 1}, 1, 0, make([]byte, 8)), "its module is not loaded")
+}
+
+// TestLoadsBeside loads and unloads while another device runs kernels: what a library does while it is opened is no access of the
+// kernel that runs.
+func TestLoadsBeside(t *testing.T) {
+	runs, loads := newRig(t, emulator.Options{}), newRig(t, emulator.Options{})
+	f := runs.function("int *y;", "for (int i = 0; i < 20; i++) __syncthreads(); p.y[blockIdx.x * blockDim.x + threadIdx.x] = 1;")
+	const blocks, n = 20, 64
+	y := runs.alloc(blocks * n * 4)
+	image, _, err := loads.compiler.Compile(source("int *y;", "p.y[1] = 2;"), loads.gpu.Chip())
+	loads.must(err)
+	done := make(chan error)
+	go func() {
+		for range 200 {
+			if err := runs.stream.Launch(f, [3]int{blocks, 1, 1}, n, 0, binary.LittleEndian.AppendUint64(nil, uint64(y))); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for {
+		select {
+		case err := <-done:
+			runs.must(err)
+			return
+		default:
+			m, err := loads.gpu.Load(image)
+			loads.must(err)
+			loads.must(m.Unload())
+		}
+	}
 }
 
 // TestLost gives every call the error that ended the device.
