@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"fusec"
 	"fusec/cmd/internal/cli"
@@ -94,5 +95,9 @@ func (c *aheadCompiler) run(e *cli.Env, args []string) error {
 		return err
 	}
 	show.Done()
-	return e.Print(fmt.Sprintf("%s: %s for %s\n", out, modelio.ModelName(path), c.compile.Arch))
+	text := fmt.Sprintf("%s: %s for %s\n", out, modelio.ModelName(path), c.compile.Arch)
+	if n := strings.Count(c.compile.Target, ",") + 1; n > 1 {
+		text += fmt.Sprintf("its kernels are those of one of %d participants: run it with --target %s\n", n, c.compile.Target)
+	}
+	return e.Print(text)
 }

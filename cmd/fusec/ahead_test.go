@@ -28,6 +28,15 @@ func TestCompileAhead(t *testing.T) {
 	if text := clitest.Good(t, "explain", out); !strings.Contains(text, "mlp for cuda/sm_90a: 3 launches") {
 		t.Errorf("explain of the compiled model says\n%s", text)
 	}
+	two, devices := filepath.Join(t.TempDir(), "two.fuse"), "cuda:0,cuda:1"
+	text = clitest.Good(t, "compile", model, "--target", devices, "-o", two)
+	if want := "one of 2 participants: run it with --target " + devices; !strings.Contains(text, want) {
+		t.Errorf("compile for %s says %q, not %q", devices, text, want)
+	}
+	if got, want := outputs(two, "--target", devices), outputs(model); got != want {
+		t.Errorf("on %s the compiled model's last values are %s, the processor's %s", devices, got, want)
+	}
+	clitest.Bad(t, clitest.FusecRun(t, "run", two), cli.ExitFailure, "it was compiled with other options")
 	clitest.Bad(t, clitest.FusecRun(t, "run", "--overlay", "sim8", out), cli.ExitUsage,
 		"--overlay sim8 is for --target fpga; the target is cuda")
 	clitest.Bad(t, clitest.FusecRun(t, "compile", model, "-o", "mlp.so"), cli.ExitUsage, "a compiled model is named like model.fuse")
