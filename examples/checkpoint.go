@@ -1,6 +1,7 @@
 package examples
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,7 +17,7 @@ import (
 
 // SaveCheckpoint writes a model that [Language] trained, from its weights by name, to a folder in the form of Hugging Face's
 // transformers: as a Llama model for windows of so many tokens, whose tokens are the characters of ASCII. A folder that is not
-// there is made; files that are there are replaced.
+// there is made. One that holds another model, by its configuration, is refused; otherwise all files are replaced, or none.
 func SaveCheckpoint(dir string, weights map[string]*graph.Tensor, t Transformer, window int) error {
 	if t.Heads < 1 || t.KVHeads < 1 || t.Dim%t.Heads != 0 {
 		return fmt.Errorf("%d heads, %d of keys and values, of %d features", t.Heads, t.KVHeads, t.Dim)
@@ -27,6 +28,29 @@ func SaveCheckpoint(dir string, weights map[string]*graph.Tensor, t Transformer,
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
+	}
+	weightsPath := filepath.Join(dir, "model.safetensors")
+	if _, err := os.Stat(weightsPath); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "config.json")); err != nil {
+			return anothers(weightsPath)
+		}
+	}
+	var made []*atomicfile.File
+	defer func() {
+		for _, f := range made {
+			f.Abort()
+		}
+	}()
+	create := func(path string, write func(io.Writer) error) error {
+		f, err := atomicfile.Create(path)
+		if err != nil {
+			return err
+		}
+		made = append(made, f)
+		if err := write(f); err != nil {
+			return err
+		}
+		return f.Sync()
 	}
 	for _, f := range []struct {
 		name    string
@@ -47,12 +71,29 @@ func SaveCheckpoint(dir string, weights map[string]*graph.Tensor, t Transformer,
 		if err != nil {
 			return err
 		}
-		err = atomicfile.Write(filepath.Join(dir, f.name), func(w io.Writer) error { _, err := w.Write(append(text, '\n')); return err })
-		if err != nil {
+		text = append(text, '\n')
+		path := filepath.Join(dir, f.name)
+		if old, err := os.ReadFile(path); err == nil && !bytes.Equal(old, text) {
+			return anothers(path)
+		}
+		if err := create(path, func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
 			return err
 		}
 	}
-	return safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), tensors, map[string]string{"format": "pt"})
+	err = create(weightsPath, func(w io.Writer) error {
+		return safetensors.Write(w, tensors, map[string]string{"format": "pt"})
+	})
+	for _, f := range made {
+		if err == nil {
+			err = f.Commit()
+		}
+	}
+	return err
+}
+
+// anothers refuses to replace a file.
+func anothers(path string) error {
+	return fmt.Errorf("%s belongs to another model, which would be replaced: name another folder, or remove the file", path)
 }
 
 // checkpointTensors are a model's weights under the names of the Llama family, whose matrices are [out, in].

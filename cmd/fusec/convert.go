@@ -25,8 +25,8 @@ ONNX model is written with the forward pass alone, in opset 21; its weights are 
 are larger than 1 GiB.
 
 A model that fusec train language has saved is written into a folder, one that is there or a name that ends in /, in the form of
-Hugging Face's transformers. Such a folder of a language model, or its GGUF file, is written as the .graph of its decoding
-step, for fusec explain and others.`,
+Hugging Face's transformers. A folder that holds another model is refused. A folder in that form, or a GGUF file, is written as
+the .graph of its decoding step, for fusec explain and others.`,
 	Examples: []cli.Example{
 		{"fusec convert model.onnx model.graph --dim batch=8", "for eight examples at a time"},
 		{"fusec convert model.graph model.onnx", "for other programs"},
@@ -87,6 +87,9 @@ func saveCheckpoint(e *cli.Env, from, dir string) error {
 	if err != nil {
 		return err
 	}
+	if file := filepath.Join(dir, "model.safetensors"); modelio.SameFile(graph.WeightsPath(from), file) {
+		return fmt.Errorf("%s has the weights of %s, which would be replaced: name another folder", file, from)
+	}
 	size, window, err := examples.SizeOf(g)
 	if err != nil {
 		return fmt.Errorf("%s: %w", from, err)
@@ -107,6 +110,10 @@ func saveStep(e *cli.Env, from, to string, save func(string, *graph.Graph, map[s
 		return err
 	}
 	defer c.Close()
+	weights := graph.WeightsPath(to)
+	if modelio.SameFile(filepath.Dir(weights), from) && exists(weights) && !exists(to) {
+		return fmt.Errorf("%s has weights of %s, which would be replaced: name another file", weights, from)
+	}
 	g, err := c.Graph(1, min(c.Config.Context, stepCapacity))
 	if err != nil {
 		return fmt.Errorf("%s: %w", from, err)
@@ -128,3 +135,5 @@ func saveStep(e *cli.Env, from, to string, save func(string, *graph.Graph, map[s
 	}
 	return printWritten(e, to, g)
 }
+
+func exists(path string) bool { return modelio.SameFile(path, path) }

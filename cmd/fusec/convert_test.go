@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,5 +64,25 @@ func TestConvertLanguage(t *testing.T) {
 	}
 	clitest.Bad(t, clitest.FusecRun(t, "convert", "../../testdata/models/moe-block.graph", folder), 1,
 		"is it a model of fusec train language?")
-	clitest.Bad(t, clitest.FusecRun(t, "convert", dir, step), 1, "config.json")
+	clitest.Bad(t, clitest.FusecRun(t, "convert", dir, step), 1, "transformers: config.json: no such file")
+
+	weights := filepath.Join(folder, "model.safetensors")
+	before, err := os.ReadFile(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clitest.Good(t, "convert", novel, folder) // the same model
+	clitest.Bad(t, clitest.FusecRun(t, "convert", folder, filepath.Join(folder, "model.graph")), 1, weights+" has weights of")
+	inside := filepath.Join(dir, "model.graph")
+	clitest.Good(t, "train", "language", "--steps", "1", "--batch", "1", "--save", inside)
+	clitest.Bad(t, clitest.FusecRun(t, "convert", inside, dir), 1, "model.safetensors has the weights of "+inside)
+	clitest.Bad(t, clitest.FusecRun(t, "convert", novel, dir), 1, "model.safetensors belongs to another model")
+	config := filepath.Join(folder, "config.json")
+	if err := os.WriteFile(config, []byte("{}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	clitest.Bad(t, clitest.FusecRun(t, "convert", novel, folder), 1, config+" belongs to another model")
+	if after, err := os.ReadFile(weights); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the weights of the folder were replaced: %v", err)
+	}
 }
