@@ -256,6 +256,7 @@ func TestSave(t *testing.T) {
 	if err := fusec.Save(path, n.g, n.x); err != nil {
 		t.Fatal(err)
 	}
+	wantError(t, fusec.Save("", n.g), "saving a model: the file's name is empty")
 	run(t, machine(t, n.g))
 	g, weights, err := graph.Load(path)
 	if err != nil {

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -236,7 +237,7 @@ func readText(path string) ([]byte, error) {
 	defer f.Close()
 	src, err := io.ReadAll(io.LimitReader(f, MaxText+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, atomicfile.Cause(path, err))
 	}
 	return src, nil
 }
@@ -262,7 +263,7 @@ func (f *weightsFile) unused() []string {
 // failure, such as a full disk, the old files are unchanged.
 func Save(path string, g *Graph, weights map[string]*Tensor) error {
 	if err := save(path, g, weights); err != nil {
-		return fmt.Errorf("saving %s: %w", path, err)
+		return fmt.Errorf("saving %s: %w", cmp.Or(path, "a model"), atomicfile.Cause(path, err))
 	}
 	return nil
 }

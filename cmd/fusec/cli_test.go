@@ -380,3 +380,35 @@ func TestBare(t *testing.T) {
 		t.Errorf("exit code %d, output %q, standard error:\n%s", r.Code, r.Out, r.Stderr)
 	}
 }
+
+// TestErrorsNameOnce: a message has the name of the file that it is about once.
+func TestErrorsNameOnce(t *testing.T) {
+	good := clitest.Model(t, nil)
+	t.Chdir(t.TempDir())
+	for _, ext := range []string{"graph", "onnx", "fuse", "npy", "npz", "safetensors", "svg", "html", "gguf", "jsonl"} {
+		if err := os.Mkdir("dir."+ext, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{
+		{"dump", "dir.graph"}, {"run", "dir.onnx"}, {"run", "dir.fuse"}, {"generate", "dir.gguf"},
+		{"run", good, "--in", "x=dir.npy"}, {"quantise", good, "--calibrate", "dir.npz", "-o", "small.graph"},
+		{"quantise", good, "--calibrate", "dir.safetensors", "-o", "small.graph"}, {"quantise", good, "-o", "dir.graph"},
+		{"quantise", good, "-o", "no/small.graph"}, {"convert", good, "no/other.onnx"}, {"dump", good, "-o", "dir.svg"},
+		{"report", good, "-o", "dir.html"}, {"train", "karate", "--steps", "1", "--save", "dir.graph"},
+		{"train", "karate", "--steps", "1", "--metrics", "dir.jsonl"}, {"train", "karate", "--steps", "1", "--checkpoint", good},
+		{"bench", "report", "dir.jsonl"},
+	} {
+		r := clitest.FusecRun(t, args...)
+		clitest.Bad(t, r, cli.ExitFailure)
+		name := args[len(args)-1]
+		for _, a := range args {
+			if strings.Contains(a, "dir.") || strings.HasPrefix(a, "no/") {
+				name = strings.TrimPrefix(a, "x=")
+			}
+		}
+		if n := strings.Count(r.Stderr, name); n != 1 {
+			t.Errorf("fusec %s names %s %d times: %s", strings.Join(args, " "), name, n, r.Stderr)
+		}
+	}
+}

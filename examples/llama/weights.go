@@ -15,6 +15,7 @@ import (
 
 	"fusec/examples/llama/tokenizer"
 	"fusec/graph"
+	"fusec/graph/atomicfile"
 	"fusec/graph/filemap"
 	"fusec/graph/gguf"
 	"fusec/graph/safetensors"
@@ -62,12 +63,14 @@ func Open(path string) (*Checkpoint, error) {
 
 // openFolder reads config.json, tokenizer.json, and the weights.
 func (c *Checkpoint) openFolder(dir string) error {
-	src, err := readBounded(filepath.Join(dir, "config.json"))
+	path := filepath.Join(dir, "config.json")
+	src, err := readBounded(path)
 	if err != nil {
-		return fmt.Errorf("%s: the folder holds no model in the form of Hugging Face's transformers: %w", dir, err)
+		return fmt.Errorf("%s: the folder holds no model in the form of Hugging Face's transformers: config.json: %w", dir,
+			atomicfile.Cause(path, err))
 	}
 	if c.Config, err = ParseConfig(src); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Join(dir, "config.json"), err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	if err := c.readGeneration(dir); err != nil {
 		return err
@@ -96,7 +99,7 @@ const maxText = 1 << 28
 func readBounded(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxText) {
-		err = fmt.Errorf("%s is no regular file of at most %d bytes", path, maxText)
+		err = &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("no regular file of at most %d bytes", maxText)}
 	}
 	if err != nil {
 		return nil, err

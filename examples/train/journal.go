@@ -36,7 +36,7 @@ func OpenJournal(path string, steps int) (*Journal, []Record, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("writing %s: %w", path, err)
+		return nil, nil, fmt.Errorf("writing %s: %w", path, atomicfile.Cause(path, err))
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	return &Journal{f}, kept, err

@@ -31,6 +31,9 @@ const abandoned = time.Hour
 // Anything but a regular file is refused. Errors of a [File] name path, not the temporary file.
 func Create(path string) (*File, error) {
 	name := path
+	if path == "" {
+		return nil, errors.New("the file's name is empty")
+	}
 	if p, err := filepath.EvalSymlinks(path); err == nil {
 		path = p
 	}
@@ -39,9 +42,9 @@ func Create(path string) (*File, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return nil, err
+		return nil, renamed(err, name)
 	case !old.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file", path)
+		return nil, &fs.PathError{Op: "replace", Path: name, Err: errors.New("not a regular file")}
 	default:
 		mode = old.Mode().Perm()
 	}
@@ -75,6 +78,14 @@ func renamed(err error, name string) error {
 		return &fs.PathError{Op: e.Op, Path: name, Err: e.Err}
 	case *os.LinkError:
 		return &fs.PathError{Op: e.Op, Path: name, Err: e.Err}
+	}
+	return err
+}
+
+// Cause is an error of the file at path without that path, for a message that begins with it.
+func Cause(path string, err error) error {
+	if e, ok := err.(*fs.PathError); ok && e.Path == path {
+		return e.Err
 	}
 	return err
 }

@@ -52,7 +52,7 @@ func Save(path string, s *State) error {
 	}
 	err := atomicfile.Write(path, func(w io.Writer) error { return s.write(w) })
 	if err != nil {
-		return fmt.Errorf("saving the checkpoint %s: %w", path, err)
+		return fmt.Errorf("saving the checkpoint %s: %w", path, atomicfile.Cause(path, err))
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func Load(path string) (*State, error) {
 		err = s.join(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("loading the checkpoint %s: %w", path, err)
+		return nil, fmt.Errorf("loading the checkpoint %s: %w", path, atomicfile.Cause(path, err))
 	}
 	return s, nil
 }

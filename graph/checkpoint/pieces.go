@@ -58,11 +58,11 @@ func (d Dir) SavePieces(g Group, s *State, own Pieces) (path string, err error) 
 		})
 	}
 	if err != nil {
-		return "", fmt.Errorf("saving a checkpoint in %s: %w", d.Path, err)
+		return "", fmt.Errorf("saving a checkpoint in %s: %w", d.Path, atomicfile.Cause(d.Path, err))
 	}
 	path = filepath.Join(d.Path, name)
 	if err := m.save(path, s, own); err != nil {
-		return "", fmt.Errorf("saving the checkpoint %s: %w", path, err)
+		return "", fmt.Errorf("saving the checkpoint %s: %w", path, atomicfile.Cause(path, err))
 	}
 	_, err = m.first(func() (string, error) { return "", d.prune() })
 	return path, err
@@ -104,7 +104,7 @@ func (d Dir) LatestPieces(g Group, own Pieces) (*Found, error) {
 			f.Params, f.State.State, f.parts = nil, nil, nil
 			return f, nil
 		}
-		err = fmt.Errorf("loading the checkpoint %s: %w", f.Path, err)
+		err = fmt.Errorf("loading the checkpoint %s: %w", f.Path, atomicfile.Cause(f.Path, err))
 		if !errors.Is(err, ErrDamaged) {
 			return nil, err
 		}

@@ -103,7 +103,7 @@ func ReadFile(path string) (*graph.Tensor, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, atomicfile.Cause(path, err))
 	}
 	return t, nil
 }
@@ -112,7 +112,7 @@ func ReadFile(path string) (*graph.Tensor, error) {
 func WriteFile(path string, t *graph.Tensor) error {
 	err := atomicfile.Write(path, func(w io.Writer) error { return Write(w, t) })
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, atomicfile.Cause(path, err))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fusec/graph"
+	"fusec/graph/atomicfile"
 	"fusec/graph/onnx/internal/pb"
 )
 
@@ -46,7 +47,7 @@ func Load(path string, o Options) (*Model, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, atomicfile.Cause(path, err))
 	}
 	return read(path, data, filepath.Dir(path), o)
 }

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +36,7 @@ const aligned = 64
 // they are made of. An operation that ONNX cannot say is an error that names it.
 func Save(path string, g *graph.Graph, weights map[string]*graph.Tensor) error {
 	if err := save(path, g, weights); err != nil {
-		return fmt.Errorf("saving %s: %w", path, err)
+		return fmt.Errorf("saving %s: %w", cmp.Or(path, "a model"), atomicfile.Cause(path, err))
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func quote(s string) string {
 func WriteFile(path string, tensors []Tensor, metadata map[string]string) error {
 	err := atomicfile.Write(path, func(w io.Writer) error { return Write(w, tensors, metadata) })
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, atomicfile.Cause(path, err))
 	}
 	return nil
 }

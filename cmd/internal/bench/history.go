@@ -143,7 +143,7 @@ func parseHistory(r io.Reader) (list []record, err error) {
 		case err == bufio.ErrBufferFull:
 			return nil, fmt.Errorf("line %d is longer than %s: this is no history of fusec bench", n, cli.HumanBytes(maxLine))
 		case err != nil:
-			return nil, fmt.Errorf("line %d: %w", n, cli.Cause(err))
+			return nil, cli.Cause(err)
 		}
 		var x record
 		if err := x.parse(line); err != nil {

@@ -14,6 +14,7 @@ import (
 	"fusec/fpga/isa"
 	"fusec/fpga/link"
 	"fusec/graph"
+	"fusec/graph/atomicfile"
 	"fusec/graph/npy"
 	"fusec/graph/safetensors"
 	"fusec/lowering"
@@ -193,7 +194,7 @@ func readZipped(path string) (map[string]*graph.Tensor, error) {
 		return nil, err // which names the file
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, atomicfile.Cause(path, err))
 	}
 	defer z.Close()
 	if err := unpacks(path, z.File); err != nil {

@@ -22,6 +22,7 @@ import (
 	"fusec/examples"
 	"fusec/examples/train"
 	"fusec/graph"
+	"fusec/graph/atomicfile"
 	"fusec/graph/checkpoint"
 	"fusec/graph/dot"
 	"fusec/graph/report/live"
@@ -398,7 +399,7 @@ func (t *trainer) latest(e *cli.Env) (*checkpoint.Found, error) {
 	case errors.Is(err, checkpoint.ErrNone):
 		return nil, nil
 	case err != nil && !errors.Is(err, checkpoint.ErrDamaged):
-		return nil, fmt.Errorf("--checkpoint %s: %w", t.checkpoint, err)
+		return nil, fmt.Errorf("--checkpoint %s: %w", t.checkpoint, atomicfile.Cause(t.checkpoint, err))
 	case !t.resume:
 		return nil, fmt.Errorf("%s has the checkpoints of another run: --resume goes on with it, or name another folder",
 			t.checkpoint)
