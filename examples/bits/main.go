@@ -28,7 +28,7 @@ func main() {
 	samples := flag.String("samples", "", "write windows of the text that models are trained on to `FILE`.safetensors")
 	precision := flag.String("precision", "f32", "let contractions round to `NAME`")
 	cache := flag.String("cache", "", "read a folder, with keys and values kept in `TYPE`: f32, bf16, f16 or i8")
-	window := flag.Int("window", 256, "read the text in pieces of `N` bytes, with -cache")
+	window := flag.Int("window", 0, "read the text in pieces of `N` bytes, with -cache; 0: as many as the model has positions for")
 	flag.Parse()
 	for _, path := range flag.Args() {
 		err := error(nil)
@@ -54,6 +54,9 @@ func runFolder(path, cache string, window int) error {
 		return err
 	}
 	defer c.Close()
+	if window == 0 {
+		window = c.Config.Context
+	}
 	bits, err := examples.BitsByCaches(c, examples.HeldOut(), window, d)
 	if err != nil {
 		return err
