@@ -79,6 +79,21 @@ func TestArrows(t *testing.T) {
 	}
 }
 
+// TestUntuned: tests that can compile programs ignore the user's tunings.
+func TestUntuned(t *testing.T) {
+	out, err := exec.Command("go", "list", "-test", "-f", `{{.ImportPath}} {{join .Deps " "}}`, "./...").CombinedOutput()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, out)
+	}
+	const untuned = "fusec/graph/graphtest/untuned"
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		if strings.HasSuffix(words[0], ".test") && slices.Contains(words, "fusec/lowering/cpu") && !slices.Contains(words, untuned) {
+			t.Errorf("no test of %s imports %s", strings.TrimSuffix(words[0], ".test"), untuned)
+		}
+	}
+}
+
 // TestFiles keeps package fusec small enough to be read: a dozen files beside tests.
 func TestFiles(t *testing.T) {
 	files, err := filepath.Glob("*.go")

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"fusec/examples/train"
+	_ "fusec/graph/graphtest/untuned"
 	"fusec/testdata"
 )
 

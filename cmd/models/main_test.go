@@ -10,6 +10,7 @@ import (
 
 	"fusec/examples"
 	"fusec/graph"
+	_ "fusec/graph/graphtest/untuned"
 	"fusec/graph/npy"
 )
 

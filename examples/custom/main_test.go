@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	_ "fusec/graph/graphtest/untuned"
 	"fusec/kernels/ref"
 )
 

@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	_ "fusec/graph/graphtest/untuned"
 )
 
 // TestPrograms runs each program on Gorgonia's machine and on fusec's: all that it sees must be the same, step by step.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	_ "fusec/graph/graphtest/untuned"
 	"fusec/kernels/group/grouptest"
 )
 

@@ -19,6 +19,7 @@ import (
 	"fusec"
 	"fusec/examples/train"
 	"fusec/graph/checkpoint"
+	_ "fusec/graph/graphtest/untuned"
 	"fusec/graph/nn"
 	"fusec/graph/optim"
 	"fusec/kernels/group"

@@ -13,6 +13,7 @@ import (
 	"fusec"
 	"fusec/graph"
 	"fusec/graph/fuselock"
+	_ "fusec/graph/graphtest/untuned"
 	"fusec/graph/optim"
 	"fusec/graph/trace"
 )

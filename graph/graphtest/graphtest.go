@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"fusec/graph"
+	_ "fusec/graph/graphtest/untuned"
 )
 
 // Options say what a random graph may contain.

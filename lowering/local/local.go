@@ -20,6 +20,10 @@ import (
 // Variable is the environment variable that names the folder of kept files.
 const Variable = "FUSEC_CACHE"
 
+// Untuned is the environment variable that, if it is not empty, has programs ignore tunings, other than those in the folder that
+// [Variable] names.
+const Untuned = "FUSEC_UNTUNED"
+
 // Folder is the folder of files for a target: $FUSEC_CACHE or, if that is not set, fusec/TARGET in the user's cache folder.
 func Folder(target string) (string, error) {
 	if dir := os.Getenv(Variable); dir != "" {
@@ -59,6 +63,9 @@ var tunings sync.Map // of parsed, by path
 // ReadTuning reads the tuning of a chip by a parser of its text; nil if there is none. An error of the parser names the file. It
 // is parsed again only after the file has changed, so nobody may change what the pointer points to.
 func ReadTuning[T any](target, chip string, parse func(text string) (*T, error)) (*T, error) {
+	if os.Getenv(Untuned) != "" && os.Getenv(Variable) == "" {
+		return nil, nil
+	}
 	path, err := TuningFile(target, chip)
 	if err != nil {
 		return nil, nil // without a folder there is no tuning

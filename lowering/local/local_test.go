@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	_ "fusec/graph/graphtest/untuned"
 )
 
 // What is written is read back, under a name without spaces and slashes, and a parser's error names the file.
@@ -48,6 +50,25 @@ func TestTuning(t *testing.T) {
 	}
 	if _, err := ReadTuning("cpu", chip, parse); err == nil || !strings.Contains(err.Error(), path+": it is empty") {
 		t.Error(err)
+	}
+}
+
+// Tests ignore the user's tunings.
+func TestUntuned(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv(Variable, "")
+	t.Setenv("XDG_CACHE_HOME", home)
+	t.Setenv("HOME", home)
+	if _, err := WriteTuning("cpu", "chip", "text"); err != nil {
+		t.Fatal(err)
+	}
+	parse := func(text string) (*string, error) { return &text, nil }
+	if got, err := ReadTuning("cpu", "chip", parse); got != nil || err != nil {
+		t.Errorf("a test reads %v, %v", got, err)
+	}
+	t.Setenv(Untuned, "")
+	if got, err := ReadTuning("cpu", "chip", parse); got == nil || err != nil {
+		t.Errorf("without %s: %v, %v", Untuned, got, err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"fusec"
 	"fusec/graph"
+	_ "fusec/graph/graphtest/untuned"
 	"fusec/lowering/fpga"
 )
 

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"fusec/graph"
+	_ "fusec/graph/graphtest/untuned"
 	"fusec/kernels/ref"
 )
 

@@ -14,6 +14,7 @@ import (
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
 	"fusec/graph"
+	_ "fusec/graph/graphtest/untuned"
 	"fusec/lowering"
 	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/driver"
