@@ -319,6 +319,38 @@ func (*weigh) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 	return tensor.New(tensor.WithBacking(y)), nil
 }
 
+// Element types that fusec lacks are computed as Gorgonia does.
+func TestHostDtypes(t *testing.T) {
+	for _, of := range []tensor.Dtype{tensor.Int8, tensor.Int16, tensor.Uint32, tensor.Uint64, tensor.Complex64} {
+		g := gorgonia.NewGraph()
+		in := func(name string, from int) *gorgonia.Node {
+			v := tensor.New(tensor.WithShape(2, 3), tensor.WithBacking(tensor.Range(of, from, from+6)))
+			return gorgonia.NewMatrix(g, of, gorgonia.WithName(name), gorgonia.WithShape(2, 3), gorgonia.WithValue(v))
+		}
+		x, y := in("x", 1), in("y", 3)
+		sum := must(gorgonia.Add(x, y))
+		product := must(gorgonia.HadamardProd(sum, must(gorgonia.Sub(y, x))))
+		column := must(gorgonia.Slice(must(gorgonia.Transpose(product)), gorgonia.S(1)))
+		same := must(gorgonia.Eq(sum, sum, false))
+		m := machine(t, g)
+		for range 2 {
+			run(t, m)
+			for n, want := range map[*gorgonia.Node]string{product: "[8 12 16 20 24 28]", column: "[12 24]",
+				same: "[true true true true true true]", x: "[1 2 3 4 5 6]"} {
+				v := n.Value().(tensor.Tensor)
+				if v.RequiresIterator() {
+					v = v.(*tensor.Dense).Materialize()
+				}
+				got := strings.NewReplacer("(", "", "+0i)", "").Replace(fmt.Sprint(v.Data()))
+				if got != want {
+					t.Errorf("%v: %v is %s, not %s", of, n, got, want)
+				}
+			}
+			m.Reset()
+		}
+	}
+}
+
 // Values of the user's own element types pass between the user's operations on the host: from inputs, through inner
 // nodes, to roots and reads.
 func TestUserDtype(t *testing.T) {

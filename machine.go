@@ -17,7 +17,7 @@ import (
 	"fusec/passes"
 )
 
-// Machine runs a Gorgonia graph as a compiled program. It implements gorgonia.VM.
+// Machine runs a Gorgonia graph as a compiled program. It implements gorgonia.VM. One goroutine uses it at a time.
 //
 // After a run these hold their values: the graph's roots, the targets of gorgonia.Read, the gradients that gorgonia.Grad
 // was asked for, bound to their nodes or not, nodes on a watch list, and, if their gradients are bound, nodes inside the

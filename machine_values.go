@@ -263,7 +263,7 @@ type machineResult struct {
 	grad    bool              // it is the gradient
 	into    *gorgonia.Value   // the target of a Read, which gets it; otherwise the node does
 	value   gorgonia.Value    // that the machine made for the node
-	opaque  *fgorgonia.Opaque // it is of an element type of the user's, and no tensor
+	opaque  *fgorgonia.Opaque // it is of an element type that fusec lacks, and no tensor
 }
 
 // handOut writes the value where the user looks for it, in memory that is the user's, never the program's.

@@ -98,10 +98,10 @@ func (c *call) decode() (*graph.Node, error) {
 	if _, ok := c.op.(Builder); ok {
 		d, known = decoder{-1, (*call).build}, true
 	}
-	opaque := ofUser(c.n) || slices.ContainsFunc(c.args, func(a *graph.Node) bool { return c.Opaques[a] != nil })
+	opaque := strange(c.n) || slices.ContainsFunc(c.args, func(a *graph.Node) bool { return c.Opaques[a] != nil })
 	switch {
 	case opaque:
-		reason = "it works on an element type of the user's own"
+		reason = "fusec has no type for the elements that it works on"
 	case known:
 		v, err := c.attempt(d)
 		if err == nil {

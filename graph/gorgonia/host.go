@@ -17,7 +17,7 @@ type hostOp struct {
 	op  gorg.Op
 	in  []hostArg
 	out graph.Type
-	// opaque takes the result if its element type is the user's.
+	// opaque takes the result if fusec has no type for its elements.
 	opaque *Opaque
 	// after holds what Do left in the operands whose effects somebody reads; see effectOf.
 	after map[int]*graph.Tensor
@@ -33,10 +33,10 @@ type hostArg struct {
 	dtype  tensor.Dtype
 	shape  tensor.Shape
 	typ    hm.Type
-	opaque *Opaque // what it holds, if its element type is the user's
+	opaque *Opaque // what it holds, if fusec has no type for its elements
 }
 
-// Opaque is a node whose element type is of the user's own. Values of it pass from one operation's Do to the next; in the
+// Opaque is a node for whose elements fusec has no type. Values of it pass from one operation's Do to the next; in the
 // graph a token stands for them, so that operations keep their order.
 type Opaque struct {
 	Node *gorg.Node
@@ -51,17 +51,17 @@ func (o *Opaque) Value() gorg.Value {
 	return o.made
 }
 
-// opaqueType is the type of the token that stands for a value of a type of the user's.
+// opaqueType is the type of the token that stands for an opaque value.
 var opaqueType = graph.Type{DType: graph.I64}
 
-// ofUser reports whether n's element type is one of the user's own.
-func ofUser(n *gorg.Node) bool {
+// strange reports whether fusec has no type for n's elements: they are of a type of the user's own, or of int16, for example.
+func strange(n *gorg.Node) bool {
 	d, err := nodeDtype(n)
 	if err != nil || d.Type == nil {
 		return false
 	}
 	_, err = DTypeOf(d)
-	return err != nil && d.PkgPath() != ""
+	return err != nil
 }
 
 // opaqueInput makes a token of an input.
@@ -107,7 +107,7 @@ func (c *call) host() (*graph.Node, error) {
 		h.before, _ = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Interface().(gorg.Op)
 	}
 	v := c.b.Add(graph.Host{Name: describe(c.op), Type: c.want, Impl: h}, c.args...)
-	if ofUser(c.n) {
+	if strange(c.n) {
 		h.opaque = &Opaque{Node: c.n}
 		c.Opaques[v] = h.opaque
 	}

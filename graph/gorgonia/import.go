@@ -78,7 +78,7 @@ type Imported struct {
 	Reads []Read
 	// Grads are the derivatives that gorgonia.Grad added.
 	Grads []Grad
-	// Opaques are the nodes, by the tokens that stand for them, whose element types are the user's own.
+	// Opaques are the nodes, by the tokens that stand for them, for whose elements fusec has no type.
 	Opaques map[*graph.Node]*Opaque
 
 	at     *positions    // of Gorgonia's nodes, operands first
@@ -494,7 +494,7 @@ func (im *importer) node(n *gorg.Node) error {
 		return nil
 	}
 	want, err := opaqueType, error(nil)
-	if !ofUser(n) {
+	if !strange(n) {
 		if want, err = TypeOf(n); err != nil {
 			return err
 		}
@@ -530,7 +530,7 @@ func (im *importer) node(n *gorg.Node) error {
 
 // input imports a node without an operation.
 func (im *importer) input(n *gorg.Node) error {
-	if ofUser(n) {
+	if strange(n) {
 		return im.opaqueInput(n)
 	}
 	t, err := TypeOf(n)
