@@ -78,6 +78,15 @@ func BenchmarkF32(b *testing.B) {
 	}
 }
 
+// BenchmarkGradients multiplies Aᵀ·B, as gradients of weights do.
+func BenchmarkGradients(b *testing.B) {
+	for _, s := range [][3]int{{256, 1024, 512}, {1024, 256, 512}, {256, 256, 512}} {
+		cfg := plain[float32](s[0], s[1], s[2])
+		cfg.A = Layout{RowStride: 1, ColStride: s[0], Offsets: []int{0}}
+		b.Run(fmt.Sprintf("%dx%dx%d", s[0], s[2], s[1]), func(b *testing.B) { benchPlan(b, cfg, 2) })
+	}
+}
+
 func BenchmarkF64(b *testing.B) {
 	for _, s := range benchShapes[:3] {
 		benchShape[float64](b, s[0], s[1], s[2])

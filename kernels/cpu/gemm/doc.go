@@ -24,8 +24,8 @@
 //	          mr×nr block of C += panel·panel         C block: registers
 //	    after the last k0: the caller's Epilogue, tile by tile
 //
-// Where A and B, packed, fit into a few megabytes together, they are packed once and the loop over k0 is inside the
-// tile, which stays in the first-level cache (whole.go).
+// Where A and B, packed, fit into a few megabytes together, the loop over k0 is inside the tile, which stays in the first-level
+// cache, and workers pack for themselves what others would have to fetch from their caches (whole.go).
 //
 // A product by a prepacked B whose rows of A have contiguous elements packs nothing: A is read where it lies, a tile is computed
 // over the whole reduction, and a bias, a residual and bounds are applied while sums are in registers (inplace.go).

@@ -34,7 +34,11 @@ type Plan[T Float] struct {
 	ws     *Workspace
 	method method
 	blocking
-	whole bool // tiled: the operands are packed whole, see whole.go
+	whole bool // tiled: a tile is computed over the whole reduction, see whole.go
+	own   own
+	// ownOnce: no block of the own operand is of two tiles. alone: each worker packs the other operand for itself.
+	ownOnce, alone bool
+	held           []holding // by worker
 	scratch
 	thin      thin
 	at        inPlace[T]

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -288,6 +289,59 @@ func TestLargeShapes(t *testing.T) {
 	cfg.A.Offsets, cfg.C.Offsets = []int{0, 3500 * 600}, []int{3500 * 600, 0}
 	if plan := newProblem(t, rng, cfg).solve(t, p, nil, kernels32[0]); plan.whole || plan.chunk >= 2*plan.rowBlocks {
 		t.Errorf("%s is not packed in chunks", describe(plan))
+	}
+}
+
+// Who packs which operand of a product that is packed whole depends on the shape and on how many workers there are. The result does
+// not: it is the same bits.
+func TestWhole(t *testing.T) {
+	for _, c := range []struct {
+		m, n, k, batch, workers int
+		own                     own
+		once, alone             bool
+	}{
+		{512, 256, 300, 1, 2, ownA, false, true},
+		{512, 256, 300, 1, 5, ownA, false, false},
+		{256, 600, 300, 1, 2, ownB, false, true},
+		{256, 600, 300, 1, 5, ownB, false, false},
+		{30, 600, 300, 1, 2, ownB, true, true},
+		{600, 60, 300, 1, 2, ownA, true, true},
+		{108, 96, 4200, 1, 2, ownNone, false, false},
+		{300, 200, 130, 3, 2, ownA, false, true},
+	} {
+		cfg := plain[float32](c.m, c.n, c.k)
+		cfg.Batch = c.batch
+		cfg.A.Offsets, cfg.B.Offsets, cfg.C.Offsets = make([]int, c.batch), make([]int, c.batch), make([]int, c.batch)
+		for i := range c.batch {
+			cfg.A.Offsets[i], cfg.C.Offsets[i] = i*c.m*c.k, i*c.m*c.n
+		}
+		problem := newProblem(t, rand.New(rand.NewPCG(15, 16)), cfg)
+		run := func(workers int) (*Plan[float32], []float32) {
+			p := pool.New(workers)
+			defer p.Close()
+			plan, err := New(cfg, p, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := make([]float32, plan.lenC)
+			for range 2 { // the second time with other operands in the memory of workers
+				if err := plan.Run(problem.a, problem.b, out, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return plan, out
+		}
+		plan, got := run(c.workers)
+		if Kernel[float32]() == "avx512" &&
+			(!plan.whole || plan.own != c.own || plan.ownOnce != c.once && c.own != ownNone || plan.alone != c.alone) {
+			t.Errorf("%s: whole %v, own %v, once %v, alone %v", describe(plan), plan.whole, plan.own, plan.ownOnce, plan.alone)
+		}
+		if _, want := run(1); !slices.Equal(got, want) {
+			t.Errorf("%s: other bits for %d workers than for one", describe(plan), c.workers)
+		}
+		p := pool.New(c.workers)
+		problem.solve(t, p, nil, kernels32[0])
+		p.Close()
 	}
 }
 

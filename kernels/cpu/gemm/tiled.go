@@ -11,6 +11,7 @@ type phase struct {
 	blocks     int // number of row blocks
 	packsB     bool
 	itemsB     int // packing items for B, followed by one for each row block
+	items      int // of all, where operands are packed whole
 	accumulate bool
 	last       bool // of the reduction
 }
