@@ -42,7 +42,9 @@ func (c *Program) runOwn(run func() error) error {
 			}
 		}
 	}
-	return run()
+	err := run()
+	c.ran = err == nil
+	return err
 }
 
 func notSet(name string) error {
@@ -112,7 +114,8 @@ func (c *Program) Call(values, results []unsafe.Pointer) error {
 			}
 			out.bound = bound
 		}
-		if err := c.program.Exec(); err != nil {
+		err := c.program.Exec()
+		if c.ran = err == nil; err != nil {
 			return err
 		}
 		for i, v := range outputs {

@@ -437,7 +437,7 @@ func TestKernelsRefused(t *testing.T) {
 		"result y":       Linear(x, w, nil, nil, "", zeros(3, 3)),
 		"swosh":          Linear(x, w, nil, nil, "swosh", zeros(3, 2)),
 		"parameter":      Linear(x, w, nil, nil, "leaky_relu", zeros(3, 2)),
-		"linear : ":      Linear(x, zeros(5, 2), nil, nil, "", zeros(3, 2)),
+		"linear: ":       Linear(x, zeros(5, 2), nil, nil, "", zeros(3, 2)),
 		"no axis":        LayerNorm(zeros(), nil, nil, 1e-5, zeros()),
 		"is wanted":      RMSNormBackward(x, nil, 1e-5, x, nil, zeros(4)),
 		"activation is":  MoE(x, x, w, nil, w, "", x),

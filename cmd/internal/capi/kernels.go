@@ -44,15 +44,15 @@ type inputs map[string]*graph.Node
 type forward func(b *graph.Builder, in inputs) *graph.Node
 
 // call runs a kernel that computes y of the operands: a forward pass.
-func call(name string, operands []Operand, y *Tensor, f forward) error {
-	return run(name, operands, []Operand{{"y", y}}, func(g *graph.Graph, b *graph.Builder, in inputs) error {
+func call(name, how string, operands []Operand, y *Tensor, f forward) error {
+	return run(name, how, operands, []Operand{{"y", y}}, func(g *graph.Graph, b *graph.Builder, in inputs) error {
 		b.Output("y", f(b, in))
 		return nil
 	})
 }
 
 // backward runs a kernel that computes the gradients of y for operands, given dy. Results are named like their operands.
-func backward(name string, operands []Operand, dy *Tensor, results []Operand, f forward) error {
+func backward(name, how string, operands []Operand, dy *Tensor, results []Operand, f forward) error {
 	wanted := results[:0:0]
 	for _, r := range results {
 		if r.Tensor != nil {
@@ -62,7 +62,7 @@ func backward(name string, operands []Operand, dy *Tensor, results []Operand, f 
 	if len(wanted) == 0 {
 		return nil
 	}
-	return run(name+" backward", append(operands, Operand{"dy", dy}), wanted, func(g *graph.Graph, b *graph.Builder, in inputs) error {
+	return run(name+" backward", how, append(operands, Operand{"dy", dy}), wanted, func(g *graph.Graph, b *graph.Builder, in inputs) error {
 		y := f(b, in)
 		for _, r := range wanted {
 			if in[r.Name] == nil {
@@ -74,11 +74,12 @@ func backward(name string, operands []Operand, dy *Tensor, results []Operand, f 
 	})
 }
 
-// run computes results of operands by a program that build writes, compiled for their shapes when it is first needed.
-func run(name string, operands, results []Operand, build func(*graph.Graph, *graph.Builder, inputs) error) error {
+// run computes results of operands by a program that build writes, compiled for their shapes, and for how it is set, when it is
+// first needed.
+func run(name, how string, operands, results []Operand, build func(*graph.Graph, *graph.Builder, inputs) error) error {
 	fail := func(err error) error { return fmt.Errorf("%s: %w", name, err) }
 	var key strings.Builder
-	key.WriteString(name)
+	key.WriteString(name + " " + how)
 	types := make([]graph.Type, len(operands))
 	for i, o := range operands {
 		if o.Tensor == nil {
@@ -241,7 +242,7 @@ func Linear(x, w, bias, residual *Tensor, act string, y *Tensor) error {
 	if err != nil {
 		return err
 	}
-	return call("linear "+act, []Operand{{"x", x}, {"w", w}, {"bias", bias}, {"residual", residual}}, y, f)
+	return call("linear", act, []Operand{{"x", x}, {"w", w}, {"bias", bias}, {"residual", residual}}, y, f)
 }
 
 // LinearBackward computes the gradients of Linear's operands; those that are nil are left out.
@@ -251,13 +252,13 @@ func LinearBackward(x, w, bias *Tensor, act string, dy, dx, dw, dbias, dresidual
 		return err
 	}
 	if dresidual != nil { // y depends on the residual by a plain sum
-		if err := call("linear residual", []Operand{{"dy", dy}}, dresidual, func(b *graph.Builder, in inputs) *graph.Node {
+		if err := call("linear", "residual", []Operand{{"dy", dy}}, dresidual, func(b *graph.Builder, in inputs) *graph.Node {
 			return b.Add(graph.Copy{}, in["dy"])
 		}); err != nil {
 			return err
 		}
 	}
-	return backward("linear "+act, []Operand{{"x", x}, {"w", w}, {"bias", bias}}, dy,
+	return backward("linear", act, []Operand{{"x", x}, {"w", w}, {"bias", bias}}, dy,
 		[]Operand{{"x", dx}, {"w", dw}, {"bias", dbias}}, f)
 }
 
@@ -287,12 +288,12 @@ type AttentionOptions struct {
 
 // Attention computes softmax(scale·q·kᵀ + mask)·v for each head.
 func Attention(q, k, v, mask *Tensor, o AttentionOptions, y *Tensor) error {
-	return call(fmt.Sprintf("attention %+v", o), []Operand{{"q", q}, {"k", k}, {"v", v}, {"mask", mask}}, y, attention(o))
+	return call("attention", fmt.Sprint(o), []Operand{{"q", q}, {"k", k}, {"v", v}, {"mask", mask}}, y, attention(o))
 }
 
 // AttentionBackward computes the gradients of q, k and v; those that are nil are left out.
 func AttentionBackward(q, k, v, mask *Tensor, o AttentionOptions, dy, dq, dk, dv *Tensor) error {
-	return backward(fmt.Sprintf("attention %+v", o), []Operand{{"q", q}, {"k", k}, {"v", v}, {"mask", mask}}, dy,
+	return backward("attention", fmt.Sprint(o), []Operand{{"q", q}, {"k", k}, {"v", v}, {"mask", mask}}, dy,
 		[]Operand{{"q", dq}, {"k", dk}, {"v", dv}}, attention(o))
 }
 
@@ -318,7 +319,7 @@ func MoE(x, gates, w1, w3, w2 *Tensor, act string, y *Tensor) error {
 	if err != nil {
 		return err
 	}
-	return call("moe "+act, moeOperands(x, gates, w1, w3, w2), y, f)
+	return call("moe", act, moeOperands(x, gates, w1, w3, w2), y, f)
 }
 
 // MoEBackward computes the gradients of MoE's operands; those that are nil are left out.
@@ -327,7 +328,7 @@ func MoEBackward(x, gates, w1, w3, w2 *Tensor, act string, dy, dx, dgates, dw1, 
 	if err != nil {
 		return err
 	}
-	return backward("moe "+act, moeOperands(x, gates, w1, w3, w2), dy, moeOperands(dx, dgates, dw1, dw3, dw2), f)
+	return backward("moe", act, moeOperands(x, gates, w1, w3, w2), dy, moeOperands(dx, dgates, dw1, dw3, dw2), f)
 }
 
 func moeOperands(x, gates, w1, w3, w2 *Tensor) []Operand {
@@ -354,14 +355,14 @@ func moe(act string) (forward, error) {
 
 // LayerNorm normalises each row of x to mean 0 and variance 1, times gain, plus bias.
 func LayerNorm(x, gain, bias *Tensor, eps float64, y *Tensor) error {
-	return call(fmt.Sprint("layer norm ", eps), []Operand{{"x", x}, {"gain", gain}, {"bias", bias}}, y, layerNorm(eps))
+	return call("layer norm", fmt.Sprint(eps), []Operand{{"x", x}, {"gain", gain}, {"bias", bias}}, y, layerNorm(eps))
 }
 
 // LayerNormBackward computes the gradients of LayerNorm's operands; those that are nil are left out. A bias has no influence on
 // the others' gradients: dbias may be wanted without it.
 func LayerNormBackward(x, gain *Tensor, eps float64, dy, dx, dgain, dbias *Tensor) error {
 	if dbias != nil {
-		if err := call("layer norm bias", []Operand{{"dy", dy}}, dbias, func(b *graph.Builder, in inputs) *graph.Node {
+		if err := call("layer norm", "bias", []Operand{{"dy", dy}}, dbias, func(b *graph.Builder, in inputs) *graph.Node {
 			axes := make([]int, max(0, in["dy"].Type.Shape.Rank()-1))
 			for i := range axes {
 				axes[i] = i
@@ -371,7 +372,7 @@ func LayerNormBackward(x, gain *Tensor, eps float64, dy, dx, dgain, dbias *Tenso
 			return err
 		}
 	}
-	return backward(fmt.Sprint("layer norm ", eps), []Operand{{"x", x}, {"gain", gain}}, dy,
+	return backward("layer norm", fmt.Sprint(eps), []Operand{{"x", x}, {"gain", gain}}, dy,
 		[]Operand{{"x", dx}, {"gain", dgain}}, layerNorm(eps))
 }
 
@@ -383,12 +384,12 @@ func layerNorm(eps float64) forward {
 
 // RMSNorm divides each row of x by the root of the mean of its squares plus eps, times gain.
 func RMSNorm(x, gain *Tensor, eps float64, y *Tensor) error {
-	return call(fmt.Sprint("rms norm ", eps), []Operand{{"x", x}, {"gain", gain}}, y, rmsNorm(eps))
+	return call("rms norm", fmt.Sprint(eps), []Operand{{"x", x}, {"gain", gain}}, y, rmsNorm(eps))
 }
 
 // RMSNormBackward computes the gradients of RMSNorm's operands; those that are nil are left out.
 func RMSNormBackward(x, gain *Tensor, eps float64, dy, dx, dgain *Tensor) error {
-	return backward(fmt.Sprint("rms norm ", eps), []Operand{{"x", x}, {"gain", gain}}, dy,
+	return backward("rms norm", fmt.Sprint(eps), []Operand{{"x", x}, {"gain", gain}}, dy,
 		[]Operand{{"x", dx}, {"gain", dgain}}, rmsNorm(eps))
 }
 

@@ -51,6 +51,7 @@ type Program struct {
 	values  [kinds][]Value
 	given   map[string]*graph.Tensor // parameters that were set
 	calls   calls
+	ran     bool            // outputs hold the values of the last run
 	queued  fusec.QueuedRun // the one that Queue asks for
 
 	pinned runtime.Pinner
@@ -234,7 +235,9 @@ func (c *Program) Get(name string, to *Tensor) error {
 		if kind == KindOutput && c.isLent(name) {
 			return fmt.Errorf("output %q was written into the memory of a call", name)
 		} else if kind == KindOutput {
-			t, err = c.program.Output(name)
+			if t, err = c.program.Output(name); err == nil && !c.ran {
+				err = fmt.Errorf("output %q has no value before a run, and none after one that failed", name)
+			}
 		} else {
 			t, err = c.program.State(name)
 		}
@@ -282,7 +285,11 @@ func (c *Program) Start() error {
 
 // Wait is the second half of Run.
 func (c *Program) Wait() error {
-	return c.use(func() error { return c.program.Wait() })
+	return c.use(func() error {
+		err := c.program.Wait()
+		c.ran = c.ran && err == nil
+		return err
+	})
 }
 
 // Save writes the model and its present weights.

@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 
-from ._library import AttentionOptions, Operand, check, library, reference
+from ._library import AttentionOptions, Operand, check, library, reference, text
 
 
 def _in(*arrays):
@@ -21,12 +21,19 @@ def _like(array, wanted=True):
     return _out(tuple(array.shape)) if array is not None and wanted else (None, None)
 
 
+def _rank(rank, **arrays):
+    for name, array in arrays.items():
+        if len(array.shape) != rank:
+            raise ValueError(f"{name} has {len(array.shape)} axes, not {rank}")
+
+
 def _name(activation):
-    return None if activation is None else activation.encode()
+    return None if activation is None else text(activation)
 
 
 def linear(x, w, bias=None, *, activation=None, residual=None):
     """activation(x·w + bias) + residual, for x [r, k] and w [k, m]."""
+    _rank(2, x=x, w=w)
     y, result = _out((x.shape[0], w.shape[1]))
     a = _in(x, w, bias, residual)
     check(library.fusec_linear(*map(reference, a), _name(activation), reference(result)))
@@ -48,6 +55,7 @@ def _attention(scale, causal, window):
 
 def attention(q, k, v, *, mask=None, causal=False, scale=0.0, window=0):
     """softmax(scale·q·kᵀ + mask)·v, for q [b, h, sq, d], k [b, hk, sk, d] and v [b, hk, sk, dv]; scale 0 is 1/√d."""
+    _rank(4, q=q, k=k, v=v)
     y, result = _out(tuple(q.shape[:3]) + (v.shape[3],))
     a = _in(q, k, v, mask)
     check(library.fusec_attention(*map(reference, a), _attention(scale, causal, window), reference(result)))
@@ -65,6 +73,8 @@ def attention_backward(q, k, v, dout, *, mask=None, causal=False, scale=0.0, win
 
 def moe(x, gates, w1, w2, w3=None, *, activation="silu"):
     """Σₑ gates[t, e]·FFNₑ(x[t]), for w1 and w3 [e, d, f] and w2 [e, f, o]. A token whose gate is 0 is not sent."""
+    _rank(2, x=x)
+    _rank(3, w2=w2)
     y, result = _out((x.shape[0], w2.shape[2]))
     a = _in(x, gates, w1, w3, w2)
     check(library.fusec_moe(*map(reference, a), _name(activation), reference(result)))

@@ -100,6 +100,14 @@ def check(status):
         fail()
 
 
+def text(s):
+    """A string as the library takes it, for which a NUL would be the end."""
+    b = s if isinstance(s, bytes) else str.encode(s)
+    if b"\0" in b:
+        raise ValueError(f"{s!r} has a NUL")
+    return b
+
+
 _types = {  # NumPy's kinds of types, and DLPack's codes
     "i": 0, "u": 1, "f": 2, "b": 6,
 }

@@ -19,6 +19,7 @@ from ._library import (
     library,
     on_gpu,
     reference,
+    text,
     view,
 )
 
@@ -37,17 +38,17 @@ def _options(options):
             lines += [f"optimizer.{k}={v}" for k, v in settings.items()]
         else:
             lines.append(f"{name}={value}")
-    return (ctypes.c_char_p * (len(lines) + 1))(*(line.encode() for line in lines), None)
+    return (ctypes.c_char_p * (len(lines) + 1))(*(text(line) for line in lines), None)
 
 
 def load(path, **options):
     """Opens a model (.graph with its weights beside it, .onnx or .fuse) and compiles it. See help(fusec) for the options."""
-    return Model(library.fusec_open(os.fspath(path).encode(), _options(options)), options)
+    return Model(library.fusec_open(text(os.fsencode(path)), _options(options)), options)
 
 
 def parse(text, **options):
     """Compiles text in the form of a .graph file. Its parameters have to be set."""
-    source = text.encode()
+    source = str.encode(text)
     return Model(library.fusec_parse(source, len(source), _options(options)), options)
 
 
@@ -58,7 +59,7 @@ class Model:
     """
 
     def __init__(self, handle, options):
-        self._handle = handle
+        self._opened = handle
         if not handle:
             fail()
         self._held = {}  # operands that the library reads in place, by name
@@ -68,6 +69,12 @@ class Model:
         self._queue = None
         if options.get("memory") == "caller":
             self._queue = Queue(self, int(str(options["target"]).partition(":")[2] or 0))
+
+    @property
+    def _handle(self):
+        if not self._opened:
+            raise FusecError("the model is closed")
+        return self._opened
 
     def _values(self, kind):
         values = {}
@@ -86,13 +93,13 @@ class Model:
                 "copy it to the host" if self._queue or name not in self.inputs else
                 'open the model with target="cuda" and memory="caller", or copy it to the host'))
         operand = Operand(array)
-        check(library.fusec_set(self._handle, name.encode(), reference(operand)))
+        check(library.fusec_set(self._handle, text(name), reference(operand)))
         self._held[name] = operand
 
     def get(self, name):
         """A copy of an output after a run, or of a state or trained parameter."""
         t = Tensor()
-        check(library.fusec_get(self._handle, name.encode(), ctypes.byref(t)))
+        check(library.fusec_get(self._handle, text(name), ctypes.byref(t)))
         return view(t).copy()
 
     def run(self):
@@ -116,16 +123,16 @@ class Model:
 
     def save(self, path):
         """Writes the model as path, a .graph file, and its present weights beside it."""
-        check(library.fusec_save(self._handle, os.fspath(path).encode()))
+        check(library.fusec_save(self._handle, text(os.fsencode(path))))
 
     def _report(self, form):
-        text = library.fusec_report(self._handle, form.encode())
-        if not text:
+        report = library.fusec_report(self._handle, form.encode())
+        if not report:
             fail()
         try:
-            return ctypes.string_at(text).decode()
+            return ctypes.string_at(report).decode()
         finally:
-            library.fusec_free(text)
+            library.fusec_free(report)
 
     @property
     def fusions(self):
@@ -157,10 +164,13 @@ class Model:
 
     def close(self):
         """Lets go of the model and its memory."""
-        handle, self._handle = self._handle, None
+        handle, self._opened = self._opened, None
         if handle:
             check(library.fusec_close(handle))
         self._held = {}
+
+    def __reduce__(self):
+        raise TypeError("a model is neither copied nor pickled: open it again, or save it")
 
     def __enter__(self):
         return self
@@ -169,6 +179,6 @@ class Model:
         self.close()
 
     def __del__(self):
-        handle = getattr(self, "_handle", None)
+        handle = getattr(self, "_opened", None)
         if handle and library is not None:
             library.fusec_close(handle)

@@ -1,6 +1,8 @@
 """Tests of the Python package. `make test-python` runs them with the wheel installed."""
 
+import copy
 import pathlib
+import pickle
 import sys
 import tempfile
 import threading
@@ -54,6 +56,31 @@ class Models(unittest.TestCase):
             with tempfile.TemporaryDirectory() as d:
                 model.report(pathlib.Path(d) / "r.html")
                 self.assertIn("<html", (pathlib.Path(d) / "r.html").read_text("utf-8"))
+
+    def test_misuse(self):
+        def wants(error, message, f, *args, **options):
+            with self.assertRaises(error) as caught:
+                f(*args, **options)
+            self.assertIn(message, str(caught.exception))
+
+        model = fusec.parse(MODEL)
+        wants(fusec.FusecError, 'output "loss" has no value before a run', model.get, "loss")
+        wants(fusec.FusecError, 'input "x" has no value', model.run)
+        for twin in copy.copy, copy.deepcopy, pickle.dumps:
+            wants(TypeError, "neither copied nor pickled", twin, model)
+        model.set("w", normal(4, 2))
+        model(x=normal(3, 4))
+        wants(ValueError, "NUL", model.get, "loss\0")
+        wants(ValueError, "NUL", fusec.load, str(TESTDATA / "models/digits-mlp.graph") + "\0")
+        with fusec.load(bytes(TESTDATA / "models/digits-mlp.graph")) as digits:
+            self.assertEqual(list(digits.inputs), ["pixels"])
+        model.close()
+        model.close()
+        for f in model.run, model.svg, lambda: model.get("loss"), lambda: model.set("x", normal(3, 4)):
+            wants(fusec.FusecError, "the model is closed", f)
+        wants(ValueError, "x has 3 axes, not 2", fusec.linear, normal(2, 3, 4), normal(4, 5))
+        wants(ValueError, "v has 3 axes, not 4", fusec.attention, normal(1, 2, 3, 4), normal(1, 2, 3, 4), normal(2, 3, 4))
+        wants(fusec.FusecError, "linear: matmul", fusec.linear, normal(3, 4), normal(5, 5))
 
     def test_onnx(self):
         with fusec.load(TESTDATA.parent / "graph/onnx/testdata/mlp.onnx", dims={"batch": 2}) as model:
