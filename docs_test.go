@@ -151,8 +151,8 @@ func TestExtending(t *testing.T) {
 		return string(out)
 	}
 	blocks := strings.Split(string(page), "```diff\n")[1:]
-	if len(blocks) != 5 {
-		t.Fatalf("%d changes, want one for a function, an operation, a pattern, a pass and a target", len(blocks))
+	if len(blocks) != 6 {
+		t.Fatalf("%d changes, want one for a function, two operations, a pattern, a pass and a target", len(blocks))
 	}
 	for _, b := range blocks {
 		change, _, _ := strings.Cut(b, "```")
@@ -168,7 +168,7 @@ func TestExtending(t *testing.T) {
 		"./lowering/traced")
 	do("", "go", "test", "-short", "-vet=off", "-run",
 		`^Test(Functions|FunctionsAreWhole|RowsAreWhole|RowsAreListed|TypeRules|Decompositions|`+
-			`EveryOpHasAGradient|EveryOpIsKnown|EveryOperation|Offsets|Answers|Associate|LeftOut|Order)$|^TestGradients$/^(flip|unary)$`,
+			`EveryOpHasAGradient|EveryOpIsKnown|EveryOperation|Offsets|Answers|Associate|LeftOut|Order)$|^TestGradients$/^(flip|l2_norm|unary)$`,
 		"./graph", "./graph/gorgonia", "./kernels/cpu", "./kernels/cuda", "./lowering/fpga", "./passes")
 }
 

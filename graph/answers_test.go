@@ -34,6 +34,7 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	kernels, refused := whole()
+	delete(kernels, "recurrence")
 	a, err := NewAnswers("the target", kernels, refused)
 	if err != nil {
 		t.Fatal(err)
@@ -44,5 +45,9 @@ func TestAnswers(t *testing.T) {
 	if _, err := a.Of(Transpose{}); err == nil ||
 		err.Error() != "the target does not compute transpose: it is a view, which its readers take by strides" {
 		t.Errorf("a transpose: %v", err)
+	}
+	if _, err := a.Of(Recurrence{}); err == nil ||
+		err.Error() != "the target does not compute recurrence: its decomposition takes its place" {
+		t.Errorf("a recurrence: %v", err)
 	}
 }

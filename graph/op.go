@@ -28,8 +28,8 @@ type OpInfo struct {
 	FLOPs func(op Op, args []Type, out []Type) int64
 	// Decompose rebuilds a composite from primitives, which defines its meaning. Nil for primitives.
 	Decompose func(b *Builder, op Op, args []*Node) []*Node
-	// Lower rebuilds a primitive from simpler operations, for targets without a kernel for it. It returns nil if there are
-	// none for op. Nil: there never are.
+	// Lower rebuilds an operation from simpler ones, for targets without a kernel for it. It returns nil if there are none for
+	// op. Nil: there never are. That of a composite is its decomposition.
 	Lower func(b *Builder, op Op, args []*Node) []*Node
 	// Grad appends the gradient of n's operands to the graph, given the gradient dy of each of n's results (nil where
 	// none flows). It returns one node per operand, nil where no gradient flows. If it is nil, a composite has the

@@ -78,6 +78,10 @@ func Refuses(op graph.Op) error {
 			return fmt.Errorf("%s in %v is computed as products of patches", op.OpName(), l)
 		}
 	}
+	if graph.ClassOf(op) == graph.ClassComposite {
+		_, err := answers.Of(op)
+		return err
+	}
 	return nil
 }
 

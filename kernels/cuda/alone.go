@@ -17,8 +17,6 @@ func init() {
 	for _, name := range []string{"quantize", "dequantize"} {
 		refused[name] = "its elements of i4 and f8 are unpacked on the host; those of other types are computed by simpler operations"
 	}
-	refused["recurrence"], refused["recurrence_grad"] = "its steps are written out", "its steps are written out"
-	refused["separable_conv2d"] = "its convolutions are computed one by one"
 	var err error
 	answers, err = graph.NewAnswers("CUDA", map[string]compileFunc{
 		"fusion": compile,

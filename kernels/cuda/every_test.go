@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	kernels "fusec/kernels/cuda"
 	"fusec/kernels/ref/cases"
 	"fusec/lowering/cuda/cudatest"
 )
@@ -47,15 +48,14 @@ func standsAlone(op graph.Op) bool {
 		return false
 	case graph.Quantize, graph.Dequantize, graph.PackWeights, graph.PanelMatMul:
 		return false // on the host, or made of simpler operations
-	case graph.Recurrence, graph.RecurrenceGrad:
-		return false // their steps are written out
-	case graph.SeparableConv2D:
-		return false // its convolutions are computed one by one
 	case graph.Conv2DTranspose:
 		return op.Layout == graph.NHWC // else made of simpler operations
 	case graph.Conv2DFilterGrad:
 		return op.Layout == graph.NHWC
 	}
 	_, slice := op.(graph.Slice)
+	if info := graph.InfoOf(op); info.Decompose != nil && info.Lower != nil {
+		return kernels.HasKernel(op)
+	}
 	return graph.ClassOf(op) != graph.ClassSource && (!graph.IsView(op) || slice)
 }

@@ -1,5 +1,7 @@
 package cuda
 
+import "fusec/graph"
+
 // SetFreeSlots changes from how many bytes on mixtures of experts run in waves, and returns what it was.
 func SetFreeSlots(bytes int) (was int) {
 	was, freeSlots = freeSlots, bytes
@@ -23,4 +25,10 @@ func SetRoPEPairs(pairs int) (was int) {
 func SetSplitTime(ns int) (was int) {
 	was, splitTime = splitTime, ns
 	return was
+}
+
+// HasKernel reports whether there is a kernel for an operation alone.
+func HasKernel(op graph.Op) bool {
+	_, ok := answers.Lookup(op)
+	return ok
 }

@@ -219,11 +219,14 @@ func apply(op graph.Op, args []Value, bound bool) ([]Value, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}
+	var out []Value
 	compute, err := formulas.Of(op)
-	if err != nil {
-		return nil, err
+	switch {
+	case err == nil:
+		out, err = compute(op, args, types, bound)
+	case info.Decompose != nil:
+		out, err = Decomposed(op, args)
 	}
-	out, err := compute(op, args, types, bound)
 	if err != nil {
 		return nil, err
 	}

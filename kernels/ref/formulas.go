@@ -5,7 +5,8 @@ import "fusec/graph"
 // A formula computes the results of an operation, of the given types, and their magnitudes if bound is true.
 type formula func(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Value, error)
 
-// formulas has the reference of each operation.
+// formulas has the reference of each operation but those whose decomposition is enough: their parts have formulas, and finite
+// differences check gradients.
 var formulas graph.Answers[formula]
 
 func init() {
@@ -146,13 +147,6 @@ func init() {
 		"recurrence": composite(func(op graph.Recurrence, a []Value, types []graph.Type) ([]Value, error) {
 			return recurrence(op, a, types), nil
 		}),
-		// Its convolutions have formulas.
-		"separable_conv2d": func(op graph.Op, a []Value, _ []graph.Type, _ bool) ([]Value, error) {
-			return Decomposed(op, a)
-		},
-		"recurrence_grad": func(op graph.Op, a []Value, _ []graph.Type, _ bool) ([]Value, error) { // finite differences check it
-			return Decomposed(op, a)
-		},
 		"squared_norm": composite(func(_ graph.SquaredNorm, a []Value, _ []graph.Type) ([]Value, error) {
 			return []Value{squaredNorm(a)}, nil
 		}),

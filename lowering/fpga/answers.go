@@ -35,8 +35,6 @@ func init() {
 		"its addresses are fixed when a program is compiled":   {"slice", "gather", "scatter_add", "update_slice"},
 		"it copies nothing that it does not compute":           {"concat", "pad", "unslice", "all_reduce"},
 		"it has no table of angles":                            {"rope"},
-		"it has no loop over steps":                            {"recurrence", "recurrence_grad"},
-		"its convolutions are computed one by one":             {"separable_conv2d"},
 	} {
 		for _, name := range names {
 			refused[name] = reason

@@ -53,14 +53,12 @@ func init() {
 		}
 	}
 	for why, names := range map[string][]string{
-		"it has no operand that is images":       {"input", "param", "state", "const", "random"},
-		"its elements are rows of the last axis": {"layer_norm", "rms_norm", "rope", "top_k", "route", "sample"},
-		"its patches are rows":                   {"im2col", "col2im"},
-		"it reads weights of any shape":          {"squared_norm"},
-		"it is in NHWC":                          {"separable_conv2d"},
-		"it is for weights":                      {"quantize", "dequantize", "pack_weights", "matmul_panels"},
-		"it is no operation on images": {"attention", "attention_grad", "moe", "moe_grad", "recurrence",
-			"recurrence_grad"},
+		"it has no operand that is images":                        {"input", "param", "state", "const", "random"},
+		"its elements are rows of the last axis":                  {"layer_norm", "rms_norm", "rope", "top_k", "route", "sample"},
+		"its patches are rows":                                    {"im2col", "col2im"},
+		"it reads weights of any shape":                           {"squared_norm"},
+		"it is for weights":                                       {"quantize", "dequantize", "pack_weights", "matmul_panels"},
+		"it is no operation on images":                            {"attention", "attention_grad", "moe", "moe_grad"},
 		"it follows the operation that it is of":                  {"result"},
 		"it computes what is not known here":                      {"fusion", "host"},
 		"it is a part of an image, of which others have the rest": {"reduce_scatter", "all_gather", "all_to_all", "part"},
@@ -77,8 +75,8 @@ func init() {
 
 // formOf is how n can be computed in NHWC; see [former].
 func (p *plan) formOf(n *graph.Node) (*form, error) {
-	f, err := forms.Of(n.Op)
-	if err != nil {
+	f, ok := forms.Lookup(n.Op)
+	if !ok {
 		return nil, nil // it stops here
 	}
 	return f(p, n)

@@ -80,10 +80,8 @@ var rules graph.Answers[ruler]
 func init() {
 	refused := map[string]string{
 		"fusion": "it comes before fusions", "result": "it follows its operand",
-		"squared_norm":     "its operands are split each in its own way",
-		"separable_conv2d": "it is made of convolutions that are split before",
-		"recurrence":       "its steps follow from one another", "recurrence_grad": "its steps follow from one another",
-		"quantize": "its blocks are those of whole values", "dequantize": "its blocks are those of whole values",
+		"squared_norm": "its operands are split each in its own way",
+		"quantize":     "its blocks are those of whole values", "dequantize": "its blocks are those of whole values",
 		"pack_weights": "its panels are those of whole values", "matmul_panels": "its panels are those of whole values",
 		"host": "its code computes whole values", "random": "its numbers are those of whole values",
 		"sample": "what a row draws follows from its place in the whole value", "const": "it has no operands",
@@ -119,8 +117,8 @@ func init() {
 
 // ruleOf is the rule of a node; one without a rule of its own computes whole values.
 func ruleOf(n *graph.Node) *rule {
-	f, err := rules.Of(n.Op)
-	if err != nil {
+	f, ok := rules.Lookup(n.Op)
+	if !ok {
 		return newRule(n)
 	}
 	return f(n)
