@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"sync"
 
+	"fusec/graph/dot/internal/layoutcache"
+
 	graphviz "github.com/goccy/go-graphviz"
 )
+
+func init() { layoutcache.Restore() }
 
 // MaxRendered bounds the nodes that [Render] lays out. Larger pictures take minutes and are not readable.
 const MaxRendered = 1500
