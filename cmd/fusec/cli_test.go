@@ -284,6 +284,8 @@ func TestOutputPlaces(t *testing.T) {
 	if text, err := os.ReadFile(file); err != nil || string(text) != "old" {
 		t.Errorf("the file is now %q, %v", text, err)
 	}
+	model := clitest.Model(t, nil)
+	clitest.Bad(t, clitest.FusecRun(t, "dump", model, "--format", "text", "-o", model), cli.ExitUsage, "that is the model itself")
 	if names := clitest.FileNames(t, dir); len(names) > 0 {
 		t.Errorf("left behind: %v", names)
 	}

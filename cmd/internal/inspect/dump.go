@@ -92,6 +92,9 @@ func (d *dumper) run(e *cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
+	if d.out != "" && modelio.SameFile(path, d.out) {
+		return cli.Usage("-o %s: that is the model itself, which would be lost; name another file", d.out)
+	}
 	if d.stage == cudaStage || d.stage == overlayStage {
 		ext := strings.ToLower(filepath.Ext(d.out))
 		if slices.ContainsFunc(dot.Formats(), func(f dot.Format) bool { return f != dot.FormatText && f.Ext() == ext }) {
