@@ -26,12 +26,25 @@ type Target struct {
 	Untimed bool
 	// NoGradients says why the target cannot train; empty if it can.
 	NoGradients string
+	// Needs lists what programs of the target need besides the processor, whether it is there or not. Nil: nothing.
+	Needs func() []Need
 	// Open makes a device.
 	Open func(Setup) (Device, error)
 	// Load takes the result of [Ahead] of a device of this target. It reports false if header and parts belong to
 	// another target. What describes the chip for which the model was compiled. With the options, [Target.Open] makes a
 	// device that uses the result. Nil if the target has no ahead-of-time compilation.
 	Load func(header json.RawMessage, parts map[string][]byte) (opts []TargetOption, what string, ok bool, err error)
+}
+
+// A Need is something that a target needs.
+type Need struct {
+	Name string // such as "NVIDIA driver", or that of a program on the path
+	For  string // what it is for, behind the target's name; empty for all
+	// Version is the arguments with which a program prints its version. Nil: it is no program.
+	Version []string
+	// Found is what was found, if it is no program and is there. Err says why it is not.
+	Found string
+	Err   error
 }
 
 // Setup is the parameters for opening a device.

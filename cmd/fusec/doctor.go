@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,9 +12,8 @@ import (
 	"fusec"
 	"fusec/cmd/internal/bench"
 	"fusec/cmd/internal/cli"
-	"fusec/cmd/internal/modelio"
 	"fusec/cmd/peers/workload"
-	"fusec/lowering/cuda"
+	"fusec/lowering"
 )
 
 var doctorCommand = &cli.Command{
@@ -68,8 +65,13 @@ const (
 func doctor(e *cli.Env, json bool) error {
 	rep := &doctorReport{Schema: "fusec.doctor/1", Version: cli.Version(), Targets: fusec.Targets(), Machine: cli.ThisMachine()}
 	rep.Checks = append(rep.Checks, vectorCheck(rep.Machine), selfCheck())
-	rep.Checks = append(rep.Checks, cudaChecks("/proc", libraryFolders)...)
-	rep.Checks = append(rep.Checks, gpuChecks()...)
+	for _, name := range rep.Targets {
+		if t, _ := fusec.TargetNamed(name); t.Needs != nil {
+			for _, n := range t.Needs() {
+				rep.Checks = append(rep.Checks, targetCheck(e.Ctx, name, n))
+			}
+		}
+	}
 	for _, t := range tools {
 		rep.Checks = append(rep.Checks, t.check(e.Ctx))
 	}
@@ -112,62 +114,17 @@ func selfCheck() check {
 	return c
 }
 
-// needs is what a check is good for that a target needs.
-func needs(target string) string {
-	if slices.Contains(fusec.Targets(), target) {
-		return "target " + target
+// targetCheck looks for what a target needs.
+func targetCheck(ctx context.Context, target string, n lowering.Need) check {
+	c := check{Name: n.Name, State: stateOK, Detail: n.Found, For: "target " + target + n.For}
+	switch {
+	case n.Version != nil:
+		return tool{n.Name, c.For, n.Version}.check(ctx)
+	case n.Err != nil:
+		c.State = stateMissing
+		c.Detail, _, _ = strings.Cut(n.Err.Error(), "\n")
 	}
-	return "target " + target + " (not in this version)"
-}
-
-// libraryFolders are where shared libraries lie.
-var libraryFolders = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
-	"/usr/lib/wsl/lib",
-	"/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib"}
-
-// cudaChecks looks for what the cuda target needs of the system: the driver.
-func cudaChecks(proc string, folders []string) []check {
-	target := needs(cuda.Target.Name)
-	driver := check{Name: "NVIDIA driver", State: stateMissing, Detail: "no driver is loaded", For: target}
-	if src, err := os.ReadFile(filepath.Join(proc, "driver/nvidia/version")); err == nil {
-		driver.State = stateOK
-		driver.Detail, _, _ = strings.Cut(strings.TrimSpace(string(src)), "\n")
-	}
-	library := func(name, pattern, use string) check {
-		c := check{Name: name, State: stateMissing, Detail: pattern + " was not found", For: use}
-		for _, dir := range append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), folders...) {
-			if found, _ := filepath.Glob(filepath.Join(dir, pattern)); len(found) > 0 {
-				c.State, c.Detail = stateOK, found[0]
-				break
-			}
-		}
-		return c
-	}
-	return []check{driver, library("CUDA driver library", "libcuda.so*", target)}
-}
-
-// gpuChecks asks fusec itself: whether it was built for GPUs and finds any, and for the compiler of their kernels.
-func gpuChecks() []check {
-	gpus := check{Name: "GPUs", State: stateMissing, For: needs(cuda.Target.Name)}
-	if n, err := cuda.Count(); err != nil {
-		gpus.Detail = err.Error()
-	} else if gpus.Detail = cli.Plural(n, "GPU", "GPUs"); n > 0 {
-		gpus.State = stateOK
-	}
-	compiler := check{Name: "CUDA run-time compiler", State: stateMissing,
-		For: needs(cuda.Target.Name) + ", compiling for it ahead of time, and dump --format ptx"}
-	if name, err := cuda.CompilerName(); err != nil {
-		compiler.Detail, _, _ = strings.Cut(err.Error(), "\n")
-	} else {
-		compiler.State, compiler.Detail = stateOK, name
-	}
-	exchanger := check{Name: "NCCL", State: stateMissing, For: needs(cuda.Target.Name) + " in a group of several GPUs"}
-	if name, err := cuda.Exchanger(); err != nil {
-		exchanger.Detail, _, _ = strings.Cut(err.Error(), "\n")
-	} else {
-		exchanger.State, exchanger.Detail = stateOK, name
-	}
-	return []check{gpus, compiler, exchanger}
+	return c
 }
 
 // tool is a program that something needs.
@@ -177,9 +134,6 @@ type tool struct {
 }
 
 var tools = []tool{
-	{"nvcc", "developing CUDA kernels; running them does without", []string{"--version"}},
-	{"verilator", needs(modelio.OverlayTarget) + ", simulated", []string{"--version"}},
-	{"g++", needs(modelio.OverlayTarget) + ", simulated; clang++ does too", []string{"--version"}},
 	{"yosys", "fusec fpga build", []string{"--version"}},
 	{"nextpnr-ice40", "fusec fpga build for hx8k", []string{"--version"}},
 	{"nextpnr-ecp5", "fusec fpga build for ecp5-85f", []string{"--version"}},

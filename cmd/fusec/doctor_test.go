@@ -34,33 +34,6 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-func TestDoctorFindsCUDA(t *testing.T) {
-	proc, libs := t.TempDir(), t.TempDir()
-	for path, text := range map[string]string{
-		filepath.Join(proc, "driver/nvidia/version"): "NVRM version: NVIDIA 550.1\nGCC version: 12\n",
-		filepath.Join(libs, "libcuda.so.1"):          "",
-		filepath.Join(libs, "libnvrtc.so.12"):        "",
-	} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, c := range cudaChecks(proc, []string{libs}) {
-		want := []string{"NVRM version: NVIDIA 550.1", filepath.Join(libs, "libcuda.so.1")}[i]
-		if c.State != stateOK || c.Detail != want {
-			t.Errorf("%+v, want %s", c, want)
-		}
-	}
-	for _, c := range cudaChecks(t.TempDir(), []string{t.TempDir()}) {
-		if c.State != stateMissing && os.Getenv("LD_LIBRARY_PATH") == "" {
-			t.Errorf("%+v", c)
-		}
-	}
-}
-
 func TestDoctorFindsTools(t *testing.T) {
 	dir := t.TempDir()
 	for name, script := range map[string]string{"good": "echo; echo ' good 1.2 '; echo more",

@@ -18,7 +18,7 @@ import (
 
 // Target is an NVIDIA GPU.
 var Target = lowering.Target{Name: kernels.Name, Synonyms: []string{"gpu", "nvidia"}, Device: "GPU", Groups: true,
-	Open: open, Load: load}
+	Needs: needs, Open: open, Load: load}
 
 // Of implements [lowering.TargetOption].
 func (Option) Of() string { return Target.Name }
@@ -140,8 +140,8 @@ func (p plannedFor) Chip() kernels.Chip { return p.chip }
 // Count is the number of GPUs. The error says why it is unknown: fusec was built without CUDA, or there is no driver.
 func Count() (int, error) { return gpu.Count() }
 
-// CompilerName is the name of the run-time compiler for kernels; the error says where it was searched for.
-func CompilerName() (string, error) {
+// compilerName is the name of the run-time compiler for kernels; the error says where it was searched for.
+func compilerName() (string, error) {
 	c, err := nvrtc.Open()
 	if err != nil {
 		return "", err
@@ -150,8 +150,8 @@ func CompilerName() (string, error) {
 	return version + ", " + c.Path(), nil
 }
 
-// Exchanger is the library by which GPUs exchange values, with its version; the error says where it was searched for.
-func Exchanger() (string, error) {
+// exchanger is the library by which GPUs exchange values, with its version; the error says where it was searched for.
+func exchanger() (string, error) {
 	l, err := nccl.Open()
 	if err != nil {
 		return "", err

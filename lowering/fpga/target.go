@@ -19,7 +19,13 @@ import (
 
 // Target is the overlay of package fusec/fpga.
 var Target = lowering.Target{Name: "fpga", Open: open, Load: load, Integers: true, Untimed: true,
-	NoGradients: "computes in integers of 8 bits, which is too coarse for gradients"}
+	NoGradients: "computes in integers of 8 bits, which is too coarse for gradients", Needs: needs}
+
+func needs() []lowering.Need {
+	version := []string{"--version"}
+	return []lowering.Need{{Name: "verilator", For: ", simulated", Version: version},
+		{Name: "g++", For: ", simulated; clang++ does too", Version: version}}
+}
 
 // Of implements [lowering.TargetOption].
 func (Option) Of() string { return Target.Name }
