@@ -107,6 +107,9 @@ func (t *tuner) run(e *cli.Env, args []string) error {
 		}
 	}
 	show.Done()
+	if len(t.times) == 0 {
+		return fmt.Errorf("%s has no products that could be computed in several ways on the GPU", modelio.ModelName(path))
+	}
 	rep, err := t.keep()
 	if err != nil {
 		return err

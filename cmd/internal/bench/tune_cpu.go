@@ -44,6 +44,9 @@ func (t *tuner) convolutions(e *cli.Env, path string) error {
 	show := cli.NewProgress(e.Stderr)
 	defer show.Done()
 	list, rules := cpu.Convolutions(p)
+	if len(list) == 0 {
+		return fmt.Errorf("%s has no convolutions, and nothing else is tuned for target cpu", modelio.ModelName(path))
+	}
 	for i, c := range list {
 		show.Show("%s: convolution %d of %d", modelio.ModelName(path), i+1, len(list))
 		r, err := t.convolution(e, c, rules[c], tuning)

@@ -47,6 +47,19 @@ func TestTune(t *testing.T) {
 	clitest.Bad(t, ran, cli.ExitFailure, "remove it, or run fusec tune again")
 }
 
+// TestTuneNothing: a model without what could be tuned is told, and nothing is written.
+func TestTuneNothing(t *testing.T) {
+	clitest.Emulated(t)
+	dir := t.TempDir()
+	t.Setenv(local.Variable, dir)
+	path := graphtest.File(t, "m.graph", "fusec graph 1 {\n  x = input : f32[3]\n  y = unary[fn=exp] x\n  output y = y\n}")
+	clitest.Bad(t, clitest.FusecRun(t, "tune", path, "--target", "cpu"), cli.ExitFailure, "m has no convolutions")
+	clitest.Bad(t, clitest.FusecRun(t, "tune", path, "--target", "cuda"), cli.ExitFailure, "m has no products")
+	if names := clitest.FileNames(t, dir); len(names) > 0 {
+		t.Errorf("written: %v", names)
+	}
+}
+
 // TestTuneConvolutions measures the convolutions of a model on the CPU, and compiles by what was kept. Without Winograd's algorithm
 // what is kept of that stays, and nothing uses it.
 func TestTuneConvolutions(t *testing.T) {
