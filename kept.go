@@ -473,6 +473,10 @@ func readPart(f *zip.File, dir string, header *[]byte, parts map[string][]byte) 
 // device of that target is named.
 func WithAhead(a *Ahead) CompileOption {
 	return option(func(c *config) {
+		if a == nil {
+			c.fail("WithAhead: the compiled model is nil")
+			return
+		}
 		if name, _, _ := strings.Cut(c.target, ":"); name != a.target {
 			c.target = a.target
 		}

@@ -489,6 +489,7 @@ func TestOptionsRefused(t *testing.T) {
 		"WithoutGradients is for machines":                                           fusec.CompileOption(fusec.WithoutGradients()),
 		"option 0 is for machines":                                                   nothing,
 		"option 0 is nil":                                                            nil,
+		"WithAhead: the compiled model is nil":                                       fusec.WithAhead(nil),
 		`WithTarget("cpu"): option 1 is nil`:                                         fusec.WithTarget("cpu", cpu.AttentionBlock(4), nil),
 		`WithTarget("cpu"): option 0 is nil`:                                         fusec.WithTarget("cpu", cpu.Option(nil)),
 		`WithTarget("fpga"): option 0 is nil`:                                        fusec.WithTarget("fpga", fpga.Option(nil)),
