@@ -39,6 +39,8 @@ func TestCompileAhead(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "run", two), cli.ExitFailure, "it was compiled with other options")
 	clitest.Bad(t, clitest.FusecRun(t, "run", "--overlay", "sim8", out), cli.ExitUsage,
 		"--overlay sim8 is for --target fpga; the target is cuda")
+	clitest.Bad(t, clitest.FusecRun(t, "run", "--target", "cpu", out), cli.ExitUsage,
+		"--target cpu: the model was compiled for target cuda")
 	clitest.Bad(t, clitest.FusecRun(t, "compile", model, "-o", "mlp.so"), cli.ExitUsage, "a compiled model is named like model.fuse")
 	clitest.Bad(t, clitest.FusecRun(t, "compile", model, "-o", "no/mlp.fuse"), cli.ExitFailure,
 		"writing no/mlp.fuse: no such file or directory")

@@ -148,7 +148,9 @@ func TestOverlayRuns(t *testing.T) {
 	if got := run("--link", "model", out); got != want {
 		t.Errorf("the compiled model's outputs are %s, want %s", got, want)
 	}
-	for _, args := range [][]string{{"run"}, {"run", "--target", "cpu"}, {"run", "--target", "fpga", "--overlay", "sim8"}} {
+	clitest.Bad(t, clitest.FusecRun(t, "run", "--target", "cpu", "--link", "model", out), cli.ExitUsage,
+		"--target cpu: the model was compiled for target fpga")
+	for _, args := range [][]string{{"run"}, {"run", "--target", "fpga", "--overlay", "sim8"}} {
 		if text := clitest.Good(t, append(args, "--link", "model", out)...); !strings.Contains(text,
 			"digits on fpga in int8: 3 launches") {
 			t.Errorf("%v of the compiled model says\n%s", args, text)

@@ -189,8 +189,9 @@ func Targets(is func(lowering.Target) bool) []string {
 	})
 }
 
-// Target declares the flag that names a target: one of among, or of all if there are none. The first is the default.
-func (f *FlagSet) Target(p *string, among ...string) {
+// Target declares the flag that names a target: one of among, or of all if there are none. The first is the default. It returns
+// whether the flag was given.
+func (f *FlagSet) Target(p *string, among ...string) *bool {
 	if len(among) == 0 {
 		among = fusec.Targets()
 	}
@@ -201,15 +202,17 @@ func (f *FlagSet) Target(p *string, among ...string) {
 			help += fmt.Sprintf("; %s:1 is the second %s, and %[1]s:0,%[1]s:1 are two participants", name, t.Device)
 		}
 	}
+	given := new(bool)
 	f.Func("target", help, func(s string) error {
 		for device := range strings.SplitSeq(s, ",") {
 			if name, _, _ := strings.Cut(device, ":"); !slices.Contains(among, name) {
 				return errors.New(Unknown("target", device, among))
 			}
 		}
-		*p = s
+		*p, *given = s, true
 		return nil
 	})
+	return given
 }
 
 // Precision declares the flag that names a precision.

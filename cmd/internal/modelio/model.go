@@ -108,6 +108,7 @@ const DefaultArch = "sm_90a"
 // CompileFlags are the flags of every command that compiles.
 type CompileFlags struct {
 	Target  string
+	given   *bool // whether a flag names the target
 	Threads int
 	verify  bool
 	disable []string
@@ -132,7 +133,7 @@ func (c *CompileFlags) Declare(f *cli.FlagSet, among ...string) {
 		among = fusec.Targets()
 	}
 	c.Target = among[0]
-	f.Target(&c.Target, among...)
+	c.given = f.Target(&c.Target, among...)
 	c.Arch = DefaultArch
 	f.Func("arch", "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default "+DefaultArch+")", func(s string) error {
 		c.Arch = s
@@ -330,6 +331,9 @@ func (c *CompileFlags) Take(a *fusec.Ahead) error {
 		return nil
 	}
 	if kind, _, _ := strings.Cut(c.Target, ":"); kind != a.Target() {
+		if c.given != nil && *c.given {
+			return cli.Usage("--target %s: the model was compiled for target %s", c.Target, a.Target())
+		}
 		c.Target = a.Target()
 	}
 	if name := c.Overlay.Overlay; name != "" && a.Target() == OverlayTarget && a.Chip != "the overlay "+name {
