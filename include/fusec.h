@@ -172,8 +172,8 @@ FUSEC_API void fusec_free(void *);
  * wanted. A kernel is compiled for the shapes when it is first called, and kept; see fusec_kernels_free.
  */
 
-/* y[r,m] = activation(x[r,k]·w[k,m] + bias[m]) + residual[r,m]. Activation: NULL, "relu", "gelu", "silu", "tanh" or
- * "sigmoid". */
+/* y[r,m] = activation(x[r,k]·w[k,m] + bias[m]) + residual[r,m]. Activation: NULL, "relu", "gelu" (by the error function),
+ * "gelu_tanh", "silu", "tanh", "sigmoid", or another function of one value that .graph files have. */
 FUSEC_API int fusec_linear(const DLTensor *x, const DLTensor *w, const DLTensor *bias, const DLTensor *residual,
                            const char *activation, DLTensor *y);
 /* The gradients for x, w, bias and residual, given that of y. */

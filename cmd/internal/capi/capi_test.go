@@ -323,7 +323,7 @@ func TestKernels(t *testing.T) {
 	}{
 		"linear": {[]Operand{{"x", rnd(3, 5)}, {"w", rnd(5, 7)}, {"bias", rnd(7)}}, []int64{3, 7},
 			func() (forward, error) { return linear("gelu_erf") },
-			func(a []*Tensor, y *Tensor) error { return Linear(a[0], a[1], a[2], nil, "gelu_erf", y) },
+			func(a []*Tensor, y *Tensor) error { return Linear(a[0], a[1], a[2], nil, "gelu", y) },
 			func(a []*Tensor, dy *Tensor, d []*Tensor) error {
 				return LinearBackward(a[0], a[1], a[2], "gelu_erf", dy, d[0], d[1], d[2], nil)
 			}},

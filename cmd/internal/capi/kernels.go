@@ -221,10 +221,13 @@ func FreeKernels() error {
 	return errors.Join(errs...)
 }
 
-// activation is the function of a name, or nil for an empty name.
+// activation is the function of a name, or nil for an empty name. Gelu is that of PyTorch: by the error function.
 func activation(name string) (*graph.Unary, error) {
-	if name == "" {
+	switch name {
+	case "":
 		return nil, nil
+	case "gelu":
+		name = graph.GeluErf.String()
 	}
 	var f graph.UnaryFn
 	if err := f.UnmarshalText([]byte(name)); err != nil {

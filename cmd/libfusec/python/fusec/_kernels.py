@@ -32,7 +32,9 @@ def _name(activation):
 
 
 def linear(x, w, bias=None, *, activation=None, residual=None):
-    """activation(x·w + bias) + residual, for x [r, k] and w [k, m]."""
+    """activation(x·w + bias) + residual, for x [r, k] and w [k, m].
+
+    The activation is relu, gelu (by the error function), gelu_tanh, silu, tanh or sigmoid."""
     _rank(2, x=x, w=w)
     y, result = _out((x.shape[0], w.shape[1]))
     a = _in(x, w, bias, residual)
