@@ -38,7 +38,8 @@ func arrange(c *rewrite.Context, visit func(n *graph.Node) *graph.Node) error {
 //
 //	MatMul ─► Reshape ─► Add ─►   to   MatMul ─► Add ─► Reshape ─►
 //
-// where the other operands can be read in the contraction's shape, so that the work can join the contraction's launch. A cast to
+// where the other operands can be read in the contraction's shape, so that the work can join the contraction's launch. Elementwise
+// work of which another operand is made, of values reshaped from that shape, is done in that shape, too. A cast to
 // 16 bits moves above the reshape of any elementwise work, and a maximum of windows above the cast from 16 bits.
 func SinkReshapes(c *rewrite.Context) error {
 	g := c.Graph
@@ -48,6 +49,9 @@ func SinkReshapes(c *rewrite.Context) error {
 		if a, _ := graph.AnchorOf(n.Op); a.Contracts() && !a.Whole() {
 			hot.Set(n, true)
 			return nil
+		}
+		if _, ok := n.Op.(graph.Reshape); ok && reshapes(n.Args[0], n.Type.Shape) && hot.Get(n.Args[0].Args[0]) {
+			return n.Args[0].Args[0] // back where the work was
 		}
 		if k := poolOfHalf(c, n); k != nil {
 			return k
@@ -74,7 +78,7 @@ func SinkReshapes(c *rewrite.Context) error {
 		b := graph.Extend(g).From(n)
 		args := make([]*graph.Node, len(n.Args))
 		for i, a := range n.Args {
-			args[i] = reshapedTo(b, a, from.Type.Shape)
+			args[i] = reshapedTo(b, a, from.Type.Shape, g, uses)
 		}
 		if slices.Contains(args, nil) {
 			return nil
@@ -222,15 +226,23 @@ func CopyFilters(c *rewrite.Context) error {
 }
 
 // reshapedTo is the node a in shape s, or nil if reading it so would need a copy.
-func reshapedTo(b *graph.Builder, a *graph.Node, s graph.Shape) *graph.Node {
+func reshapedTo(b *graph.Builder, a *graph.Node, s graph.Shape, g *graph.Graph, uses *graph.Uses) *graph.Node {
 	if a.Type.Shape.Rank() == 0 {
 		return a
 	}
-	switch a.Op.(type) {
-	case graph.Reshape:
-		if a.Args[0].Type.Shape == s {
-			return a.Args[0]
+	if madeIn(a, s, uses) {
+		args := make([]*graph.Node, len(a.Args))
+		for i, x := range a.Args {
+			args[i] = reshapedTo(b, x, s, g, uses)
 		}
+		k := graph.Extend(g).From(a).Add(a.Op, args...)
+		k.Name = a.Name
+		return k
+	}
+	if reshapes(a, s) {
+		return a.Args[0]
+	}
+	switch a.Op.(type) {
 	case graph.Broadcast:
 		if _, ok := graph.Contiguous(a.Args[0].Type.Shape).Broadcast(a.Type.Shape).Reshape(s); !ok {
 			return nil
@@ -239,4 +251,20 @@ func reshapedTo(b *graph.Builder, a *graph.Node, s graph.Shape) *graph.Node {
 		return nil
 	}
 	return b.Reshape(a, s.Slice()...)
+}
+
+// madeIn reports whether a is elementwise work, read once, on scalars and on values that are reshaped from shape s.
+func madeIn(a *graph.Node, s graph.Shape, uses *graph.Uses) bool {
+	if !graph.Elementwise(a.Op) || !uses.One(a) {
+		return false
+	}
+	return !slices.ContainsFunc(a.Args, func(x *graph.Node) bool {
+		return x.Type.Shape.Rank() > 0 && !reshapes(x, s) && !madeIn(x, s, uses)
+	})
+}
+
+// reshapes reports whether n is the Reshape of a value of shape s.
+func reshapes(n *graph.Node, s graph.Shape) bool {
+	_, ok := n.Op.(graph.Reshape)
+	return ok && n.Args[0].Type.Shape == s
 }

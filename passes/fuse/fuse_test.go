@@ -161,6 +161,13 @@ func TestFuse(t *testing.T) {
 			y = b.Binary(graph.Mul, b.Unary(graph.GeluTanh, y), b.Input("s", passtest.F64()))
 			b.Output("y", b.Binary(graph.Add, y, b.Reshape(b.Input("r", passtest.F64(6, 8)), 2, 3, 8)))
 		}, "linear{broadcast[2,3,8] reshape[6,8] matmul add gelu_tanh mul add}", nil},
+		{"work after a reshape with an operand that is made in the reshaped form", func(b *graph.Builder) {
+			y := b.Reshape(b.MatMul(b.Input("x", passtest.F64(6, 4)), b.Param("w", passtest.F64(4, 8)), false, false), 2, 3, 8)
+			h := b.Reshape(b.Input("h", passtest.F64(6, 8)), 2, 3, 8)
+			y = b.Reshape(b.Binary(graph.Mul, y, b.Binary(graph.Mul, b.Unary(graph.Erf, h), passtest.Scale(b, h, 2))), 6, 8)
+			b.Output("y", y)
+			b.Output("db", b.Reduce(graph.Sum, y, true, 0))
+		}, "linear{matmul erf mul mul mul sum[0]}", nil},
 		{"work after a reshape with an operand that does not follow", func(b *graph.Builder) {
 			y := b.Reshape(b.MatMul(b.Input("x", passtest.F64(6, 4)), b.Param("w", passtest.F64(4, 8)), false, false), 2, 3, 8)
 			b.Output("y", b.Binary(graph.Add, y, b.Transpose(b.Input("r", passtest.F64(3, 2, 8)), 1, 0, 2)))
