@@ -20,6 +20,7 @@ import (
 
 	"fusec/cmd/internal/capi"
 	"fusec/cmd/internal/cli"
+	"fusec/graph"
 )
 
 func main() {}
@@ -140,6 +141,9 @@ func goParse(source *C.char, size C.size_t, options **C.char) (h C.uintptr_t) {
 	guard(func() error {
 		if source == nil {
 			return errors.New("the text is NULL")
+		}
+		if size > graph.MaxText { // which is less than what a C.int holds
+			return fmt.Errorf("the text has %d bytes, more than %d", size, graph.MaxText)
 		}
 		p, err := capi.Parse(C.GoBytes(unsafe.Pointer(source), C.int(size)), list(options))
 		if err == nil {

@@ -66,6 +66,7 @@ static void values(void) {
 	FAILS(!fusec_open(NULL, NULL), "NULL");
 	FAILS(!fusec_open("missing.graph", NULL), "missing.graph");
 	FAILS(!fusec_parse("x", 1, NULL), "text:1");
+	FAILS(!fusec_parse("x", (size_t)-1, NULL), "more than 67108864");
 }
 
 // A kernel and its gradient.
