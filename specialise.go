@@ -10,6 +10,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"fusec/graph"
+	"fusec/lowering"
 )
 
 // A Specialisation is the graph of a model for inputs of certain shapes.
@@ -140,7 +141,7 @@ func (s *Specialised) Close() error {
 	s.closed = true
 	closing := s.drop(0)
 	s.mu.Unlock()
-	return closeAll(closing)
+	return lowering.CloseAll(closing)
 }
 
 // acquire finds or makes the program for inputs, and counts the run as one of its uses.
@@ -205,7 +206,7 @@ func (s *Specialised) make(e *specialisation, in map[string]*graph.Tensor) error
 	if err != nil {
 		return err
 	}
-	if err := closeAll(closing); err != nil {
+	if err := lowering.CloseAll(closing); err != nil {
 		s.release(e)
 		return err
 	}
@@ -301,12 +302,4 @@ func (s *Specialised) drop(keep int) (closing []*Program) {
 		return true
 	})
 	return closing
-}
-
-func closeAll(programs []*Program) error {
-	var errs []error
-	for _, p := range programs {
-		errs = append(errs, p.Close())
-	}
-	return errors.Join(errs...)
 }

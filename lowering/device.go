@@ -3,6 +3,7 @@ package lowering
 import (
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"fusec/graph"
@@ -32,6 +33,15 @@ type Device interface {
 	Shared() any
 	// Close releases the device's resources that no executable uses.
 	Close() error
+}
+
+// CloseAll closes all of a list.
+func CloseAll[T io.Closer](list []T) error {
+	var errs []error
+	for _, c := range list {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Defaults is a device that runs all launches itself, adds no information and has no resources.

@@ -263,6 +263,11 @@ func goWait(h C.uintptr_t) C.int { return with(h, func(p *open) error { return p
 
 //export goCall
 func goCall(h C.uintptr_t, values, results unsafe.Pointer) C.int {
+	return withPointers(h, values, results, (*open).Call)
+}
+
+// withPointers calls f with the addresses in lists of a program's inputs and outputs.
+func withPointers(h C.uintptr_t, values, results unsafe.Pointer, f func(p *open, in, out []unsafe.Pointer) error) C.int {
 	return with(h, func(p *open) error {
 		in, err := p.Pointers(values, capi.KindInput)
 		if err != nil {
@@ -272,7 +277,7 @@ func goCall(h C.uintptr_t, values, results unsafe.Pointer) C.int {
 		if err != nil {
 			return err
 		}
-		return p.Call(in, out)
+		return f(p, in, out)
 	})
 }
 
@@ -290,15 +295,7 @@ func goQueueBytes(h C.uintptr_t) (bytes C.int64_t) {
 
 //export goQueue
 func goQueue(h C.uintptr_t, values, results unsafe.Pointer, scratch, stream C.uintptr_t) C.int {
-	return with(h, func(p *open) error {
-		in, err := p.Pointers(values, capi.KindInput)
-		if err != nil {
-			return err
-		}
-		out, err := p.Pointers(results, capi.KindOutput)
-		if err != nil {
-			return err
-		}
+	return withPointers(h, values, results, func(p *open, in, out []unsafe.Pointer) error {
 		return p.Queue(in, out, uintptr(scratch), uintptr(stream))
 	})
 }

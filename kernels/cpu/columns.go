@@ -75,10 +75,8 @@ func (p *program[T]) finishColumns(results []Memory) {
 			clear(total)
 			continue
 		}
-		for step := 1; step < blocks; step *= 2 {
-			for b := 0; b+step < blocks; b += 2 * step {
-				add(block(b), block(b+step))
-			}
+		for to, from := range pairs(blocks) {
+			add(block(to), block(from))
 		}
 		copy(total, block(0))
 	}

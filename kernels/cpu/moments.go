@@ -92,14 +92,12 @@ func combine[T float](mean, squares *T, mean2, squares2 T, before, n int) {
 // joinBlocks combines elements lo to hi of the blocks.
 func (m *moments[T]) joinBlocks(s *sum[T], r *reduction[T], lo, hi int) {
 	n := r.kept * r.inner
-	for step := 1; step < r.blocks; step *= 2 {
-		for b := 0; b+step < r.blocks; b += 2 * step {
-			middle := (b + step) * r.block
-			rows, more := middle-b*r.block, min(middle+step*r.block, r.count)-middle
-			to, from := b*n, (b+step)*n
-			for i := lo; i < hi; i++ {
-				combine(&s.partial[to+i], &m.partial[to+i], s.partial[from+i], m.partial[from+i], rows, more)
-			}
+	for b, other := range pairs(r.blocks) {
+		rows := (other - b) * r.block
+		more := min(rows, r.count-other*r.block)
+		to, from := b*n, other*n
+		for i := lo; i < hi; i++ {
+			combine(&s.partial[to+i], &m.partial[to+i], s.partial[from+i], m.partial[from+i], rows, more)
 		}
 	}
 	if r.fold == 1 {
@@ -111,13 +109,11 @@ func (m *moments[T]) joinBlocks(s *sum[T], r *reduction[T], lo, hi int) {
 // joinFold combines the elements of kept row k that belong to the same n reduced values.
 func (m *moments[T]) joinFold(s *sum[T], r *reduction[T], k, n int) {
 	at := k * r.inner
-	for step := 1; step < r.fold; step *= 2 {
-		for j := 0; j+step < r.fold; j += 2 * step {
-			rows, more := step*r.count, min(step, r.fold-j-step)*r.count
-			to, from := at+j*n, at+(j+step)*n
-			for i := range n {
-				combine(&s.partial[to+i], &m.partial[to+i], s.partial[from+i], m.partial[from+i], rows, more)
-			}
+	for j, other := range pairs(r.fold) {
+		rows, more := (other-j)*r.count, min(other-j, r.fold-other)*r.count
+		to, from := at+j*n, at+other*n
+		for i := range n {
+			combine(&s.partial[to+i], &m.partial[to+i], s.partial[from+i], m.partial[from+i], rows, more)
 		}
 	}
 	copy(s.total[k*n:][:n], s.partial[at:])

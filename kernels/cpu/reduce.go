@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"iter"
 	"slices"
 
 	"fusec/graph"
@@ -378,6 +379,19 @@ func (r *reduction[T]) columns(worker, k, block, from, lo, hi int) {
 	}
 }
 
+// pairs are the steps in which n parts are joined into the first, two by two: each joins part from into part to.
+func pairs(n int) iter.Seq2[int, int] {
+	return func(yield func(to, from int) bool) {
+		for step := 1; step < n; step *= 2 {
+			for to := 0; to+step < n; to += 2 * step {
+				if !yield(to, to+step) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // combine joins the blocks' results for a range of the reduced values, two by two.
 func (r *reduction[T]) combine(item int) {
 	n := r.kept * r.inner
@@ -389,10 +403,8 @@ func (r *reduction[T]) combine(item int) {
 			m.joinBlocks(s, r, lo, hi)
 			continue
 		}
-		for step := 1; step < r.blocks; step *= 2 {
-			for b := 0; b+step < r.blocks; b += 2 * step {
-				s.combine(part(b), part(b), part(b+step))
-			}
+		for to, from := range pairs(r.blocks) {
+			s.combine(part(to), part(to), part(from))
 		}
 		if r.fold == 1 {
 			total := s.total[lo:hi]
@@ -412,10 +424,8 @@ func (r *reduction[T]) join(k int) {
 			m.joinFold(s, r, k, n)
 			continue
 		}
-		for step := 1; step < r.fold; step *= 2 {
-			for j := 0; j+step < r.fold; j += 2 * step {
-				s.combine(part(j), part(j), part(j+step))
-			}
+		for to, from := range pairs(r.fold) {
+			s.combine(part(to), part(to), part(from))
 		}
 		total := s.total[k*n:][:n]
 		copy(total, part(0))

@@ -34,10 +34,8 @@ func (k *squaredNorm) Run(args, results []Memory) error {
 	k.args = args
 	k.env.Pool.Run(len(k.partial), k)
 	k.args = nil
-	for step := 1; step < len(k.partial); step *= 2 {
-		for b := 0; b+step < len(k.partial); b += 2 * step {
-			k.partial[b] += k.partial[b+step]
-		}
+	for to, from := range pairs(len(k.partial)) {
+		k.partial[to] += k.partial[from]
 	}
 	numbers[float64](results[0], k.y)[0] = k.partial[0]
 	return nil

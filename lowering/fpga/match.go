@@ -29,6 +29,14 @@ type matcher struct {
 	images bool // the space is that of images, pixel by pixel
 }
 
+// lowered is a launch of one segment, and its body.
+func (m *partition) lowered(i int, f graph.Fusion) (*lowering.Launch, *body.Program, error) {
+	l := &m.p.Launches[i]
+	args, results := l.Operands()
+	p, err := body.Lower(f, args, results)
+	return l, p, err
+}
+
 // matchFusion lists the tasks of a launch. The error says which feature the overlay lacks.
 func (m *partition) matchFusion(i int, f graph.Fusion) (tasks []*task, err error) {
 	l := &m.p.Launches[i]

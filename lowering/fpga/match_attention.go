@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"fusec/graph"
-	"fusec/graph/body"
 )
 
 // heads is an attention.
@@ -50,9 +49,7 @@ func (h *heads) operands() []matrix {
 
 // matchAttention makes a task of an attention.
 func (m *partition) matchAttention(i int, f graph.Fusion) ([]*task, error) {
-	l := &m.p.Launches[i]
-	args, results := l.Operands()
-	p, err := body.Lower(f, args, results)
+	l, p, err := m.lowered(i, f)
 	if err != nil {
 		return nil, err
 	}

@@ -35,9 +35,7 @@ type moeCodes struct {
 
 // matchMoE makes a task of a mixture of experts and of the launches that make its gates.
 func (m *partition) matchMoE(i int, f graph.Fusion) ([]*task, error) {
-	l := &m.p.Launches[i]
-	args, results := l.Operands()
-	p, err := body.Lower(f, args, results)
+	l, p, err := m.lowered(i, f)
 	if err != nil {
 		return nil, err
 	}

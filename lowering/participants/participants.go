@@ -41,11 +41,7 @@ func (d *Device) Shared() any { return nil }
 
 // Close implements [lowering.Device].
 func (d *Device) Close() error {
-	var errs []error
-	for _, one := range d.all {
-		errs = append(errs, one.Close())
-	}
-	return errors.Join(errs...)
+	return lowering.CloseAll(d.all)
 }
 
 // Compile implements [lowering.Device]. Code of the user's own is refused: each participant would run it, and at the same time.

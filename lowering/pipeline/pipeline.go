@@ -87,11 +87,7 @@ func (d *Device) Shared() any { return nil }
 
 // Close implements [lowering.Device].
 func (d *Device) Close() error {
-	var errs []error
-	for _, one := range d.all {
-		errs = append(errs, one.Close())
-	}
-	return errors.Join(errs...)
+	return lowering.CloseAll(d.all)
 }
 
 // Whole makes one program of parts, which Compile takes. In a group it is of the participant's own stage.

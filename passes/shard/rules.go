@@ -391,42 +391,32 @@ func batchNorm(n *graph.Node) *rule {
 }
 
 func gather(n *graph.Node) *rule {
-	axis, r := n.Op.(graph.Gather).Axis, newRule(n)
-	indices := len(r.args[1])
-	for i := range r.args[0] {
-		if i != axis {
-			to := i
-			if i > axis {
-				to += indices - 1
-			}
-			f := r.factor()
-			r.args[0][i], r.results[0][to] = f, f
-		}
-	}
-	for i := range r.args[1] {
-		f := r.factor()
-		r.args[1][i], r.results[0][axis+i] = f, f
-	}
+	r := newRule(n)
+	r.picks(n.Op.(graph.Gather).Axis, r.args[0], r.args[1], r.results[0])
 	return r
 }
 
-func scatterAdd(n *graph.Node) *rule {
-	axis, r := n.Op.(graph.ScatterAdd).Axis, newRule(n)
-	indices := len(r.args[0])
-	for i := range r.args[0] {
-		f := r.factor()
-		r.args[0][i], r.args[1][axis+i] = f, f
-	}
-	for i := range r.results[0] {
+// picks makes the factors of the axes of a whole, of indices along an axis of it, and of what these pick.
+func (r *rule) picks(axis int, whole, indices, picked []int) {
+	for i := range whole {
 		if i != axis {
-			from := i
+			to := i
 			if i > axis {
-				from += indices - 1
+				to += len(indices) - 1
 			}
-			f := r.factor()
-			r.results[0][i], r.args[1][from] = f, f
+			whole[i] = r.factor()
+			picked[to] = whole[i]
 		}
 	}
+	for i := range indices {
+		indices[i] = r.factor()
+		picked[axis+i] = indices[i]
+	}
+}
+
+func scatterAdd(n *graph.Node) *rule {
+	r := newRule(n)
+	r.picks(n.Op.(graph.ScatterAdd).Axis, r.results[0], r.args[0], r.args[1])
 	if n.Type.DType.IsFloat() {
 		r.linear = []int{1}
 	}
