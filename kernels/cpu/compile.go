@@ -38,7 +38,13 @@ func Strided(op graph.Op, args, results []Operand) bool {
 	if x := parts[0].Operands; f.Anchor == graph.AnchorConv && !readsQuads(x[0].Node.Type.DType, x[0].Layout) {
 		return false
 	}
-	return f.Anchor == graph.AnchorNone || f.Anchor == graph.AnchorConv || allContiguous(results)
+	switch f.Anchor {
+	case graph.AnchorNone, graph.AnchorConv:
+		return true
+	case graph.AnchorAttention: // rows of a head are contiguous
+		return !slices.ContainsFunc(parts[0].Stores, func(s body.Store) bool { return matrices(s.Layout, 1).ColStride != 1 })
+	}
+	return allContiguous(results)
 }
 
 // readsStrides reports whether the kernel of an operation alone reads and writes images in strides.

@@ -117,3 +117,37 @@ func TestTrainedBlock(t *testing.T) {
 		}
 	}
 }
+
+// TestJoinedGradients has the gradients of queries, keys and values written side by side, for the gradient of the layer that makes
+// all three.
+func TestJoinedGradients(t *testing.T) {
+	const batch, steps, heads, depth = 2, 9, 3, 8
+	b := graph.NewBuilder("joined")
+	head := func(name string) *graph.Node {
+		x := b.Input(name, graph.TypeOf(graph.F32, batch, steps, heads*depth))
+		return b.Transpose(b.Reshape(x, batch, steps, heads, depth), 0, 2, 1, 3)
+	}
+	whole := func(x *graph.Node) *graph.Node {
+		return b.Reshape(b.Transpose(x, 0, 2, 1, 3), batch, steps, heads*depth)
+	}
+	q, k, v, dout := head("q"), head("k"), head("v"), head("dout")
+	op := graph.Attention{Scale: 0.3, Causal: true}
+	out := b.Add(op, q, k, v)
+	dq := b.Add(graph.AttentionGrad{Attention: op}, q, k, v, out, b.Add(graph.Result{Index: 1}, out), dout)
+	all := b.Add(graph.Concat{Axis: 2}, whole(dq), whole(b.Add(graph.Result{Index: 1}, dq)), whole(b.Add(graph.Result{Index: 2}, dq)))
+	b.Output("dw", b.MatMul(b.Reshape(all, batch*steps, 3*heads*depth), b.Input("x", graph.TypeOf(graph.F32, batch*steps, 5)), true, false))
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, _, err = passes.Run(g, passes.Config{Target: cpu.New(), Verify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := check(t, g, values(g), 2)
+	for _, l := range p.Launches {
+		if _, joins := l.Op.(graph.Concat); joins {
+			t.Errorf("the gradients are copied:\n%v", p)
+		}
+	}
+}
