@@ -135,7 +135,8 @@ func TestJoinedGradients(t *testing.T) {
 	out := b.Add(op, q, k, v)
 	dq := b.Add(graph.AttentionGrad{Attention: op}, q, k, v, out, b.Add(graph.Result{Index: 1}, out), dout)
 	all := b.Add(graph.Concat{Axis: 2}, whole(dq), whole(b.Add(graph.Result{Index: 1}, dq)), whole(b.Add(graph.Result{Index: 2}, dq)))
-	b.Output("dw", b.MatMul(b.Reshape(all, batch*steps, 3*heads*depth), b.Input("x", graph.TypeOf(graph.F32, batch*steps, 5)), true, false))
+	x := b.Input("x", graph.TypeOf(graph.F32, batch*steps, 5))
+	b.Output("dw", b.MatMul(b.Reshape(all, batch*steps, 3*heads*depth), x, true, false))
 	g, err := b.Graph()
 	if err != nil {
 		t.Fatal(err)

@@ -62,7 +62,8 @@ func backward(name, how string, operands []Operand, dy *Tensor, results []Operan
 	if len(wanted) == 0 {
 		return nil
 	}
-	return run(name+" backward", how, append(operands, Operand{"dy", dy}), wanted, func(g *graph.Graph, b *graph.Builder, in inputs) error {
+	operands = append(operands, Operand{"dy", dy})
+	return run(name+" backward", how, operands, wanted, func(g *graph.Graph, b *graph.Builder, in inputs) error {
 		y := f(b, in)
 		for _, r := range wanted {
 			if in[r.Name] == nil {
