@@ -139,8 +139,8 @@ func stacked(t *testing.T, order ...int) *graph.Graph {
 	return g
 }
 
-// The gradient of a stacked projection is put together where attention's gradient writes its parts, in whatever order it was sliced:
-// no value of zeros is filled or summed, and no part is copied.
+// The gradient of a stacked projection is put together where attention's gradient writes its parts, in whatever order it
+// was sliced: no value of zeros is filled or summed, and no part is copied.
 func TestStackedProjection(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {2, 0, 1}, {1, 2, 0}} {
 		g := stacked(t, order...)
