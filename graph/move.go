@@ -58,7 +58,7 @@ var broadcastRow = OpInfo{
 
 var concatRow = OpInfo{
 	Name: "concat", Doc: "operands joined along an axis", Operands: "x...", Proto: Concat{}, Class: ClassMove,
-	MinArgs: 1, MaxArgs: -1, Infer: inferConcat, FLOPs: free, Grad: gradConcat,
+	MinArgs: 1, MaxArgs: -1, Infer: inferConcat, FLOPs: free, Grad: gradConcat, AlongAxis: true,
 	Moves: func(int) bool { return true },
 }
 

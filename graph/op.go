@@ -42,6 +42,10 @@ type OpInfo struct {
 	Anchor Anchor
 	// RowAxes are the axes, in ascending order, along which an operation of AnchorRow combines elements.
 	RowAxes func(n *Node) Ints
+	// AlongAxis says that the operation takes each slice along its attribute Axis by itself: results and operands of the same rank
+	// have the same shape but along that axis, and a slice of a result follows from the slices at its place in the operands. If it
+	// moves elements, other elements of its results are zero.
+	AlongAxis bool
 	// RowWeights says that all operands but the first of an operation of AnchorRow are vectors that all rows read.
 	RowWeights bool
 	// ChannelWeights says that all operands but the first are vectors of one element for each channel: axis 1 of the first.
@@ -156,6 +160,8 @@ func (i *OpInfo) check() error {
 		return fmt.Errorf("graph: %s has an anchor, but Fuses is not set", i.Name)
 	case (i.Anchor == AnchorRow) != (i.RowAxes != nil):
 		return fmt.Errorf("graph: %s needs row axes if and only if its anchor is a row", i.Name)
+	case i.AlongAxis && axisOf(i.Proto).Kind() != reflect.Int:
+		return fmt.Errorf("graph: %s goes along an axis, but has no attribute Axis", i.Name)
 	case i.RowWeights && i.Anchor != AnchorRow:
 		return fmt.Errorf("graph: %s has weights of rows, but its anchor is not a row", i.Name)
 	case (i.Class == ClassCollective) != (i.Sent != nil):
@@ -228,6 +234,30 @@ func AnchorOf(op Op) (a Anchor, ok bool) {
 func Joins(op Op) bool {
 	a, ok := AnchorOf(op)
 	return ok && a == AnchorNone
+}
+
+func axisOf(op Op) reflect.Value {
+	if v := reflect.ValueOf(op); v.Kind() == reflect.Struct {
+		return v.FieldByName("Axis")
+	}
+	return reflect.Value{}
+}
+
+// AxisOf is the attribute Axis of an operation that takes each slice along it by itself; ok is false for others.
+func AxisOf(op Op) (axis int, ok bool) {
+	if i := InfoOf(op); i == nil || !i.AlongAxis {
+		return 0, false
+	}
+	return int(axisOf(op).Int()), true
+}
+
+// ReplaceAxis is op with what axis makes of its attribute Axis.
+func ReplaceAxis(op Op, axis func(int) int) Op {
+	v := reflect.New(reflect.TypeOf(op)).Elem()
+	v.Set(reflect.ValueOf(op))
+	a := v.FieldByName("Axis")
+	a.SetInt(int64(axis(int(a.Int()))))
+	return v.Interface().(Op)
 }
 
 // RowWeights reports whether operand i of op is a vector that all rows read.

@@ -22,6 +22,7 @@ func TestRowsAreWhole(t *testing.T) {
 		{"rms_norm", func(i *OpInfo) { i.Fuses = false }, "rms_norm has an anchor"},
 		{"rms_norm", func(i *OpInfo) { i.Decompose = nil }, "rms_norm needs a decomposition"},
 		{"matmul", func(i *OpInfo) { i.RowWeights = true }, "matmul has weights of rows"},
+		{"matmul", func(i *OpInfo) { i.AlongAxis = true }, "matmul goes along an axis, but has no"},
 		{"unary", func(i *OpInfo) { i.Fuses = false }, "unary is elementwise"},
 	} {
 		row := *OpByName(c.op)

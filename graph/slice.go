@@ -19,7 +19,7 @@ func (Unslice) OpName() string { return "unslice" }
 var sliceRow = OpInfo{
 	Name: "slice", Doc: "part of one axis", Operands: "x, start", Proto: Slice{}, Class: ClassView,
 	Fails: func(n *Node) bool { _, ok := n.Op.(Slice).ConstStart(n); return !ok }, MinArgs: 2, MaxArgs: 2,
-	Infer: inferSlice, FLOPs: free, Grad: gradSlice, Index: func(n *Node) (int, int) {
+	AlongAxis: true, Infer: inferSlice, FLOPs: free, Grad: gradSlice, Index: func(n *Node) (int, int) {
 		op := n.Op.(Slice)
 		return 1, starts(op.Size, op.Step, n.Args[0].Type.Shape.At(op.Axis))
 	},
@@ -28,7 +28,7 @@ var sliceRow = OpInfo{
 var unsliceRow = OpInfo{
 	Name: "unslice", Doc: "zeros with the operand written to part of one axis", Operands: "x, start",
 	Proto: Unslice{}, Class: ClassMove, Fails: always, MinArgs: 2, MaxArgs: 2, Infer: inferUnslice, FLOPs: free,
-	Moves: first, Grad: gradUnslice, Index: func(n *Node) (int, int) {
+	AlongAxis: true, Moves: first, Grad: gradUnslice, Index: func(n *Node) (int, int) {
 		op := n.Op.(Unslice)
 		return 1, starts(n.Args[0].Type.Shape.At(op.Axis), op.Step, op.Size)
 	},

@@ -19,7 +19,7 @@ var softmaxRow = OpInfo{
 	Name: "softmax", Doc: "exponentials along an axis, normalised to sum 1", Operands: "x", Proto: Softmax{},
 	Class: ClassComposite, Fuses: true, Anchor: AnchorRow, Kind: KindSoftmax,
 	RowAxes: func(n *Node) Ints { return IntsOf(n.Op.(Softmax).Axis) }, MinArgs: 1, MaxArgs: 1, Infer: inferSoftmax,
-	FLOPs: times(16), Decompose: decomposeSoftmax, Grad: gradSoftmax,
+	AlongAxis: true, FLOPs: times(16), Decompose: decomposeSoftmax, Grad: gradSoftmax,
 	Usual: func(n *Node) Op { return Softmax{n.Type.Shape.Rank() - 1} },
 }
 
@@ -27,7 +27,7 @@ var logSoftmaxRow = OpInfo{
 	Name: "log_softmax", Doc: "logarithm of softmax", Operands: "x", Proto: LogSoftmax{}, Class: ClassComposite,
 	Fuses: true, Anchor: AnchorRow, Kind: KindSoftmax,
 	RowAxes: func(n *Node) Ints { return IntsOf(n.Op.(LogSoftmax).Axis) }, MinArgs: 1, MaxArgs: 1,
-	Infer: inferSoftmax, FLOPs: times(16), Decompose: decomposeLogSoftmax, Grad: gradLogSoftmax,
+	AlongAxis: true, Infer: inferSoftmax, FLOPs: times(16), Decompose: decomposeLogSoftmax, Grad: gradLogSoftmax,
 	Usual: func(n *Node) Op { return LogSoftmax{n.Type.Shape.Rank() - 1} },
 }
 

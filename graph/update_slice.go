@@ -6,7 +6,7 @@ var updateSliceRow = OpInfo{
 	Name: "update_slice", Doc: "the operand with part of one axis overwritten by another",
 	Operands: "x, update, start", Proto: UpdateSlice{}, Class: ClassMove, Fails: always, MinArgs: 3, MaxArgs: 3,
 	Infer: inferUpdateSlice, FLOPs: free, Moves: func(i int) bool { return i < 2 },
-	Grad: gradUpdateSlice, Index: func(n *Node) (int, int) {
+	AlongAxis: true, Grad: gradUpdateSlice, Index: func(n *Node) (int, int) {
 		axis := n.Op.(UpdateSlice).Axis
 		return 2, starts(n.Args[1].Type.Shape.At(axis), 1, n.Args[0].Type.Shape.At(axis))
 	},

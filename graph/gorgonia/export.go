@@ -84,18 +84,19 @@ func primitive(g *graph.Graph) (*graph.Graph, error) {
 				}
 				continue
 			}
-			switch op := n.Op.(type) {
-			case graph.Softmax, graph.LogSoftmax:
-			case graph.Fusion:
-				with[n] = b.From(n).Inline(op.Body, n.Args)[0]
-			default:
-				results := graph.Decompose(b, n)
-				if results == nil {
-					results = graph.Lower(b, n)
-				}
-				if results != nil {
-					with[n] = results[0]
-				}
+			if f, ok := n.Op.(graph.Fusion); ok {
+				with[n] = b.From(n).Inline(f.Body, n.Args)[0]
+				continue
+			}
+			if _, ok := writers.Lookup(n.Op); ok && graph.ClassOf(n.Op) == graph.ClassComposite {
+				continue
+			}
+			results := graph.Decompose(b, n)
+			if results == nil {
+				results = graph.Lower(b, n)
+			}
+			if results != nil {
+				with[n] = results[0]
 			}
 		}
 		if err := b.Err(); err != nil {

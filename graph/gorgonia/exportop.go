@@ -27,120 +27,105 @@ func chain(x *gorg.Node, fs ...nodeFunc) (*gorg.Node, error) {
 // A writeFunc writes a node whose operands are written.
 type writeFunc = func(e *exporter, n *graph.Node, args []*gorg.Node) (*gorg.Node, error)
 
-var writers graph.Answers[writeFunc]
+// writers has how to write an operation; [primitive] leaves those that consist of others out.
+var writers = graph.NewAnswers[writeFunc]("Gorgonia")
 
 func init() {
 	source := func(e *exporter, n *graph.Node, _ []*gorg.Node) (*gorg.Node, error) { return e.source(n) }
 	first := func(_ *exporter, _ *graph.Node, args []*gorg.Node) (*gorg.Node, error) { return args[0], nil }
-	refused := map[string]string{}
-	for i, row := 0, graph.Ops(); i < len(row); i++ {
-		if row[i].Decompose != nil {
-			refused[row[i].Name] = "its decomposition is written"
+	writers.Add("input", source)
+	writers.Add("param", source)
+	writers.Add("state", source)
+	writers.Add("copy", first)
+	writers.Add(written(func(e *exporter, op graph.Const, _ []*gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+		return e.constant(op.Value), nil
+	}))
+	writers.Add(ofOne(func(e *exporter, op graph.Unary, x *gorg.Node, n *graph.Node) (*gorg.Node, error) {
+		x, err := e.own(x, n.Args[0].Type.DType)
+		if err != nil {
+			return nil, err
 		}
-	}
-	for _, name := range []string{"softmax", "log_softmax"} {
-		delete(refused, name)
-	}
-	for _, name := range []string{"conv2d_transpose", "conv2d_filter_grad"} {
-		refused[name] = "the simpler operations that it consists of are written"
-	}
-	for _, name := range []string{"quantize", "dequantize", "pack_weights", "matmul_panels"} {
-		refused[name] = "it has no elements of few bits"
-	}
-	refused["custom"] = "it is a function of the program's own"
-	refused["fusion"] = "its body is written"
-	for _, name := range []string{"unslice", "update_slice", "col2im", "scatter_add", "top_k", "route", "pool_grad", "host",
-		"result", "all_reduce"} {
-		refused[name] = "there is no such function"
-	}
-	refused["sample"] = "there is no such function"
-	for _, name := range []string{"reduce_scatter", "all_gather", "all_to_all", "part", "permute", "broadcast_from"} {
-		refused[name] = "a program of Gorgonia's runs alone"
-	}
-	var err error
-	writers, err = graph.NewAnswers("Gorgonia", map[string]writeFunc{
-		"input": source, "param": source, "state": source, "copy": first,
-		"const": written(func(e *exporter, op graph.Const, _ []*gorg.Node, _ *graph.Node) (*gorg.Node, error) {
-			return e.constant(op.Value), nil
-		}),
-		"unary": ofOne(func(e *exporter, op graph.Unary, x *gorg.Node, n *graph.Node) (*gorg.Node, error) {
-			x, err := e.own(x, n.Args[0].Type.DType)
-			if err != nil {
-				return nil, err
-			}
-			return e.unary(op, x, n.Type.DType)
-		}),
-		"binary": ofTwo((*exporter).binary),
-		"select": written(func(e *exporter, _ graph.Select, args []*gorg.Node, n *graph.Node) (*gorg.Node, error) {
-			return e.choose(args, n)
-		}),
-		"cast": ofOne(func(e *exporter, op graph.Cast, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
-			return e.cast(op.To, x)
-		}),
+		return e.unary(op, x, n.Type.DType)
+	}))
+	writers.Add(ofTwo((*exporter).binary))
+	writers.Add(written(func(e *exporter, _ graph.Select, args []*gorg.Node, n *graph.Node) (*gorg.Node, error) {
+		return e.choose(args, n)
+	}))
+	writers.Add(ofOne(func(e *exporter, op graph.Cast, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+		return e.cast(op.To, x)
+	}))
+	writers.Add(ofTwo((*exporter).matmul))
+	writers.Add(ofTwo((*exporter).conv))
+	writers.Add(ofTwo((*exporter).gather))
+	writers.Add(ofOne((*exporter).reduce))
+	writers.Add(ofOne((*exporter).slice))
+	writers.Add(ofOne((*exporter).pad))
+	writers.Add(ofOne((*exporter).pool))
+	writers.Add(ofOne(func(e *exporter, op graph.Reshape, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+		return e.reshape(x, op.Shape.Slice()...)
+	}))
+	writers.Add(ofOne(func(_ *exporter, op graph.Transpose, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+		return gorg.Transpose(x, op.Perm.Slice()...)
+	}))
+	writers.Add(ofOne(func(e *exporter, op graph.Broadcast, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+		return e.broadcast(x, op.Shape)
+	}))
+	writers.Add(written(func(_ *exporter, op graph.Concat, args []*gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+		if len(args) == 1 {
+			return args[0], nil
+		}
+		return gorg.Concat(op.Axis, args...)
+	}))
+	writers.Add(ofOne(func(_ *exporter, op graph.Im2Col, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+		if err := symmetric(op.Pad); err != nil {
+			return nil, err
+		}
+		return gorg.Im2Col(x, op.Kernel.Slice(), op.Pad.Slice()[:2], op.Stride.Slice(), op.Dilation.Slice())
+	}))
+	writers.Add(ofOne(func(_ *exporter, op graph.Dropout, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+		return gorg.Dropout(x, op.P)
+	}))
+	writers.Add(written(func(e *exporter, op graph.Random, _ []*gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+		return e.random(op), nil
+	}))
+	writers.Add(ofOne(func(_ *exporter, op graph.Softmax, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+		return gorg.SoftMax(x, op.Axis)
+	}))
+	writers.Add(ofOne(func(e *exporter, op graph.LogSoftmax, x *gorg.Node, n *graph.Node) (*gorg.Node, error) {
+		// Of an operand of its own: Gorgonia takes it for the softmax of the same operand and axis.
+		x, err := gorg.HadamardProd(x, e.scalar(n.Type.DType, 1))
+		if err != nil {
+			return nil, err
+		}
+		return gorg.LogSoftMax(x, op.Axis)
+	}))
 
-		"matmul": ofTwo((*exporter).matmul), "conv2d": ofTwo((*exporter).conv), "gather": ofTwo((*exporter).gather),
-		"reduce": ofOne((*exporter).reduce), "slice": ofOne((*exporter).slice), "pad": ofOne((*exporter).pad),
-		"pool": ofOne((*exporter).pool),
-
-		"reshape": ofOne(func(e *exporter, op graph.Reshape, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
-			return e.reshape(x, op.Shape.Slice()...)
-		}),
-		"transpose": ofOne(func(_ *exporter, op graph.Transpose, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
-			return gorg.Transpose(x, op.Perm.Slice()...)
-		}),
-		"broadcast": ofOne(func(e *exporter, op graph.Broadcast, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
-			return e.broadcast(x, op.Shape)
-		}),
-		"concat": written(func(_ *exporter, op graph.Concat, args []*gorg.Node, _ *graph.Node) (*gorg.Node, error) {
-			if len(args) == 1 {
-				return args[0], nil
-			}
-			return gorg.Concat(op.Axis, args...)
-		}),
-		"im2col": ofOne(func(_ *exporter, op graph.Im2Col, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
-			if err := symmetric(op.Pad); err != nil {
-				return nil, err
-			}
-			return gorg.Im2Col(x, op.Kernel.Slice(), op.Pad.Slice()[:2], op.Stride.Slice(), op.Dilation.Slice())
-		}),
-		"dropout": ofOne(func(_ *exporter, op graph.Dropout, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
-			return gorg.Dropout(x, op.P)
-		}),
-		"random": written(func(e *exporter, op graph.Random, _ []*gorg.Node, _ *graph.Node) (*gorg.Node, error) {
-			return e.random(op), nil
-		}),
-		"softmax": ofOne(func(_ *exporter, op graph.Softmax, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
-			return gorg.SoftMax(x, op.Axis)
-		}),
-		"log_softmax": ofOne(func(e *exporter, op graph.LogSoftmax, x *gorg.Node, n *graph.Node) (*gorg.Node, error) {
-			// Of an operand of its own: Gorgonia takes it for the softmax of the same operand and axis.
-			x, err := gorg.HadamardProd(x, e.scalar(n.Type.DType, 1))
-			if err != nil {
-				return nil, err
-			}
-			return gorg.LogSoftMax(x, op.Axis)
-		}),
-	}, refused)
-	if err != nil {
+	writers.Rest("there is no such function")
+	writers.Refuse("it has no elements of few bits", "quantize", "dequantize", "pack_weights", "matmul_panels")
+	writers.Refuse("it is a function of the program's own", "custom")
+	writers.Refuse("a program of Gorgonia's runs alone", "reduce_scatter", "all_gather", "all_to_all", "part", "permute",
+		"broadcast_from")
+	if err := writers.Check(); err != nil {
 		panic(err)
 	}
 }
 
-// written is a writeFunc for operations of type O.
-func written[O graph.Op](f func(e *exporter, op O, args []*gorg.Node, n *graph.Node) (*gorg.Node, error)) writeFunc {
-	return func(e *exporter, n *graph.Node, args []*gorg.Node) (*gorg.Node, error) {
+// written is a writeFunc for operations of type O, with their name.
+func written[O graph.Op](f func(e *exporter, op O, args []*gorg.Node, n *graph.Node) (*gorg.Node, error)) (string, writeFunc) {
+	var of O
+	return of.OpName(), func(e *exporter, n *graph.Node, args []*gorg.Node) (*gorg.Node, error) {
 		return f(e, n.Op.(O), args, n)
 	}
 }
 
 // ofOne is a writeFunc that reads the first operand, ofTwo one that reads the first two.
-func ofOne[O graph.Op](f func(e *exporter, op O, x *gorg.Node, n *graph.Node) (*gorg.Node, error)) writeFunc {
+func ofOne[O graph.Op](f func(e *exporter, op O, x *gorg.Node, n *graph.Node) (*gorg.Node, error)) (string, writeFunc) {
 	return written(func(e *exporter, op O, args []*gorg.Node, n *graph.Node) (*gorg.Node, error) {
 		return f(e, op, args[0], n)
 	})
 }
 
-func ofTwo[O graph.Op](f func(e *exporter, op O, x, y *gorg.Node, n *graph.Node) (*gorg.Node, error)) writeFunc {
+func ofTwo[O graph.Op](f func(e *exporter, op O, x, y *gorg.Node, n *graph.Node) (*gorg.Node, error)) (string, writeFunc) {
 	return written(func(e *exporter, op O, args []*gorg.Node, n *graph.Node) (*gorg.Node, error) {
 		return f(e, op, args[0], args[1], n)
 	})

@@ -10,62 +10,24 @@ import (
 // A compileFunc makes the kernel of an operation that is a launch of its own.
 type compileFunc = func(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
 
-var answers graph.Answers[compileFunc]
+// answers are the CPU's. The file of a kernel adds it. Elementwise operations and those along rows without a kernel are bodies of
+// one operation, for which emit has the instructions.
+var answers = graph.NewAnswers[compileFunc]("the CPU")
+
+var _ = answers.Add("fusion", compile).Add("copy", copied).
+	Add("matmul", fused).Add("matmul_panels", fused).Add("conv2d", fused).Add("conv2d_transpose", fused).
+	Add("separable_conv2d", fused).Add("attention", fused).Add("attention_grad", fused).Add("moe", fused).Add("moe_grad", fused).
+	Add(own(func(op graph.Cast, args, results []Operand, env *Env) (Kernel, error) {
+		if op.To == args[0].DType {
+			return copied(op, args, results, env)
+		}
+		return fused(op, args, results, env)
+	}))
 
 func init() {
-	var err error
-	answers, err = graph.NewAnswers("the CPU", map[string]compileFunc{
-		"fusion": compile,
-		"copy":   copied,
-
-		"all_reduce": collective, "reduce_scatter": collective, "all_gather": collective, "all_to_all": collective,
-		"part": collective, "permute": collective, "broadcast_from": collective,
-
-		"unary": fused, "binary": fused, "select": fused, "custom": fused, "dropout": fused,
-		"matmul": fused, "conv2d": fused, "conv2d_transpose": fused, "separable_conv2d": fused, "layer_norm": fused, "rms_norm": fused,
-		"attention": fused, "attention_grad": fused, "moe": fused, "moe_grad": fused,
-		"cast": func(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
-			if op.(graph.Cast).To == args[0].DType {
-				return copied(op, args, results, env)
-			}
-			return fused(op, args, results, env)
-		},
-
-		"slice": moves(newSlice), "unslice": moves(newUnslice), "update_slice": moves(newUpdateSlice), "concat": moves(newConcat),
-		"pad": moves(newPad), "im2col": moves(newIm2Col), "gather": moves(newGather),
-		"col2im": own(newCol2Im), "scatter_add": own(newScatterAdd), "reduce": own(compileReduce),
-		"softmax": own(func(op graph.Softmax, args, results []Operand, env *Env) (Kernel, error) {
-			return compileSoftmax(op, op.Axis, false, args, results, env)
-		}),
-		"log_softmax": own(func(op graph.LogSoftmax, args, results []Operand, env *Env) (Kernel, error) {
-			return compileSoftmax(op, op.Axis, true, args, results, env)
-		}),
-		"random": own(func(op graph.Random, args, results []Operand, env *Env) (Kernel, error) {
-			return byFloat(op.Type.DType, newRandom[float32], newRandom[float64])(op, args, results, env)
-		}),
-		"squared_norm": own(func(_ graph.SquaredNorm, args, results []Operand, env *Env) (Kernel, error) {
-			return newSquaredNorm(args, results[0], env), nil
-		}),
-		"host": own(func(op graph.Host, args, results []Operand, _ *Env) (Kernel, error) {
-			return newHost(op, args, results)
-		}),
-
-		"matmul_panels": fused, "pack_weights": moves(newPackWeights), "dequantize": moves(newDequantize),
-		"quantize": own(func(op graph.Quantize, args, results []Operand, env *Env) (Kernel, error) {
-			return byFloat(args[0].DType, newQuantize[float32], newQuantize[float64])(op, args, results, env), nil
-		}),
-
-		"top_k": floats(newTopK[float32], newTopK[float64]), "route": floats(newRoute[float32], newRoute[float64]),
-		"sample": floats(newSample[float32], newSample[float64]),
-		"pool":   floats(newPool[float32], newPool[float64]), "pool_grad": floats(newPoolGrad[float32], newPoolGrad[float64]),
-		"batch_norm":         floats(newBatchNorm[float32], newBatchNorm[float64]),
-		"group_norm":         floats(newGroupNorm[float32], newGroupNorm[float64]),
-		"conv2d_filter_grad": floats(newFilterGrad[float32], newFilterGrad[float64]),
-		"rope":               floats(newRoPE[float32], newRoPE[float64]),
-		"recurrence":         floats(newRecurrence[float32], newRecurrence[float64]),
-		"recurrence_grad":    floats(newRecurrenceGrad[float32], newRecurrenceGrad[float64]),
-	}, graph.NotLaunched())
-	if err != nil {
+	answers.AddBodies(fused)
+	answers.RefuseNotLaunched()
+	if err := answers.Check(); err != nil {
 		panic(err)
 	}
 }
@@ -85,20 +47,21 @@ func Refuses(op graph.Op) error {
 	return nil
 }
 
-// own is a kernel for operations of type O.
-func own[O graph.Op](f func(op O, args, results []Operand, env *Env) (Kernel, error)) compileFunc {
-	return func(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
+// own is a kernel for operations of type O, with their name.
+func own[O graph.Op](f func(op O, args, results []Operand, env *Env) (Kernel, error)) (string, compileFunc) {
+	var of O
+	return of.OpName(), func(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 		return f(op.(O), args, results, env)
 	}
 }
 
 // moves is a kernel that can always be made.
-func moves[O graph.Op](f func(op O, args, results []Operand, env *Env) Kernel) compileFunc {
+func moves[O graph.Op](f func(op O, args, results []Operand, env *Env) Kernel) (string, compileFunc) {
 	return own(func(op O, args, results []Operand, env *Env) (Kernel, error) { return f(op, args, results, env), nil })
 }
 
 // floats is a kernel in two variants, by the type of the first operand.
-func floats[O graph.Op](f32, f64 func(op O, args, results []Operand, env *Env) (Kernel, error)) compileFunc {
+func floats[O graph.Op](f32, f64 func(op O, args, results []Operand, env *Env) (Kernel, error)) (string, compileFunc) {
 	return own(func(op O, args, results []Operand, env *Env) (Kernel, error) {
 		return byFloat(args[0].DType, f32, f64)(op, args, results, env)
 	})

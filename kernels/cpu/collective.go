@@ -7,6 +7,9 @@ import (
 	"fusec/kernels/group"
 )
 
+var _ = answers.Add("all_reduce", collective).Add("reduce_scatter", collective).Add("all_gather", collective).
+	Add("all_to_all", collective).Add("part", collective).Add("permute", collective).Add("broadcast_from", collective)
+
 // collective compiles a collective operation. In a group of one it is a copy.
 func collective(o graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 	op := o.(graph.Collective)

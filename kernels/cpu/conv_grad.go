@@ -46,6 +46,8 @@ type filterGrad[T float] struct {
 	x, dy, dw Operand
 }
 
+var _ = answers.Add(floats(newFilterGrad[float32], newFilterGrad[float64]))
+
 func newFilterGrad[T float](op graph.Conv2DFilterGrad, args, results []Operand, env *Env) (Kernel, error) {
 	if err := Refuses(op); err != nil {
 		return nil, err

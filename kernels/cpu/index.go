@@ -64,6 +64,8 @@ type gatherer[E unit] struct {
 	src, dst []E
 }
 
+var _ = answers.Add(moves(newGather))
+
 func newGather(op graph.Gather, args, results []Operand, env *Env) Kernel {
 	return bySize(args[0].DType, makeGather[uint8], makeGather[uint16], makeGather[uint32], makeGather[uint64])(op, args, results, env)
 }

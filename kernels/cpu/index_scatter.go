@@ -51,6 +51,8 @@ type scatterer[T number] struct {
 	src, dst []T
 }
 
+var _ = answers.Add(own(newScatterAdd))
+
 func newScatterAdd(op graph.ScatterAdd, args, results []Operand, env *Env) (Kernel, error) {
 	switch d := args[1].DType; {
 	case d == graph.F32:

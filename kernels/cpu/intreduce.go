@@ -2,6 +2,8 @@ package cpu
 
 import "fusec/graph"
 
+var _ = answers.Add(own(compileReduce))
+
 // compileReduce makes the kernel of a Reduce that stands alone. Over no axes it is a copy; of floats a row fusion.
 func compileReduce(op graph.Reduce, args, results []Operand, env *Env) (Kernel, error) {
 	switch d := args[0].DType; {

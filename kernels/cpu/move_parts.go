@@ -127,6 +127,8 @@ func (k *mover[E]) Do(_, item int) {
 	}
 }
 
+var _ = answers.Add(moves(newSlice))
+
 // newSlice takes part of an axis from where an operand says.
 func newSlice(op graph.Slice, args, results []Operand, env *Env) Kernel {
 	x, y := args[0], results[0]
@@ -135,6 +137,8 @@ func newSlice(op graph.Slice, args, results []Operand, env *Env) Kernel {
 	x.Layout = x.Layout.Slice(op.Axis, 0, op.Size, op.Step)
 	return newMover(y, env, []part{copyPart(0, x, y)}, s, nil)
 }
+
+var _ = answers.Add(moves(newUnslice))
 
 // newUnslice puts the operand into zeros where another operand says.
 func newUnslice(op graph.Unslice, args, results []Operand, env *Env) Kernel {
@@ -145,6 +149,8 @@ func newUnslice(op graph.Unslice, args, results []Operand, env *Env) Kernel {
 	to.Layout = to.Layout.Slice(op.Axis, 0, s.size, op.Step)
 	return newMover(y, env, []part{copyPart(0, x, to)}, s, graph.Scalar(y.DType, 0))
 }
+
+var _ = answers.Add(moves(newConcat))
 
 // newConcat puts the operands side by side. One with the strides of its place in the result is there already.
 func newConcat(op graph.Concat, args, results []Operand, env *Env) Kernel {
@@ -161,6 +167,8 @@ func newConcat(op graph.Concat, args, results []Operand, env *Env) Kernel {
 	}
 	return newMove(y, env, parts)
 }
+
+var _ = answers.Add(moves(newPad))
 
 // newPad puts the operand into the middle of a value.
 func newPad(op graph.Pad, args, results []Operand, env *Env) Kernel {

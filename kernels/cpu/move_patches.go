@@ -73,6 +73,8 @@ type unfolder[E unit] struct {
 	src, dst []E
 }
 
+var _ = answers.Add(moves(newIm2Col))
+
 func newIm2Col(op graph.Im2Col, args, results []Operand, env *Env) Kernel {
 	return bySize(args[0].DType, makeIm2Col[uint8], makeIm2Col[uint16], makeIm2Col[uint32], makeIm2Col[uint64])(op, args, results, env)
 }
@@ -190,6 +192,8 @@ type folder[E unit, T number] struct {
 
 	src, dst []T
 }
+
+var _ = answers.Add(own(newCol2Im))
 
 func newCol2Im(op graph.Col2Im, args, results []Operand, env *Env) (Kernel, error) {
 	switch d := args[0].DType; {

@@ -23,6 +23,8 @@ type batchNorm[T float] struct {
 	out [2]Memory
 }
 
+var _ = answers.Add(floats(newBatchNorm[float32], newBatchNorm[float64]))
+
 func newBatchNorm[T float](op graph.BatchNorm, args, results []Operand, env *Env) (Kernel, error) {
 	s := args[0].Layout.Shape
 	channels := s.At(1)

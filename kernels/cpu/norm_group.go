@@ -25,6 +25,8 @@ type groupNorm[T float] struct {
 	x, y, gamma, beta []T
 }
 
+var _ = answers.Add(floats(newGroupNorm[float32], newGroupNorm[float64]))
+
 func newGroupNorm[T float](op graph.GroupNorm, args, results []Operand, env *Env) (Kernel, error) {
 	s, code := args[0].Layout.Shape, vec.Of[T]()
 	_, _, plane := s.Around(0, 2)

@@ -7,6 +7,12 @@ import (
 	"fusec/kernels/cpu/vec"
 )
 
+var _ = answers.Add(own(func(op graph.Softmax, args, results []Operand, env *Env) (Kernel, error) {
+	return compileSoftmax(op, op.Axis, false, args, results, env)
+})).Add(own(func(op graph.LogSoftmax, args, results []Operand, env *Env) (Kernel, error) {
+	return compileSoftmax(op, op.Axis, true, args, results, env)
+}))
+
 // compileSoftmax makes the kernel of a softmax that stands alone: along rows a fusion, along an outer axis a kernel
 // that works on columns.
 func compileSoftmax(op graph.Op, axis int, log bool, args, results []Operand, env *Env) (Kernel, error) {

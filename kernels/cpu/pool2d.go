@@ -36,6 +36,8 @@ func counts[T float](taps []tap, width int) []T {
 	return n
 }
 
+var _ = answers.Add(floats(newPool[float32], newPool[float64]))
+
 func newPool[T float](op graph.Pool, args, results []Operand, env *Env) (Kernel, error) {
 	if op.Layout == graph.NHWC {
 		return newPoolNHWC[T](op, args, results, env)

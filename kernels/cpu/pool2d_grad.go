@@ -29,6 +29,8 @@ type pool2dGrad[T float] struct {
 	src, grad, dst []T
 }
 
+var _ = answers.Add(floats(newPoolGrad[float32], newPoolGrad[float64]))
+
 func newPoolGrad[T float](op graph.PoolGrad, args, results []Operand, env *Env) (Kernel, error) {
 	if op.Layout == graph.NHWC {
 		return newPoolGradNHWC[T](op, args, results, env)

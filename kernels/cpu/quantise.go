@@ -27,11 +27,17 @@ type quantised[T float] struct {
 	results []Memory
 }
 
+var _ = answers.Add(moves(func(op graph.Quantize, args, results []Operand, env *Env) Kernel {
+	return byFloat(args[0].DType, newQuantize[float32], newQuantize[float64])(op, args, results, env)
+}))
+
 func newQuantize[T float](op graph.Quantize, args, results []Operand, env *Env) Kernel {
 	k := newQuantised[T](op.Axis, op.Block, results[0], args[1:], env)
 	k.pack, k.numbers = true, args[0].Layout.Offset
 	return k
 }
+
+var _ = answers.Add(moves(newDequantize))
 
 func newDequantize(op graph.Dequantize, args, results []Operand, env *Env) Kernel {
 	if results[0].DType == graph.F64 {
@@ -117,6 +123,8 @@ type packed struct {
 	packer   *panel.Packer
 	from, to int // first bytes
 }
+
+var _ = answers.Add(moves(newPackWeights))
 
 func newPackWeights(op graph.PackWeights, args, results []Operand, env *Env) Kernel {
 	var list packWeights

@@ -26,6 +26,10 @@ type draw[T float] struct {
 	dst    []T
 }
 
+var _ = answers.Add(own(func(op graph.Random, args, results []Operand, env *Env) (Kernel, error) {
+	return byFloat(op.Type.DType, newRandom[float32], newRandom[float64])(op, args, results, env)
+}))
+
 func newRandom[T float](op graph.Random, args, results []Operand, env *Env) (Kernel, error) {
 	k := &draw[T]{env: env, op: op, arg: args[0], result: results[0], n: results[0].Layout.Shape.Elems()}
 	for range env.Pool.Workers() {

@@ -116,6 +116,8 @@ func recurrentSizes(args []Operand) (steps, n, columns, h int) {
 	return x.At(0), x.At(1), x.At(2), args[1].Layout.Shape.At(0)
 }
 
+var _ = answers.Add(floats(newRecurrence[float32], newRecurrence[float64]))
+
 func newRecurrence[T float](op graph.Recurrence, args, results []Operand, env *Env) (Kernel, error) {
 	k := &recurrence[T]{env: env, op: op, args: args, results: results, cold: true, gates: gatesOf[T]()}
 	k.steps, k.n, k.columns, k.h = recurrentSizes(args)

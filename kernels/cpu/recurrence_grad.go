@@ -60,6 +60,8 @@ type weightsGrad[T float] struct {
 	to          []T  // [H, columns]
 }
 
+var _ = answers.Add(floats(newRecurrenceGrad[float32], newRecurrenceGrad[float64]))
+
 func newRecurrenceGrad[T float](op graph.RecurrenceGrad, args, results []Operand, env *Env) (_ Kernel, err error) {
 	k := &recurrenceGrad[T]{env: env, op: op, args: args, results: results, gates: gatesOf[T]()}
 	k.steps, k.n, k.columns, k.h = recurrentSizes(args)

@@ -27,6 +27,8 @@ type rope[T float] struct {
 	src, dst []T
 }
 
+var _ = answers.Add(floats(newRoPE[float32], newRoPE[float64]))
+
 func newRoPE[T float](op graph.RoPE, args, results []Operand, env *Env) (Kernel, error) {
 	s := args[0].Layout.Shape
 	rows, n, d := s.Around(s.Rank()-2, 1)

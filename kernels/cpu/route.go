@@ -39,6 +39,8 @@ type topK[T float] struct {
 	indices     []int64
 }
 
+var _ = answers.Add(floats(newTopK[float32], newTopK[float64]))
+
 func newTopK[T float](op graph.TopK, args, results []Operand, env *Env) (Kernel, error) {
 	s := args[0].Layout.Shape
 	rows, n, _ := s.Around(s.Rank()-1, 1)
@@ -84,6 +86,8 @@ type router[T float] struct {
 
 	scores []T
 }
+
+var _ = answers.Add(floats(newRoute[float32], newRoute[float64]))
 
 func newRoute[T float](op graph.Route, args, results []Operand, env *Env) (Kernel, error) {
 	s := args[0].Layout.Shape

@@ -35,6 +35,8 @@ type sampled struct {
 // samplingDigit is how many bits of keys are told apart at a time.
 const samplingDigit = 11
 
+var _ = answers.Add(floats(newSample[float32], newSample[float64]))
+
 func newSample[T float](_ graph.Sample, args, results []Operand, env *Env) (Kernel, error) {
 	s := args[graph.SampleLogits].Layout.Shape
 	k := &sampler[T]{env: env, args: args, result: results[0], n: s.At(s.Rank() - 1), rows: results[0].Layout.Shape.Elems()}

@@ -19,8 +19,10 @@ type squaredNorm struct {
 	args []Memory
 }
 
-func newSquaredNorm(args []Operand, y Operand, env *Env) *squaredNorm {
-	k := &squaredNorm{env: env, x: args, y: y, first: make([]int, len(args)+1)}
+var _ = answers.Add(moves(newSquaredNorm))
+
+func newSquaredNorm(_ graph.SquaredNorm, args, results []Operand, env *Env) Kernel {
+	k := &squaredNorm{env: env, x: args, y: results[0], first: make([]int, len(args)+1)}
 	for i, a := range args {
 		k.first[i+1] = k.first[i] + chunks(a.Layout.Shape.Elems(), grain)
 	}

@@ -22,6 +22,8 @@ type sliceUpdater struct {
 	valid  bool
 }
 
+var _ = answers.Add(moves(newUpdateSlice))
+
 // newUpdateSlice writes an operand over part of an axis of another.
 func newUpdateSlice(op graph.UpdateSlice, args, results []Operand, env *Env) Kernel {
 	x, u, y := args[0], args[1], results[0]

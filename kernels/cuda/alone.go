@@ -9,63 +9,47 @@ import (
 // A compileFunc makes the kernel of an operation that is a launch of its own.
 type compileFunc = func(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error)
 
-var answers graph.Answers[compileFunc]
+// answers are CUDA's. The file of a kernel adds it. Elementwise operations and those along rows without a kernel are bodies of one
+// operation.
+var answers = graph.NewAnswers[compileFunc]("CUDA")
+
+var _ = answers.Add("fusion", compile).Add("copy", copied).
+	Add("matmul", fused).Add("matmul_panels", fused).Add("conv2d", fused).Add("conv2d_transpose", fused).
+	Add("attention", fused).Add("attention_grad", fused).Add("moe", fused).Add("moe_grad", fused).
+	Add(fusedUnless(func(op graph.Cast, x Operand) bool { return op.To == x.DType })).
+	Add(fusedUnless(func(op graph.Reduce, _ Operand) bool { return op.Axes.Len() == 0 }))
 
 func init() {
-	refused := graph.NotLaunched()
-	refused["host"] = "its code runs on the host"
-	for _, name := range []string{"quantize", "dequantize"} {
-		refused[name] = "its elements of i4 and f8 are unpacked on the host; those of other types are computed by simpler operations"
-	}
-	var err error
-	answers, err = graph.NewAnswers("CUDA", map[string]compileFunc{
-		"fusion": compile,
-		"copy":   copied,
-
-		"all_reduce": collective, "reduce_scatter": collective, "all_gather": collective, "all_to_all": collective,
-		"part": collective, "permute": collective, "broadcast_from": collective,
-
-		"unary": fused, "binary": fused, "select": fused, "custom": fused, "dropout": fused,
-		"softmax": fused, "log_softmax": fused, "layer_norm": fused, "rms_norm": fused,
-		"matmul": fused, "matmul_panels": fused, "pack_weights": checkedOp(compilePackWeights),
-		"conv2d": fused, "conv2d_transpose": fused,
-		"attention": fused, "attention_grad": fused, "moe": fused, "moe_grad": fused,
-		"cast":   fusedUnless(func(op graph.Cast, x Operand) bool { return op.To == x.DType }),
-		"reduce": fusedUnless(func(op graph.Reduce, _ Operand) bool { return op.Axes.Len() == 0 }),
-
-		"slice": checkedOp(compileSlice), "unslice": checkedOp(compileUnslice), "update_slice": checkedOp(compileUpdateSlice),
-		"gather": checkedOp(compileGather), "pad": checkedOp(compilePad), "scatter_add": checkedOp(compileScatterAdd),
-		"conv2d_filter_grad": own(compileFilterGrad), "im2col": plain(compileIm2Col), "col2im": plain(compileCol2Im),
-		"pool": plain(compilePool), "pool_grad": plain(compilePoolGrad),
-		"sample": plain(compileSample),
-		"random": plain(compileRandom), "rope": own(compileRoPE), "top_k": plain(compileTopK), "route": plain(compileRoute),
-		"squared_norm": plain(func(_ graph.SquaredNorm, args, results []Operand) *Kernel { return compileSquaredNorm(args, results) }),
-		"concat":       own(compileConcat), "batch_norm": own(compileBatchNorm), "group_norm": own(compileGroupNorm),
-	}, refused)
-	if err != nil {
+	answers.AddBodies(fused)
+	answers.RefuseNotLaunched()
+	answers.Refuse("its code runs on the host", "host")
+	answers.Refuse("its elements of i4 and f8 are unpacked on the host; those of other types are computed by simpler operations",
+		"quantize", "dequantize")
+	if err := answers.Check(); err != nil {
 		panic(err)
 	}
 }
 
-// own is a kernel for operations of type O.
-func own[O graph.Op](f func(op O, args, results []Operand, cfg Config) (*Kernel, error)) compileFunc {
-	return func(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
+// own is a kernel for operations of type O, with their name.
+func own[O graph.Op](f func(op O, args, results []Operand, cfg Config) (*Kernel, error)) (string, compileFunc) {
+	var of O
+	return of.OpName(), func(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
 		return f(op.(O), args, results, cfg)
 	}
 }
 
 // checkedOp is a kernel that is the same for all chips, and may be refused.
-func checkedOp[O graph.Op](f func(op O, args, results []Operand) (*Kernel, error)) compileFunc {
+func checkedOp[O graph.Op](f func(op O, args, results []Operand) (*Kernel, error)) (string, compileFunc) {
 	return own(func(op O, args, results []Operand, _ Config) (*Kernel, error) { return f(op, args, results) })
 }
 
 // plain is a kernel that is the same for all chips.
-func plain[O graph.Op](f func(op O, args, results []Operand) *Kernel) compileFunc {
+func plain[O graph.Op](f func(op O, args, results []Operand) *Kernel) (string, compileFunc) {
 	return own(func(op O, args, results []Operand, _ Config) (*Kernel, error) { return f(op, args, results), nil })
 }
 
 // fusedUnless is a fusion of one, unless the operation changes nothing.
-func fusedUnless[O graph.Op](nothing func(op O, x Operand) bool) compileFunc {
+func fusedUnless[O graph.Op](nothing func(op O, x Operand) bool) (string, compileFunc) {
 	return own(func(op O, args, results []Operand, cfg Config) (*Kernel, error) {
 		if nothing(op, args[0]) {
 			return copied(op, args, results, cfg)

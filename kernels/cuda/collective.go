@@ -22,6 +22,9 @@ func (k *Kernel) Exchanges() bool {
 	return slices.ContainsFunc(k.Steps, func(s Step) bool { return s.Exchange != nil })
 }
 
+var _ = answers.Add("all_reduce", collective).Add("reduce_scatter", collective).Add("all_gather", collective).
+	Add("all_to_all", collective).Add("part", collective).Add("permute", collective).Add("broadcast_from", collective)
+
 // collective compiles a collective operation: what is exchanged, and before and after it steps that bring parts into the order
 // in which they are sent. In a group of one it is a copy.
 func collective(o graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {

@@ -7,6 +7,8 @@ import (
 	"fusec/graph/body"
 )
 
+var _ = answers.Add(own(compileFilterGrad))
+
 // compileFilterGrad makes the gradient of a convolution in NHWC for its filters: the product of the transposed patches of
 // the images and the gradient of the result. The positions are divided among blocks, whose sums are added in order.
 func compileFilterGrad(op graph.Conv2DFilterGrad, args, results []Operand, cfg Config) (*Kernel, error) {

@@ -113,6 +113,8 @@ func (m *matmul) scales() string {
 // packThreads is the number of threads of a block that packs weights.
 const packThreads = 256
 
+var _ = answers.Add(checkedOp(compilePackWeights))
+
 // compilePackWeights arranges weights in deep panels: a thread makes eight rows of a column.
 func compilePackWeights(op graph.PackWeights, args, results []Operand) (*Kernel, error) {
 	if !op.Deep {

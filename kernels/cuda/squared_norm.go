@@ -11,9 +11,11 @@ import (
 // normBlock is the number of elements whose squares a block adds up.
 const normBlock = 64 * blockThreads
 
+var _ = answers.Add(plain(compileSquaredNorm))
+
 // compileSquaredNorm sums the squares of all operands in f64: blocks of each, and then what the blocks give, in an order
 // that only sizes decide.
-func compileSquaredNorm(args, results []Operand) *Kernel {
+func compileSquaredNorm(_ graph.SquaredNorm, args, results []Operand) *Kernel {
 	var text strings.Builder
 	text.WriteString(preamble("rows", "squared_norm"))
 	k := &Kernel{}

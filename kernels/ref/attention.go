@@ -8,6 +8,8 @@ import (
 	"fusec/graph"
 )
 
+var _ = formulas.Add(composite(attention))
+
 // attention computes each query's row by the definition: the scores of the keys that it may attend, their softmax,
 // and the sum of the values weighted by it.
 func attention(op graph.Attention, args []Value, types []graph.Type) ([]Value, error) {

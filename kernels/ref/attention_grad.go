@@ -6,6 +6,10 @@ import (
 	"fusec/graph"
 )
 
+var _ = formulas.Add(composite(func(op graph.AttentionGrad, a []Value, types []graph.Type) ([]Value, error) {
+	return attentionGrad(op, a, types), nil
+}))
+
 // attentionGrad goes through the pairs of a query and a key that may attend it, and adds what each gives to the
 // gradients by the formulas at [graph.AttentionGrad].
 func attentionGrad(op graph.AttentionGrad, args []Value, types []graph.Type) []Value {

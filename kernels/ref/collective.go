@@ -136,10 +136,13 @@ func groupReduce(f graph.ReduceFn, args []Value) Value {
 	return v
 }
 
+var _ = formulas.Add("all_reduce", alone).Add("reduce_scatter", alone).Add("all_gather", alone).Add("all_to_all", alone).
+	Add("part", alone).Add("permute", alone).Add("broadcast_from", alone)
+
 // alone is the result of a collective operation in a group of one, which is its operand.
-func alone(op graph.Op, args []Value, t graph.Type, _ bool) (Value, error) {
+func alone(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Value, error) {
 	if n := op.(graph.Collective).Of().Parts; n > 1 {
-		return Value{}, fmt.Errorf("a group of %d participants: each has a value, see Mesh", n)
+		return nil, fmt.Errorf("a group of %d participants: each has a value, see Mesh", n)
 	}
-	return same(op, args, t, false)
+	return same(op, args, types, bound)
 }

@@ -8,8 +8,9 @@ import (
 )
 
 // composite is a formula for an operation that has a decomposition. Its magnitudes are those of the decomposition.
-func composite[O graph.Op](f func(op O, args []Value, types []graph.Type) ([]Value, error)) formula {
-	return func(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Value, error) {
+func composite[O graph.Op](f func(op O, args []Value, types []graph.Type) ([]Value, error)) (string, formula) {
+	var of O
+	return of.OpName(), func(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Value, error) {
 		out, err := f(op.(O), args, types)
 		if err != nil || !bound {
 			return out, err
@@ -70,6 +71,11 @@ func channels(s graph.Shape) [][]int {
 	return r
 }
 
+var _ = formulas.Add(composite(func(op graph.GroupNorm, a []Value, _ []graph.Type) ([]Value, error) {
+	y, _, _ := normalise(a[0], op.Eps, groups(a[0].Type.Shape, op.Groups))
+	return []Value{affine(y, a[1], a[2], 1)}, nil
+}))
+
 // groups lists the elements of each sample's groups of channels of [n,c,...].
 func groups(s graph.Shape, g int) [][]int {
 	return split(s, func(at []int) int { return at[0]*g + at[1]*g/s.At(1) })
@@ -87,6 +93,14 @@ func split(s graph.Shape, number func(at []int) int) [][]int {
 	})
 	return r
 }
+
+var _ = formulas.Add(composite(func(op graph.Softmax, a []Value, _ []graph.Type) ([]Value, error) {
+	return []Value{softmax(a[0], op.Axis, false)}, nil
+}))
+
+var _ = formulas.Add(composite(func(op graph.LogSoftmax, a []Value, _ []graph.Type) ([]Value, error) {
+	return []Value{softmax(a[0], op.Axis, true)}, nil
+}))
 
 func softmax(x Value, axis int, log bool) Value {
 	v := zeros(x.Type)
@@ -113,6 +127,12 @@ func softmax(x Value, axis int, log bool) Value {
 	}
 	return v
 }
+
+var _ = formulas.Add(composite(func(op graph.LayerNorm, a []Value, _ []graph.Type) ([]Value, error) {
+	last := a[0].Type.Shape.Rank() - 1
+	y, _, _ := normalise(a[0], op.Eps, rows(a[0].Type.Shape, last))
+	return []Value{affine(y, a[1], a[2], last)}, nil
+}))
 
 // normalise subtracts each set's mean and divides by √(variance + eps). It also returns the means and the (biased)
 // variances.
@@ -144,6 +164,10 @@ func affine(x, gamma, beta Value, axis int) Value {
 	return x
 }
 
+var _ = formulas.Add(composite(func(op graph.RMSNorm, a []Value, _ []graph.Type) ([]Value, error) {
+	return []Value{rmsNorm(a[0], a[1], op.Eps)}, nil
+}))
+
 func rmsNorm(x, gamma Value, eps float64) Value {
 	v := zeros(x.Type)
 	for _, row := range rows(x.Type.Shape, x.Type.Shape.Rank()-1) {
@@ -158,6 +182,10 @@ func rmsNorm(x, gamma Value, eps float64) Value {
 	}
 	return v
 }
+
+var _ = formulas.Add(composite(func(op graph.BatchNorm, a []Value, _ []graph.Type) ([]Value, error) {
+	return batchNorm(op, a), nil
+}))
 
 func batchNorm(op graph.BatchNorm, args []Value) []Value {
 	x, mean, variance := args[0], args[3], args[4]
@@ -177,6 +205,8 @@ func batchNorm(op graph.BatchNorm, args []Value) []Value {
 	}
 	return []Value{affine(y, args[1], args[2], 1), newMean, newVariance}
 }
+
+var _ = formulas.Add(moved(host))
 
 // host runs the user's code on operands rounded to their own types.
 func host(op graph.Host, args []Value, t graph.Type) (Value, error) {

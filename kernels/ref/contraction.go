@@ -2,6 +2,10 @@ package ref
 
 import "fusec/graph"
 
+var _ = formulas.Add(one(func(op graph.MatMul, a []Value, t graph.Type, bound bool) (Value, error) {
+	return bilinear(a[0], a[1], bound, func(x, y Value) Value { return matMul(op, x, y, t) }), nil
+}))
+
 // matMul adds the products in the order of the contracted axis.
 func matMul(op graph.MatMul, a, b Value, t graph.Type) Value {
 	v := zeros(t)
@@ -130,17 +134,39 @@ func strides(s graph.Shape) graph.Shape {
 	return graph.ShapeOf(list...)
 }
 
+var _ = formulas.Add(one(func(op graph.Conv2D, a []Value, t graph.Type, bound bool) (Value, error) {
+	if op.Winograd != 0 && bound {
+		return winograd(op, a[0], a[1], t)
+	}
+	x, w := a[0], a[1]
+	if x.F == nil { // integers
+		x, w = cast(x, x.Type.With(graph.F32), bound), cast(w, w.Type.With(graph.F32), bound)
+	}
+	return bilinear(x, w, bound, func(x, w Value) Value { return conv2D(op, x, w, t) }), nil
+}))
+
 func conv2D(op graph.Conv2D, x, w Value, t graph.Type) Value {
 	v := zeros(t)
 	products(op, x.Type.Shape, w.Type.Shape, t.Shape, func(i, j, k int) { v.F[k] += x.F[i] * w.F[j] })
 	return v
 }
 
+var _ = formulas.Add(one(func(op graph.Conv2DTranspose, a []Value, t graph.Type, bound bool) (Value, error) {
+	if op.Winograd != 0 && bound {
+		return winogradTransposed(op, a[0], a[1], t)
+	}
+	return bilinear(a[0], a[1], bound, func(dy, w Value) Value { return conv2DTranspose(op, dy, w, t) }), nil
+}))
+
 func conv2DTranspose(op graph.Conv2DTranspose, dy, w Value, t graph.Type) Value {
 	v := zeros(t)
 	products(op.Conv(), t.Shape, w.Type.Shape, dy.Type.Shape, func(i, j, k int) { v.F[i] += dy.F[k] * w.F[j] })
 	return v
 }
+
+var _ = formulas.Add(one(func(op graph.Conv2DFilterGrad, a []Value, t graph.Type, bound bool) (Value, error) {
+	return bilinear(a[0], a[1], bound, func(x, dy Value) Value { return conv2DFilterGrad(op, x, dy, t) }), nil
+}))
 
 func conv2DFilterGrad(op graph.Conv2DFilterGrad, x, dy Value, t graph.Type) Value {
 	v := zeros(t)

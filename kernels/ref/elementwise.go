@@ -6,6 +6,10 @@ import (
 	"fusec/graph"
 )
 
+var _ = formulas.Add(one(func(op graph.Unary, a []Value, t graph.Type, bound bool) (Value, error) {
+	return unary(op, a[0], t, bound), nil
+}))
+
 func unary(op graph.Unary, x Value, t graph.Type, bound bool) Value {
 	v := zeros(t)
 	for i := range v.I {
@@ -20,6 +24,10 @@ func unary(op graph.Unary, x Value, t graph.Type, bound bool) Value {
 	}
 	return v
 }
+
+var _ = formulas.Add(one(func(op graph.Binary, a []Value, t graph.Type, bound bool) (Value, error) {
+	return binary(op, a[0], a[1], t, bound)
+}))
 
 func binary(op graph.Binary, x, y Value, t graph.Type, bound bool) (Value, error) {
 	v, eval := zeros(t), op.Fn.Info().Eval
@@ -45,6 +53,10 @@ func binary(op graph.Binary, x, y Value, t graph.Type, bound bool) (Value, error
 	return v, nil
 }
 
+var _ = formulas.Add(one(func(_ graph.Select, a []Value, t graph.Type, bound bool) (Value, error) {
+	return choose(a[0], a[1], a[2], t, bound), nil
+}))
+
 func choose(cond, a, b Value, t graph.Type, bound bool) Value {
 	v := zeros(t)
 	for i := range t.Shape.Elems() {
@@ -64,6 +76,10 @@ func choose(cond, a, b Value, t graph.Type, bound bool) Value {
 	return v
 }
 
+var _ = formulas.Add(one(func(op graph.Custom, a []Value, t graph.Type, bound bool) (Value, error) {
+	return custom(op, a, t, bound), nil
+}))
+
 // custom computes a function of the program's own by its Go body.
 func custom(op graph.Custom, args []Value, t graph.Type, bound bool) Value {
 	v, eval, x := zeros(t), op.Fn.Info().Eval, make([]float64, len(args))
@@ -81,6 +97,10 @@ func custom(op graph.Custom, args []Value, t graph.Type, bound bool) Value {
 	}
 	return v
 }
+
+var _ = formulas.Add(one(func(_ graph.Cast, a []Value, t graph.Type, bound bool) (Value, error) {
+	return cast(a[0], t, bound), nil
+}))
 
 func cast(x Value, t graph.Type, bound bool) Value {
 	v := zeros(t)

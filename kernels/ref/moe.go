@@ -7,6 +7,10 @@ import (
 	"fusec/graph"
 )
 
+var _ = formulas.Add(composite(func(op graph.MoE, a []Value, types []graph.Type) ([]Value, error) {
+	return moe(op, a, types), nil
+}))
+
 // moe sends each token to its experts one by one, by the definition.
 func moe(op graph.MoE, args []Value, types []graph.Type) []Value {
 	d := op.Dims(typesOf(args))
@@ -70,6 +74,10 @@ func (n expert) linear(x []float64, w, bias graph.MoEWeight) []float64 {
 	addRows(y, x, m, len(y))
 	return y
 }
+
+var _ = formulas.Add("moe_grad", func(op graph.Op, a []Value, _ []graph.Type, _ bool) ([]Value, error) {
+	return moeGrad(op.(graph.MoEGrad), a)
+})
 
 // moeGrad is the gradient by the decomposition, which sends every token to every expert and multiplies by 0 what is not
 // wanted. Where that gives NaN, of an expert that is not finite for a token which it is not sent, nothing is checked. Nor is

@@ -72,6 +72,10 @@ func indexOf(s graph.Shape, from func(at []int) int) []int {
 	return index
 }
 
+var _ = formulas.Add(moved(func(op graph.Transpose, a []Value, t graph.Type) (Value, error) {
+	return pick(a[0], t, transposeIndex(op, a[0].Type.Shape, t.Shape)), nil
+}))
+
 func transposeIndex(op graph.Transpose, in, out graph.Shape) []int {
 	src := make([]int, in.Rank())
 	return indexOf(out, func(at []int) int {
@@ -81,6 +85,10 @@ func transposeIndex(op graph.Transpose, in, out graph.Shape) []int {
 		return offset(in, src)
 	})
 }
+
+var _ = formulas.Add(moved(func(_ graph.Broadcast, a []Value, t graph.Type) (Value, error) {
+	return pick(a[0], t, broadcastIndex(a[0].Type.Shape, t.Shape)), nil
+}))
 
 func broadcastIndex(in, out graph.Shape) []int {
 	lead := out.Rank() - in.Rank()
@@ -111,6 +119,8 @@ func stepIndex(axis, step int, start int64, part, whole graph.Shape) ([]int, err
 	}), nil
 }
 
+var _ = formulas.Add(moved(func(op graph.Slice, a []Value, t graph.Type) (Value, error) { return slice(op, a[0], a[1], t) }))
+
 func slice(op graph.Slice, x, start Value, t graph.Type) (Value, error) {
 	index, err := stepIndex(op.Axis, op.Step, start.I[0], t.Shape, x.Type.Shape)
 	if err != nil {
@@ -119,6 +129,8 @@ func slice(op graph.Slice, x, start Value, t graph.Type) (Value, error) {
 	return pick(x, t, index).doubt(start), nil
 }
 
+var _ = formulas.Add(moved(func(op graph.Unslice, a []Value, t graph.Type) (Value, error) { return unslice(op, a[0], a[1], t) }))
+
 func unslice(op graph.Unslice, x, start Value, t graph.Type) (Value, error) {
 	index, err := stepIndex(op.Axis, op.Step, start.I[0], x.Type.Shape, t.Shape)
 	if err != nil {
@@ -126,6 +138,10 @@ func unslice(op graph.Unslice, x, start Value, t graph.Type) (Value, error) {
 	}
 	return spread(x, t, index).doubt(start), nil
 }
+
+var _ = formulas.Add(moved(func(op graph.UpdateSlice, a []Value, _ graph.Type) (Value, error) {
+	return updateSlice(op, a[0], a[1], a[2])
+}))
 
 func updateSlice(op graph.UpdateSlice, x, update, start Value) (Value, error) {
 	index, err := stepIndex(op.Axis, 1, start.I[0], update.Type.Shape, x.Type.Shape)
@@ -143,6 +159,8 @@ func updateSlice(op graph.UpdateSlice, x, update, start Value) (Value, error) {
 	return v.doubt(start), nil
 }
 
+var _ = formulas.Add(moved(func(op graph.Concat, a []Value, t graph.Type) (Value, error) { return concat(op, a, t), nil }))
+
 func concat(op graph.Concat, args []Value, t graph.Type) Value {
 	v := zeros(t)
 	v.Mag = make([]float64, v.Len())
@@ -157,6 +175,8 @@ func concat(op graph.Concat, args []Value, t graph.Type) Value {
 	}
 	return v
 }
+
+var _ = formulas.Add(moved(func(op graph.Pad, a []Value, t graph.Type) (Value, error) { return pad(op, a[0], t), nil }))
 
 func pad(op graph.Pad, x Value, t graph.Type) Value {
 	in := x.Type.Shape
@@ -183,6 +203,15 @@ func pad(op graph.Pad, x Value, t graph.Type) Value {
 	}
 	return v
 }
+
+var _ = formulas.Add(moved(func(op graph.Im2Col, a []Value, t graph.Type) (Value, error) {
+	return pick(a[0], t, im2colIndex(op, a[0].Type.Shape, t.Shape)), nil
+}))
+
+var _ = formulas.Add(moved(func(op graph.Col2Im, a []Value, t graph.Type) (Value, error) {
+	patches := graph.Im2Col{Kernel: op.Kernel, Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad}
+	return spread(a[0], t, im2colIndex(patches, t.Shape, a[0].Type.Shape)), nil
+}))
 
 // im2colIndex leads from patches [N,OH,OW,C·KH·KW] to the image [N,C,H,W]; −1 is the padding.
 func im2colIndex(op graph.Im2Col, image, patches graph.Shape) []int {
@@ -213,6 +242,8 @@ func gatherIndex(axis int, indices Value, gathered, table graph.Shape) ([]int, e
 	}), nil
 }
 
+var _ = formulas.Add(moved(func(op graph.Gather, a []Value, t graph.Type) (Value, error) { return gather(op, a[0], a[1], t) }))
+
 func gather(op graph.Gather, x, indices Value, t graph.Type) (Value, error) {
 	index, err := gatherIndex(op.Axis, indices, t.Shape, x.Type.Shape)
 	if err != nil {
@@ -220,6 +251,10 @@ func gather(op graph.Gather, x, indices Value, t graph.Type) (Value, error) {
 	}
 	return pick(x, t, index).doubt(indices), nil
 }
+
+var _ = formulas.Add(moved(func(op graph.ScatterAdd, a []Value, t graph.Type) (Value, error) {
+	return scatterAdd(op, a[0], a[1], t)
+}))
 
 func scatterAdd(op graph.ScatterAdd, indices, updates Value, t graph.Type) (Value, error) {
 	index, err := gatherIndex(op.Axis, indices, updates.Type.Shape, t.Shape)

@@ -46,6 +46,8 @@ func init() {
 	}
 }
 
+var _ = formulas.Add(moved(func(op graph.Pool, a []Value, t graph.Type) (Value, error) { return pool(op, a[0], t), nil }))
+
 // pool gives −Inf or NaN for a window that lies in the padding alone, unless the padding counts in the mean.
 func pool(op graph.Pool, x Value, t graph.Type) Value {
 	v := zeros(t)
@@ -72,6 +74,10 @@ func pool(op graph.Pool, x Value, t graph.Type) Value {
 	})
 	return v
 }
+
+var _ = formulas.Add(moved(func(op graph.PoolGrad, a []Value, t graph.Type) (Value, error) {
+	return poolGrad(op, a[0], a[1], t), nil
+}))
 
 func poolGrad(op graph.PoolGrad, x, dy Value, t graph.Type) Value {
 	v := zeros(t)

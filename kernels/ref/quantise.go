@@ -21,6 +21,10 @@ func quantisedAt(axis, block int, s graph.Shape, args []Value) func(i int) (scal
 // quotientError bounds the relative error of a quotient in f32.
 const quotientError = 0x1p-22
 
+var _ = formulas.Add(one(func(op graph.Quantize, a []Value, t graph.Type, bound bool) (Value, error) {
+	return quantize(op, a, t, bound), nil
+}))
+
 func quantize(op graph.Quantize, args []Value, t graph.Type, bound bool) Value {
 	v := zeros(t)
 	if bound {
@@ -48,6 +52,10 @@ func quantize(op graph.Quantize, args []Value, t graph.Type, bound bool) Value {
 	return v
 }
 
+var _ = formulas.Add(one(func(op graph.Dequantize, a []Value, t graph.Type, bound bool) (Value, error) {
+	return dequantize(op, a, t, bound), nil
+}))
+
 func dequantize(op graph.Dequantize, args []Value, t graph.Type, bound bool) Value {
 	v := zeros(t)
 	if bound {
@@ -68,6 +76,10 @@ func dequantize(op graph.Dequantize, args []Value, t graph.Type, bound bool) Val
 	}
 	return v
 }
+
+var _ = formulas.Add(one(func(op graph.PackWeights, a []Value, t graph.Type, bound bool) (Value, error) {
+	return packWeights(op, a, t, bound), nil
+}))
 
 // packWeights puts weights into panels.
 func packWeights(op graph.PackWeights, args []Value, t graph.Type, bound bool) Value {
@@ -154,6 +166,10 @@ func roundRows(x Value, block int, bound bool) Value {
 	}
 	return v
 }
+
+var _ = formulas.Add(one(func(op graph.PanelMatMul, a []Value, t graph.Type, bound bool) (Value, error) {
+	return panelMatMul(op, a, t, bound), nil
+}))
 
 // panelMatMul takes the weights out of their panels, and multiplies.
 func panelMatMul(op graph.PanelMatMul, args []Value, t graph.Type, bound bool) Value {

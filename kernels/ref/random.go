@@ -6,6 +6,10 @@ import (
 	"fusec/graph"
 )
 
+var _ = formulas.Add(moved(func(op graph.Dropout, a []Value, t graph.Type) (Value, error) {
+	return dropout(op, a[0], a[1], t), nil
+}))
+
 func dropout(op graph.Dropout, x, seed Value, t graph.Type) Value {
 	v := zeros(t)
 	v.Mag = make([]float64, v.Len())
@@ -18,6 +22,8 @@ func dropout(op graph.Dropout, x, seed Value, t graph.Type) Value {
 	}
 	return v.doubt(seed)
 }
+
+var _ = formulas.Add(moved(func(op graph.Random, a []Value, t graph.Type) (Value, error) { return random(op, a[0], t), nil }))
 
 // random gives uniform numbers the magnitude |A|+|B| and normal ones |A|+6|B|: r of the Box–Muller transform is less
 // than 6, and the angle is rounded.

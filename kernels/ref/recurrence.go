@@ -6,6 +6,10 @@ import (
 	"fusec/graph"
 )
 
+var _ = formulas.Add(composite(func(op graph.Recurrence, a []Value, types []graph.Type) ([]Value, error) {
+	return recurrence(op, a, types), nil
+}))
+
 // recurrence computes each element of each step's state from its formula.
 func recurrence(op graph.Recurrence, a []Value, types []graph.Type) []Value {
 	x, r := a[0], a[1]

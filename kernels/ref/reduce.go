@@ -20,6 +20,10 @@ func reduceIndex(axes graph.Ints, in graph.Shape) []int {
 	})
 }
 
+var _ = formulas.Add(one(func(op graph.Reduce, a []Value, t graph.Type, bound bool) (Value, error) {
+	return reduce(op, a[0], t, bound), nil
+}))
+
 func reduce(op graph.Reduce, x Value, t graph.Type, bound bool) Value {
 	v, row := zeros(t), op.Fn.Info()
 	index := reduceIndex(op.Axes, x.Type.Shape)
@@ -52,6 +56,10 @@ func reduce(op graph.Reduce, x Value, t graph.Type, bound bool) Value {
 	}
 	return v
 }
+
+var _ = formulas.Add(composite(func(_ graph.SquaredNorm, a []Value, _ []graph.Type) ([]Value, error) {
+	return []Value{squaredNorm(a)}, nil
+}))
 
 func squaredNorm(args []Value) Value {
 	v := zeros(graph.TypeOf(graph.F64))

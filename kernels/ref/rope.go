@@ -6,6 +6,14 @@ import (
 	"fusec/graph"
 )
 
+var _ = formulas.Add(composite(func(op graph.RoPE, a []Value, _ []graph.Type) ([]Value, error) {
+	var divisors []float64
+	if len(a) > 2 {
+		divisors = a[2].F
+	}
+	return []Value{rope(op, a[0], a[1].I[0], divisors)}, nil
+}))
+
 // rope turns each pair of elements by its angle. The divisors are nil for ones.
 func rope(op graph.RoPE, x Value, start int64, divisors []float64) Value {
 	v := zeros(x.Type)

@@ -27,6 +27,10 @@ func falling(row []float64) []int {
 	return order
 }
 
+var _ = formulas.Add("top_k", func(op graph.Op, a []Value, types []graph.Type, bound bool) ([]Value, error) {
+	return topK(op.(graph.TopK), a[0], types, bound), nil
+})
+
 // topK sorts each row. Which element comes first is unsure where others stand within its error.
 func topK(op graph.TopK, x Value, types []graph.Type, bound bool) []Value {
 	values, at := zeros(types[0]), zeros(types[1])
@@ -72,6 +76,10 @@ func apart(x Value, first int, order []int, k int) bool {
 	}
 	return true
 }
+
+var _ = formulas.Add("route", func(op graph.Op, a []Value, types []graph.Type, bound bool) ([]Value, error) {
+	return route(op.(graph.Route), a[0], types, bound), nil
+})
 
 // route makes every choice by the definition. All of it is unsure if any two scores of one chooser stand within their
 // errors: with a capacity, one choice moves others.

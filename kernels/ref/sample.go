@@ -7,6 +7,8 @@ import (
 	"fusec/graph"
 )
 
+var _ = formulas.Add(moved(func(_ graph.Sample, a []Value, t graph.Type) (Value, error) { return sample(a, t), nil }))
+
 // sample draws from each row by the definition: it sorts, and counts in integers. A draw is unsure if another one stands
 // within the errors of the logits.
 func sample(a []Value, t graph.Type) Value {

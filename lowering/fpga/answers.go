@@ -12,10 +12,22 @@ type taking struct {
 	value  func(t *matcher, i int) error
 }
 
-var answers graph.Answers[taking]
+var answers = graph.NewAnswers[taking]("the overlay").
+	Add("attention", taking{launch: (*partition).matchAttention}).
+	Add("moe", taking{launch: (*partition).matchMoE}).
+	Add("pool", taking{alone: (*partition).matchPool}).
+	Add("copy", taking{alone: (*partition).matchCopy}).
+	Add("matmul", taking{value: (*matcher).matmul}).
+	Add("conv2d", taking{value: (*matcher).conv}).
+	Add("reduce", taking{value: (*matcher).reduce}).
+	Add("unary", taking{value: (*matcher).unary}).
+	Add("binary", taking{value: (*matcher).binary}).
+	Add("layer_norm", taking{value: (*matcher).norm}).
+	Add("rms_norm", taking{value: (*matcher).norm})
 
 func init() {
-	refused := graph.NotLaunched()
+	answers.Rest("it has no circuit for it")
+	answers.RefuseNotLaunched()
 	for reason, names := range map[string][]string{
 		"its code runs on the host":                           {"host"},
 		"it has no circuit for a function of the program's":   {"custom"},
@@ -36,25 +48,9 @@ func init() {
 		"it copies nothing that it does not compute":           {"concat", "pad", "unslice", "all_reduce"},
 		"it has no table of angles":                            {"rope"},
 	} {
-		for _, name := range names {
-			refused[name] = reason
-		}
+		answers.Refuse(reason, names...)
 	}
-	norm := taking{value: (*matcher).norm}
-	var err error
-	answers, err = graph.NewAnswers("the overlay", map[string]taking{
-		"attention":  {launch: (*partition).matchAttention},
-		"moe":        {launch: (*partition).matchMoE},
-		"matmul":     {value: (*matcher).matmul},
-		"conv2d":     {value: (*matcher).conv},
-		"pool":       {alone: (*partition).matchPool},
-		"copy":       {alone: (*partition).matchCopy},
-		"reduce":     {value: (*matcher).reduce},
-		"unary":      {value: (*matcher).unary},
-		"binary":     {value: (*matcher).binary},
-		"layer_norm": norm, "rms_norm": norm,
-	}, refused)
-	if err != nil {
+	if err := answers.Check(); err != nil {
 		panic(err)
 	}
 }

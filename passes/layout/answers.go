@@ -1,7 +1,6 @@
 package layout
 
 import (
-	"reflect"
 	"slices"
 	"time"
 
@@ -24,21 +23,18 @@ type form struct {
 // NCHW.
 type former func(p *plan, n *graph.Node) (*form, error)
 
-// forms has the former of each operation that the pass carries its choice through, and why it stops at the others.
-var forms graph.Answers[former]
+// forms has the formers of operations of which the row does not say it all; see [plan.formOf].
+var forms = graph.NewAnswers[former]("the pass layout")
 
 func init() {
-	formers, refused := map[string]former{}, map[string]string{}
 	for _, f := range []struct {
 		former former
 		names  []string
 	}{
 		{imageForm, []string{"conv2d", "conv2d_transpose", "conv2d_filter_grad", "pool", "pool_grad"}},
-		{same, []string{"unary", "binary", "select", "custom", "cast", "copy", "all_reduce"}},
-		{along, []string{"concat", "slice", "unslice", "update_slice", "softmax", "log_softmax"}},
+		{same, []string{"copy", "all_reduce", "permute", "broadcast_from"}},
 		{byIndex, []string{"gather", "scatter_add"}},
 		{padForm, []string{"pad"}},
-		{same, []string{"permute", "broadcast_from"}},
 		{reduceForm, []string{"reduce"}},
 		{transposeForm, []string{"transpose"}},
 		{reshapeForm, []string{"reshape"}},
@@ -49,37 +45,27 @@ func init() {
 		{flattenedForm, []string{"matmul"}},
 	} {
 		for _, name := range f.names {
-			formers[name] = f.former
+			forms.Add(name, f.former)
 		}
 	}
-	for why, names := range map[string][]string{
-		"it has no operand that is images":                        {"input", "param", "state", "const", "random"},
-		"its elements are rows of the last axis":                  {"layer_norm", "rms_norm", "rope", "top_k", "route", "sample"},
-		"its patches are rows":                                    {"im2col", "col2im"},
-		"it reads weights of any shape":                           {"squared_norm"},
-		"it is for weights":                                       {"quantize", "dequantize", "pack_weights", "matmul_panels"},
-		"it is no operation on images":                            {"attention", "attention_grad", "moe", "moe_grad"},
-		"it follows the operation that it is of":                  {"result"},
-		"it computes what is not known here":                      {"fusion", "host"},
-		"it is a part of an image, of which others have the rest": {"reduce_scatter", "all_gather", "all_to_all", "part"},
-	} {
-		for _, name := range names {
-			refused[name] = why
-		}
-	}
-	var err error
-	if forms, err = graph.NewAnswers("the pass layout", formers, refused); err != nil {
+	forms.Rest("it is computed as it is")
+	if err := forms.Check(); err != nil {
 		panic(err)
 	}
 }
 
-// formOf is how n can be computed in NHWC; see [former].
+// formOf is how n can be computed in NHWC; see [former]. The choice of layouts stops at operations of which it is not known.
 func (p *plan) formOf(n *graph.Node) (*form, error) {
-	f, ok := forms.Lookup(n.Op)
-	if !ok {
-		return nil, nil // it stops here
+	if f, ok := forms.Lookup(n.Op); ok {
+		return f(p, n)
 	}
-	return f(p, n)
+	if graph.Elementwise(n.Op) {
+		return same(p, n)
+	}
+	if _, ok := graph.AxisOf(n.Op); ok {
+		return along(p, n)
+	}
+	return nil, nil
 }
 
 // as is the form of an operation whose operands of an image's rank are images: op in NHWC, with the other operands as they
@@ -105,11 +91,7 @@ func along(_ *plan, n *graph.Node) (*form, error) {
 	if !isImage(n) {
 		return nil, nil
 	}
-	op := reflect.New(reflect.TypeOf(n.Op)).Elem()
-	op.Set(reflect.ValueOf(n.Op))
-	axis := op.FieldByName("Axis")
-	axis.SetInt(int64(axisIn(int(axis.Int()), n.Type.Shape.Rank())))
-	return as(n, op.Interface().(graph.Op)), nil
+	return as(n, graph.ReplaceAxis(n.Op, func(axis int) int { return axisIn(axis, n.Type.Shape.Rank()) })), nil
 }
 
 // byIndex is the form of an operation that a list of indices moves along an axis.

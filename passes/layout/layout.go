@@ -9,8 +9,8 @@
 // concatenations, padding, slices, softmax, reshapes and broadcasts of the axes of space, as upsampling has them. Values of any
 // rank from 3 on are images [n,c,...]. A linear layer of flattened images reads them as they are if its weights are frozen:
 // their rows take the other order. Where a value is read in the other layout, a [graph.Transpose] converts it, and only there.
-// Inputs, outputs, parameters and gradients stay as the user has them. How each operation of the table is carried through,
-// or why the pass stops at it, is in answers.go; an operation that is missing there stops every program.
+// Inputs, outputs, parameters and gradients stay as the user has them. The row of an elementwise operation or of one along an
+// axis says how the choice is carried through it, and answers.go does for others. It stops at all that are not there.
 //
 // # The choice
 //

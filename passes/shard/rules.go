@@ -75,53 +75,69 @@ func (r *rule) along(i int, keep func(axis int) bool) {
 // A ruler finds the rule of a node.
 type ruler func(n *graph.Node) *rule
 
-var rules graph.Answers[ruler]
+// rules has the rules of operations of which the row does not say it all; see [ruleOf].
+var rules = graph.NewAnswers[ruler]("the pass shard")
 
 func init() {
-	refused := map[string]string{
-		"fusion": "it comes before fusions", "result": "it follows its operand",
-		"squared_norm": "its operands are split each in its own way",
-		"quantize":     "its blocks are those of whole values", "dequantize": "its blocks are those of whole values",
-		"pack_weights": "its panels are those of whole values", "matmul_panels": "its panels are those of whole values",
-		"host": "its code computes whole values", "random": "its numbers are those of whole values",
-		"sample": "what a row draws follows from its place in the whole value", "const": "it has no operands",
-		"input": "its sharding is stated", "param": "its sharding is stated", "state": "its sharding is stated",
-	}
-	for _, name := range []string{"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "part", "permute", "broadcast_from"} {
-		refused[name] = "it is what the pass puts in"
-	}
-	var err error
-	rules, err = graph.NewAnswers("the pass shard", map[string]ruler{
-		"unary": elementwise, "binary": binary, "select": elementwise, "custom": elementwise, "cast": cast,
-		"copy":    linearly(elementwise),
-		"dropout": newRule, // whether an element is dropped follows from its place in the whole value
-		"matmul":  matmul, "reduce": reduce, "reshape": linearly(reshape), "transpose": linearly(transpose), "broadcast": broadcast,
-		"slice": linearly(sliced), "unslice": linearly(sliced), "update_slice": updateSlice, "concat": concat, "pad": pad,
-		"softmax":     inParts(func(n *graph.Node) *rule { return except(n, n.Op.(graph.Softmax).Axis) }),
-		"log_softmax": inParts(func(n *graph.Node) *rule { return except(n, n.Op.(graph.LogSoftmax).Axis) }),
-		"layer_norm":  inParts(lastWhole), "rms_norm": inParts(lastWhole), "rope": rope,
-		"batch_norm": inParts(batchNorm), "group_norm": inParts(func(n *graph.Node) *rule {
-			r := newRule(n)
-			r.along(0, func(axis int) bool { return axis == 0 })
-			return r
-		}),
+	for name, f := range map[string]ruler{
+		"binary": binary, "cast": cast, "copy": linearly(elementwise), "matmul": matmul, "reduce": reduce,
+		"reshape": linearly(reshape), "transpose": linearly(transpose), "broadcast": broadcast, "pad": pad, "rope": rope,
+		"batch_norm": inParts(batchNorm), "group_norm": inParts(firstAxis),
 		"gather": gather, "scatter_add": scatterAdd, "top_k": topK, "route": route,
 		"attention": attention, "attention_grad": attention, "moe": moe, "moe_grad": moe,
 		"conv2d": conv2D, "conv2d_transpose": conv2DTranspose, "conv2d_filter_grad": filterGrad,
 		"pool": images, "pool_grad": images, "im2col": firstAxis, "col2im": firstAxis,
-	}, refused)
-	if err != nil {
+	} {
+		rules.Add(name, f)
+	}
+	rules.Rest("it computes whole values")
+	if err := rules.Check(); err != nil {
 		panic(err)
 	}
 }
 
-// ruleOf is the rule of a node; one without a rule of its own computes whole values.
+// ruleOf is the rule of a node. An operation of which nothing is known computes whole values, as do those whose numbers follow
+// from an element's place in the whole value, such as dropout and sample.
 func ruleOf(n *graph.Node) *rule {
-	f, ok := rules.Lookup(n.Op)
-	if !ok {
-		return newRule(n)
+	if f, ok := rules.Lookup(n.Op); ok {
+		return f(n)
 	}
-	return f(n)
+	if graph.Elementwise(n.Op) {
+		return elementwise(n)
+	}
+	if axis, ok := graph.AxisOf(n.Op); ok {
+		return inSlices(n, axis)
+	}
+	if axes, ok := graph.RowAxes(n); ok {
+		return inSlices(n, axes.Slice()...)
+	}
+	return newRule(n)
+}
+
+// inSlices is the rule of an operation that takes each slice along some axes by itself: operands and results have the same other
+// axes, or all slices read an operand whole.
+func inSlices(n *graph.Node, axes ...int) *rule {
+	r := newRule(n)
+	var alike [][]int
+	for i, v := range slices.Concat(r.args, r.results) {
+		arg := i < len(r.args)
+		switch {
+		case arg && (len(v) == 0 || graph.RowWeights(n.Op, i)):
+		case len(v) == len(r.args[0]):
+			alike = append(alike, v)
+		default:
+			return newRule(n)
+		}
+		if arg && graph.Moves(n.Op, i) {
+			r.linear = append(r.linear, i)
+		}
+	}
+	r.along(0, func(axis int) bool { return !slices.Contains(axes, axis) })
+	for _, v := range alike {
+		copy(v, r.args[0])
+	}
+	r.apart = graph.ClassOf(n.Op) == graph.ClassComposite
+	return r
 }
 
 // inParts is a rule under which the operation is decomposed if need be; see [rule].
@@ -335,28 +351,6 @@ func broadcast(n *graph.Node) *rule {
 		}
 	}
 	r.local = func(b *graph.Builder, l local) *graph.Node { return b.Broadcast(l.args[0], l.shape) }
-	return r
-}
-
-func sliced(n *graph.Node) *rule {
-	if op, ok := n.Op.(graph.Slice); ok {
-		return except(n, op.Axis)
-	}
-	return except(n, n.Op.(graph.Unslice).Axis)
-}
-
-func updateSlice(n *graph.Node) *rule {
-	r := except(n, n.Op.(graph.UpdateSlice).Axis)
-	copy(r.args[1], r.args[0])
-	return r
-}
-
-func concat(n *graph.Node) *rule {
-	r := except(n, n.Op.(graph.Concat).Axis)
-	for i := range r.args {
-		copy(r.args[i], r.args[0])
-		r.linear = append(r.linear, i)
-	}
 	return r
 }
 
