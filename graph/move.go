@@ -63,7 +63,7 @@ var concatRow = OpInfo{
 }
 
 var padRow = OpInfo{
-	Name: "pad", Doc: "the operand surrounded by a value", Operands: "x", Proto: Pad{}, Class: ClassMove,
+	Name: "pad", Doc: "the operand surrounded by a value", Operands: "x", Proto: Pad{}, Class: ClassMove, Strided: true,
 	MinArgs: 1, MaxArgs: 1, Infer: inferPad, FLOPs: free, Grad: gradPad, Moves: first,
 }
 

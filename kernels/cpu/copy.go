@@ -174,6 +174,14 @@ func copyPlane[E unit](b *box, dst, src []E, rows, cols int) {
 
 // transpose is [vec.Kernels.Transpose] for units.
 func transpose[E unit](dst []E, ldDst int, src []E, ldSrc, rows, cols int) {
+	if rows == 3 && ldDst < shortRun { // colours
+		a, b, c := src[:cols], src[ldSrc:][:cols], src[2*ldSrc:][:cols]
+		for i := range a {
+			d := dst[i*ldDst:][:3]
+			d[0], d[1], d[2] = a[i], b[i], c[i]
+		}
+		return
+	}
 	switch any(dst).(type) {
 	case []uint32:
 		vec.F32().Transpose(recast[float32](dst), ldDst, recast[float32](src), ldSrc, rows, cols)

@@ -8,8 +8,16 @@ import (
 	"fusec/kernels/cpu/pool"
 )
 
-// checkCopy copies out of a buffer that holds 0, 1, 2, … (or, of Bools, a pattern) and compares element by element.
+// checkCopy copies out of a buffer that holds 0, 1, 2, … (or, of Bools, a pattern), as a Copy and as a Pad by nothing, and compares
+// element by element.
 func checkCopy(t *testing.T, d graph.DType, from graph.Layout) {
+	t.Helper()
+	none := graph.IntsOf(make([]int, from.Shape.Rank())...)
+	checkCopyBy(t, graph.Copy{}, d, from)
+	checkCopyBy(t, graph.Pad{Lo: none, Hi: none}, d, from)
+}
+
+func checkCopyBy(t *testing.T, op graph.Op, d graph.DType, from graph.Layout) {
 	t.Helper()
 	o := Operand{DType: d, Layout: from}
 	last := from.Offset
@@ -26,7 +34,7 @@ func checkCopy(t *testing.T, d graph.DType, from graph.Layout) {
 	dst := graph.Filled(o.Type(), 1)
 	for workers := 1; workers <= 3; workers++ {
 		p := pool.New(workers)
-		k, err := Compile(graph.Copy{}, []Operand{o}, []Operand{Contiguous(o.Type())}, NewEnv(p))
+		k, err := Compile(op, []Operand{o}, []Operand{Contiguous(o.Type())}, NewEnv(p))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +54,7 @@ func checkCopy(t *testing.T, d graph.DType, from graph.Layout) {
 				rest /= from.Shape.At(a)
 			}
 			if dst.Float(i) != src.Float(off) {
-				t.Fatalf("%v of %+v: element %d is %v, want %v", d, from, i, dst.Float(i), src.Float(off))
+				t.Fatalf("%#v, %v of %+v: element %d is %v, want %v", op, d, from, i, dst.Float(i), src.Float(off))
 			}
 		}
 	}

@@ -276,7 +276,7 @@ func TestOperandsChecked(t *testing.T) {
 		args, results []Operand
 		want          string
 	}{
-		{none, []Operand{turned}, []Operand{m}, "operand 0 of type f32[3,5] is not contiguous"},
+		{graph.Unslice{Size: 3, Step: 1}, []Operand{turned, i}, []Operand{m}, "operand 0 of type f32[3,5] is not contiguous"},
 		{none, []Operand{m}, []Operand{turned}, "result 0 of type f32[3,5] is not contiguous"},
 		{graph.Concat{Axis: 2}, []Operand{m}, []Operand{m}, "axis 2"},
 		{graph.Concat{}, []Operand{m}, []Operand{i}, "result 0 has type i64[], not f32[3,5]"},

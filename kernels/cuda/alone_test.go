@@ -104,7 +104,7 @@ func TestLongSums(t *testing.T) {
 	l.run(t)
 }
 
-// TestCopy reads operands of every layout.
+// TestCopy reads operands of every layout, and pads them.
 func TestCopy(t *testing.T) {
 	l := newList(24)
 	for i := range 21 {
@@ -112,6 +112,8 @@ func TestCopy(t *testing.T) {
 		d := []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool, graph.BF16, graph.F16}[i%7]
 		x := l.tensor(d, s...)
 		l.add(graph.Copy{}, x).ArgLayouts = []graph.Layout{cudatest.Layout(l.r, x.Type.Shape, true)}
+		pad := graph.IntsOf([]int{1, 0, 2, 1}[:len(s)]...)
+		l.add(graph.Pad{Lo: pad, Hi: pad, Value: 1}, x).ArgLayouts = []graph.Layout{cudatest.Layout(l.r, x.Type.Shape, true)}
 	}
 	l.run(t)
 }

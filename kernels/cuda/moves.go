@@ -207,14 +207,14 @@ var _ = answers.Add(checkedOp(compilePad))
 // compilePad puts the operand into the middle of a value.
 func compilePad(op graph.Pad, args, results []Operand) (*Kernel, error) {
 	u := newUnit(args, results)
-	s, t := args[0].Layout.Shape, results[0].Layout.Shape
+	x, s, t := args[0].Layout, args[0].Layout.Shape, results[0].Layout.Shape
 	if t.Elems() == 0 {
 		return &Kernel{}, nil
 	}
-	typ := indexType(t.Elems())
+	typ := indexType(max(t.Elems(), span(x)))
 	var runs []run
 	at, inside := []string{}, []string{"true"}
-	for i, stride := range s.Strides() {
+	for i, stride := range x.Stride[:s.Rank()] {
 		runs = append(runs, run{t.At(i), i, fmt.Sprint("c", i)})
 		k := fmt.Sprintf("(c%d - %d)", i, op.Lo.At(i))
 		if s.At(i) != t.At(i) {
@@ -222,7 +222,7 @@ func compilePad(op graph.Pad, args, results []Operand) (*Kernel, error) {
 		}
 		at = append(at, fmt.Sprintf("%s * %s(%d)", k, typ, stride))
 	}
-	at = append(at, fmt.Sprint(args[0].Layout.Offset))
+	at = append(at, fmt.Sprint(x.Offset))
 	d := args[0].DType
 	u.elements("pad", typ, t.Elems(), split("e", typ, runs, false, ""),
 		fmt.Sprintf("const bool inside = %s;", strings.Join(inside, " && ")),

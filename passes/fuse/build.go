@@ -75,7 +75,8 @@ func (f *fuser) storeViews(r *region, v *graph.Node) output {
 	}
 	readable := !f.uses.Escapes(end)
 	for _, u := range f.uses.Readers(end) {
-		readable = readable && (f.in[u.ID] != nil || graph.IsView(u.Op))
+		_, pads := u.Op.(graph.Pad) // which moves each element by itself
+		readable = readable && (f.in[u.ID] != nil || graph.IsView(u.Op) || pads)
 	}
 	if free && (readable || load.IsContiguous()) {
 		return plain

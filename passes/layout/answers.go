@@ -113,7 +113,9 @@ func padForm(_ *plan, n *graph.Node) (*form, error) {
 	}
 	op, perm := n.Op.(graph.Pad), toNHWC(n.Type.Shape.Rank())
 	op.Lo, op.Hi = graph.IntsOf(inNHWC(op.Lo.Slice(), perm)...), graph.IntsOf(inNHWC(op.Hi.Slice(), perm)...)
-	return as(n, op), nil
+	f := as(n, op)
+	f.planes = true // it moves all elements in any case
+	return f, nil
 }
 
 // imageForm is the form of an operation on images in NCHW.

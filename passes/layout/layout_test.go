@@ -394,6 +394,25 @@ func TestConversions(t *testing.T) {
 	}
 }
 
+// TestLater: what follows a conversion comes before it, if the result takes less time to convert, or none: a pad reads either layout.
+func TestLater(t *testing.T) {
+	conv := graph.Conv2D{Stride: pair(1), Dilation: pair(1), Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1}
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x := b.Input("x", graph.TypeOf(graph.F32, 1, 8, 32, 32))
+		y := b.CastTo(graph.U8, b.Unary(graph.Round, b.Unary(graph.Sigmoid, x)))
+		y = b.Add(graph.Pad{Lo: graph.IntsOf(0, 0, 1, 1), Hi: graph.IntsOf(0, 0, 1, 1), Value: 7}, y)
+		b.Output("y", b.Add(conv, b.CastTo(graph.F32, y), b.Param("w", graph.TypeOf(graph.F32, 16, 8, 3, 3))))
+	})
+	h, _, err := passes.Run(g, passes.Config{Target: nhwc{cpu.New()}, Stop: "layout", Frozen: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "sigmoid round cast u8 transpose[0,2,3,1] pad cast f32 transpose[2,3,1,0] conv2d transpose[0,3,1,2]"
+	if got := passtest.Ops(h); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // nhwc takes a second for convolutions in NCHW, and ten microseconds or some more for anything else.
 type nhwc struct{ *cpu.Device }
 

@@ -1,6 +1,8 @@
 package simplify
 
 import (
+	"slices"
+
 	"fusec/graph"
 	"fusec/graph/trace"
 )
@@ -17,6 +19,8 @@ var moveRules = []Rule{
 	{"concat-slices", "concat of slices of one value that follow one another along the axis → one slice, or the value", trace.Exact,
 		[]graph.Op{graph.Concat{}}, concatSlices},
 	{"pad-nothing", "pad by nothing → its operand", trace.Exact, []graph.Op{graph.Pad{}}, padNothing},
+	{"pool-rounded", "maximum pool of rounded and limited numbers, read once → these of the pool", trace.Exact, []graph.Op{graph.Pool{}},
+		poolRounded},
 	{"dropout-nothing", "dropout of nothing → its operand", trace.Exact, []graph.Op{graph.Dropout{}}, dropoutNothing},
 }
 
@@ -88,6 +92,40 @@ func concatSlices(s *simplifier, n *graph.Node) *graph.Node {
 func padNothing(_ *simplifier, n *graph.Node) *graph.Node {
 	if n.Args[0].Type == n.Type {
 		return n.Args[0]
+	}
+	return nil
+}
+
+// poolRounded takes the maximum before what keeps the order of numbers: that work has fewer elements then. Limits alone stay, since
+// a contraction applies them in registers. A window in the padding alone is −Inf and would be limited.
+func poolRounded(s *simplifier, n *graph.Node) *graph.Node {
+	op := n.Op.(graph.Pool)
+	for i := range op.Pad.Len() {
+		if op.Fn != graph.MaxPool || op.Pad.At(i) >= op.Kernel.At(i%op.Kernel.Len()) {
+			return nil
+		}
+	}
+	var chain []*graph.Node
+	for x := n.Args[0]; s.oneUse(x); x = x.Args[0] {
+		chain = append(chain, x)
+		switch f := x.Op.(type) {
+		case graph.Unary:
+			if f.Fn == graph.Round {
+				y := s.b.Add(op, x.Args[0])
+				for _, x := range slices.Backward(chain) {
+					y = s.b.Add(x.Op, append([]*graph.Node{y}, x.Args[1:]...)...)
+				}
+				return y
+			}
+			if f.Fn == graph.Relu {
+				continue
+			}
+		case graph.Binary:
+			if x.Args[1].Type.Shape.Rank() == 0 && (f.Fn == graph.Min || f.Fn == graph.Max || f.Fn == graph.Add) {
+				continue
+			}
+		}
+		return nil
 	}
 	return nil
 }

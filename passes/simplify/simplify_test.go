@@ -22,6 +22,17 @@ type spelling struct {
 	want  string // operations left; empty: whatever, but not the pattern's
 }
 
+// limited is a value between two numbers.
+func limited(b *graph.Builder, x *graph.Node) *graph.Node {
+	return b.BinaryScalar(graph.Max, b.BinaryScalar(graph.Min, x, 9), 1)
+}
+
+// pooled builds the maxima of windows of two by two of what f makes of x as an image.
+func pooled(pad int, f func(b *graph.Builder, x *graph.Node) *graph.Node) func(b *graph.Builder, x *graph.Node) *graph.Node {
+	op := graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(1, 1), Pad: graph.IntsOf(pad, 0, 0, pad)}
+	return func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Add(op, f(b, b.Reshape(x, 1, 1, 3, 5))) }
+}
+
 // simplifications gives for each rule graphs of x [3,5] and s [] that it must and must not rewrite, and what is left.
 var simplifications = map[string][]spelling{
 	"fold": {
@@ -438,6 +449,23 @@ var simplifications = map[string][]spelling{
 		{"something", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Add(graph.Pad{Lo: graph.IntsOf(0, 1), Hi: graph.IntsOf(0, 0)}, x)
 		}, "pad"},
+	},
+	"pool-rounded": {
+		{"bytes", pooled(1, func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return limited(b, passtest.Shift(b, b.Unary(graph.Round, x), 3))
+		}), "reshape[1,1,3,5] pool round add min max"},
+		{"limits alone", pooled(1, limited), "reshape[1,1,3,5] min max pool"},
+		{"what does not keep the order", pooled(1, func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Unary(graph.Abs, b.Unary(graph.Round, x))
+		}), "reshape[1,1,3,5] round abs pool"},
+		{"windows of padding", pooled(2, func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return limited(b, b.Unary(graph.Round, x))
+		}), "reshape[1,1,3,5] round min max pool"},
+		{"what is read elsewhere", pooled(1, func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.Unary(graph.Round, x)
+			b.Output("rounded", y)
+			return y
+		}), "reshape[1,1,3,5] round pool"},
 	},
 	"dropout-nothing": {
 		{"0", func(b *graph.Builder, x *graph.Node) *graph.Node {
