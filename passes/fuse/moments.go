@@ -78,9 +78,12 @@ func ownView(b *graph.Builder, uses *graph.Uses, v *graph.Node) *graph.Node {
 	if !graph.IsView(v.Op) {
 		return v
 	}
-	x := ownView(b, uses, v.Args[0])
-	k := b.From(v).In(v.Phase).Add(v.Op, x)
-	uses.Add(x, k)
+	args := slices.Clone(v.Args) // with a slice's start
+	args[0] = ownView(b, uses, args[0])
+	k := b.From(v).In(v.Phase).Add(v.Op, args...)
+	for _, a := range args {
+		uses.Add(a, k)
+	}
 	return k
 }
 

@@ -44,3 +44,14 @@ func TestMoments(t *testing.T) {
 		t.Errorf("%d launches over columns and %d of full size: %s", rows, full, ops)
 	}
 }
+
+// TestMomentsOfSlice: a normalised part of an axis has a view of its own for each reader, with its start.
+func TestMomentsOfSlice(t *testing.T) {
+	g, cfg := passtest.Trained(t, func(b *graph.Builder) *graph.Node {
+		vector := func(name string) *graph.Node { return b.Param(name, passtest.F64(5)) }
+		x := b.Add(graph.Slice{Axis: 1, Size: 5, Step: 2}, b.Input("x", passtest.F64(7, 10)), b.Scalar(graph.I64, 1))
+		return b.Add(graph.BatchNorm{Eps: 1e-3, Train: true}, x, vector("gamma"), vector("beta"), vector("mean"), vector("variance"))
+	})
+	cfg.Target = columns{}
+	passtest.Gradients(t, g, cfg)
+}
