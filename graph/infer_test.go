@@ -1,10 +1,12 @@
 package graph_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"fusec/graph"
+	"fusec/kernels/ref/cases"
 )
 
 // parse reads operations written in the text form, with operands of many types above them.
@@ -348,26 +350,12 @@ func TestTypeRules(t *testing.T) {
 		{"random[dist=normal b=1] i : i32[2]", "! needs f32 or f64"},
 		{"random[dist=normal b=1] s : f32[2]", "! the seed is"},
 
-		{"softmax[axis=1] m", "f32[2,3]"},
-		{"softmax[axis=2] m", "! axis 2"},
-		{"softmax[axis=0] ints", "! needs f32 or f64"},
-		{"log_softmax[axis=0] m", "f32[2,3]"},
-		{"log_softmax[axis=-1] m", "! axis -1"},
 		{"squared_norm m s d", "f64[]"},
 		{"squared_norm m ints", "! operand 1 is i32, not a float"},
-		{"layer_norm[eps=1e-5] m v v", "f32[2,3]"},
-		{"layer_norm m v v4", "! needs f32[3], not f32[4]"},
-		{"layer_norm s v v", "! at least one axis"},
-		{"layer_norm ints v v", "! needs f32 or f64"},
-		{"rms_norm m v", "f32[2,3]"},
-		{"rms_norm d v", "! needs f64[3], not f32[3]"},
 		{"batch_norm c v4 v4 v4 v4", "f32[2,4,5,7]"},
 		{"batch_norm c v4 v4 v4 v", "! needs f32[4], not f32[3]"},
 		{"batch_norm v v v v v", "! needs [n,c,...]"},
 		{"batch_norm ints v v v v", "! needs f32 or f64"},
-		{"group_norm[groups=2] c v4 v4", "f32[2,4,5,7]"},
-		{"group_norm[groups=3] c v4 v4", "! multiple of 3 groups"},
-		{"group_norm[groups=2] ints v4 v4", "! needs f32 or f64"},
 		{"attention[window=0] m m m", "f32[2,3]"},
 		{"attention[window=0] batch batch batch\n%97 = result[index=1] %13", "f32[5,1,2]"},
 		{"attention[window=0] m m", "! takes 3 to 9 operands"},
@@ -458,6 +446,24 @@ func TestTypeRules(t *testing.T) {
 			t.Errorf("%s: %v", c.expr, err)
 		} else if got := g.Nodes[len(g.Nodes)-1].Type.String(); got != c.want {
 			t.Errorf("%s: type %s, want %s", c.expr, got, c.want)
+		}
+	}
+	for _, c := range slices.Concat(cases.All(graph.F32), cases.Refused()) { // those that state what the rule gives
+		if c.Results == nil && c.Refusal == "" {
+			continue
+		}
+		tested[c.Op.OpName()] = true
+		switch g, err := c.Graph(); {
+		case c.Refusal != "":
+			if err == nil || !strings.Contains(err.Error(), c.Refusal) || !strings.Contains(err.Error(), c.Op.OpName()) {
+				t.Errorf("%s: error %v\nwant one with %q", c.Name, err, c.Refusal)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", c.Name, err)
+		default:
+			if types, err := graph.ResultTypes(c.Op, g.Outputs[0].Node.Args); err != nil || !slices.Equal(types, c.Results) {
+				t.Errorf("%s: types %v, want %v (%v)", c.Name, types, c.Results, err)
+			}
 		}
 	}
 	for _, info := range graph.Ops() {

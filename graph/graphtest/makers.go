@@ -1,14 +1,16 @@
 package graphtest
 
 import (
+	"fmt"
 	"math"
+	"reflect"
 	"slices"
 
 	"fusec/graph"
 )
 
-// makers has a function for every operation of the table that appends one of that kind with attributes and operands
-// that fit. Input and Const are made as operands.
+// makers has functions that append an operation with attributes and operands that fit, by its name. What is not here, is made of
+// its row; see [generator.made].
 var makers map[string]func(*generator)
 
 func init() {
@@ -27,16 +29,9 @@ func init() {
 		"reshape":            makeReshape, "transpose": makeTranspose, "broadcast": makeBroadcast,
 		"slice": makeSlice, "unslice": makeUnslice, "update_slice": makeUpdateSlice, "concat": makeConcat, "pad": makePad,
 		"im2col": makeIm2Col, "col2im": makeCol2Im,
-		"copy": func(g *generator) { g.op(graph.Copy{}, g.moved(0, graph.MaxRank)) },
-		"all_reduce": func(g *generator) {
-			g.op(graph.AllReduce{Fn: []graph.ReduceFn{graph.Sum, graph.Mean, graph.MaxOf, graph.MinOf}[g.r.IntN(4)]}, g.any())
-		},
 		"gather": makeGather, "scatter_add": makeScatterAdd,
 		"dropout": makeDropout, "random": makeRandom,
-		"softmax":     func(g *generator) { x := g.ofRank(1, 5); g.op(graph.Softmax{Axis: g.axis(x)}, x) },
-		"log_softmax": func(g *generator) { x := g.ofRank(1, 5); g.op(graph.LogSoftmax{Axis: g.axis(x)}, x) },
-		"layer_norm":  makeLayerNorm, "rms_norm": makeRMSNorm, "batch_norm": makeBatchNorm, "group_norm": makeGroupNorm,
-		"rope":            makeRoPE,
+		"batch_norm": makeBatchNorm, "rope": makeRoPE,
 		"recurrence":      makeRecurrence,
 		"recurrence_grad": makeRecurrenceGrad,
 		"attention":       func(g *generator) { g.attention(true) },
@@ -49,26 +44,82 @@ func init() {
 		"quantize": makeQuantize, "dequantize": func(g *generator) { g.dequantize(g.quantize()) },
 		"pack_weights": func(g *generator) { g.packed() }, "matmul_panels": makePanelMatMul,
 		"fusion": makeFusion, "host": makeHost,
-
-		"reduce_scatter": func(g *generator) {
-			x := g.ofRank(1, graph.MaxRank)
-			g.op(graph.ReduceScatter{Fn: graph.Sum, Axis: g.axis(x), Group: graph.Group{Parts: 1}}, x)
-		},
-		"all_gather": func(g *generator) {
-			x := g.ofRank(1, graph.MaxRank)
-			g.op(graph.AllGather{Axis: g.axis(x), Group: graph.Group{Parts: 1}}, x)
-		},
-		"all_to_all": func(g *generator) {
-			x := g.ofRank(1, graph.MaxRank)
-			g.op(graph.AllToAll{Split: g.axis(x), Join: g.axis(x), Group: graph.Group{Parts: 1}}, x)
-		},
-		"part": func(g *generator) {
-			x := g.ofRank(1, graph.MaxRank)
-			g.op(graph.Part{Axis: g.axis(x), Group: graph.Group{Parts: 1}}, x)
-		},
-		"permute":        func(g *generator) { g.op(graph.Permute{Shift: 1, Group: graph.Group{Parts: 1}}, g.any()) },
-		"broadcast_from": func(g *generator) { g.op(graph.BroadcastFrom{Group: graph.Group{Parts: 1}}, g.any()) },
 	}
+	for _, row := range graph.Ops() {
+		if makers[row.Name] != nil {
+			continue
+		}
+		if row.Index != nil || row.Fails != nil || row.Class == graph.ClassSource {
+			panic(fmt.Sprintf("graphtest: the row of %s does not say when one does not fail: it needs a maker", row.Name))
+		}
+		makers[row.Name] = func(g *generator) { g.made(row) }
+	}
+}
+
+// made appends an operation of which only the row is known: attributes and operands are drawn until the type rule takes them.
+func (g *generator) made(row *graph.OpInfo) {
+	lo := 0 // the least rank of the first operand
+	switch _, axis := reflect.TypeOf(row.Proto).FieldByName("Axis"); {
+	case row.ChannelWeights:
+		lo = 2
+	case axis || row.RowAxes != nil:
+		lo = 1
+	}
+	most := row.MaxArgs
+	if most < 0 {
+		most = row.MinArgs + 2
+	}
+	for range 8 {
+		var x *graph.Node
+		if row.Class == graph.ClassMove || row.Class == graph.ClassView {
+			x = g.moved(lo, graph.MaxRank)
+		} else {
+			x = g.ofRank(lo, graph.MaxRank)
+		}
+		op, types := g.attributes(row.Proto, x), []graph.Type{x.Type}
+		for range row.MinArgs - 1 + g.r.IntN(most-row.MinArgs+1) {
+			t := x.Type
+			switch {
+			case row.RowWeights:
+				t = graph.TypeOf(t.DType, last(x))
+			case row.ChannelWeights:
+				t = graph.TypeOf(t.DType, t.Shape.At(1))
+			}
+			types = append(types, t)
+		}
+		if results, err := row.Infer(op, types); err != nil || results[0].Shape.Elems() > maxElems {
+			continue
+		}
+		args := []*graph.Node{x}
+		for _, t := range types[1:] {
+			args = append(args, g.of(t))
+		}
+		g.results(op, args...)
+		return
+	}
+}
+
+// attributes draws those of an operation on x.
+func (g *generator) attributes(proto graph.Op, x *graph.Node) graph.Op {
+	op := reflect.New(reflect.TypeOf(proto)).Elem()
+	for i := range op.NumField() {
+		f := op.Field(i)
+		switch f.Interface().(type) {
+		case int:
+			if f.SetInt(int64(g.r.IntN(4))); op.Type().Field(i).Name == "Axis" {
+				f.SetInt(int64(g.axis(x)))
+			}
+		case float64:
+			f.SetFloat(g.r.Float64())
+		case bool:
+			f.SetBool(g.coin())
+		case graph.ReduceFn:
+			f.Set(reflect.ValueOf(oneOf(g, graph.Reductions()).Fn))
+		case graph.Group:
+			f.Set(reflect.ValueOf(graph.Group{Parts: 1}))
+		}
+	}
+	return op.Interface().(graph.Op)
 }
 
 func makeConst(g *generator) {
@@ -447,11 +498,6 @@ func (g *generator) vector(x *graph.Node, n int) *graph.Node {
 // last is the size of x's last axis.
 func last(x *graph.Node) int { return x.Type.Shape.At(x.Type.Shape.Rank() - 1) }
 
-func makeLayerNorm(g *generator) {
-	x := g.ofRank(1, 4)
-	g.op(graph.LayerNorm{Eps: 1e-5}, x, g.vector(x, last(x)), g.vector(x, last(x)))
-}
-
 // attention attends from any value of at least two axes to new keys, sometimes with grouped heads, or to pages of keys.
 func (g *generator) attention(pages bool) *graph.Node {
 	q := g.ofRank(2, 4)
@@ -564,11 +610,6 @@ func (g *generator) paged(op graph.Attention, q *graph.Node, heads int) (graph.A
 		integers(n*op.Page+1, batch...), integers(pages, append(batch, n)...)}
 }
 
-func makeRMSNorm(g *generator) {
-	x := g.ofRank(1, 4)
-	g.op(graph.RMSNorm{Eps: 1e-6}, x, g.vector(x, last(x)))
-}
-
 func makeBatchNorm(g *generator) {
 	x := g.ofRank(2, 4)
 	c := x.Type.Shape.At(1)
@@ -581,16 +622,6 @@ func makeBatchNorm(g *generator) {
 	}
 	y := g.op(op, args...)
 	g.op(graph.Result{Index: 1 + g.r.IntN(2)}, y)
-}
-
-func makeGroupNorm(g *generator) {
-	x := g.ofRank(2, 4)
-	c := x.Type.Shape.At(1)
-	groups := 1
-	if g.coin() {
-		groups = max(c, 1)
-	}
-	g.op(graph.GroupNorm{Groups: groups, Eps: 1e-5}, x, g.vector(x, c), g.vector(x, c))
 }
 
 func (g *generator) pool() (graph.Pool, *graph.Node) {

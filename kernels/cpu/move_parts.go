@@ -127,7 +127,7 @@ func (k *mover[E]) Do(_, item int) {
 	}
 }
 
-var _ = answers.Add(moves(newSlice))
+var _ = answers.Add(moves(newSlice)).Add(moves(newUnslice)).Add(moves(newConcat)).Add(moves(newPad))
 
 // newSlice takes part of an axis from where an operand says.
 func newSlice(op graph.Slice, args, results []Operand, env *Env) Kernel {
@@ -138,8 +138,6 @@ func newSlice(op graph.Slice, args, results []Operand, env *Env) Kernel {
 	return newMover(y, env, []part{copyPart(0, x, y)}, s, nil)
 }
 
-var _ = answers.Add(moves(newUnslice))
-
 // newUnslice puts the operand into zeros where another operand says.
 func newUnslice(op graph.Unslice, args, results []Operand, env *Env) Kernel {
 	x, y := args[0], results[0]
@@ -149,8 +147,6 @@ func newUnslice(op graph.Unslice, args, results []Operand, env *Env) Kernel {
 	to.Layout = to.Layout.Slice(op.Axis, 0, s.size, op.Step)
 	return newMover(y, env, []part{copyPart(0, x, to)}, s, graph.Scalar(y.DType, 0))
 }
-
-var _ = answers.Add(moves(newConcat))
 
 // newConcat puts the operands side by side. One with the strides of its place in the result is there already.
 func newConcat(op graph.Concat, args, results []Operand, env *Env) Kernel {
@@ -167,8 +163,6 @@ func newConcat(op graph.Concat, args, results []Operand, env *Env) Kernel {
 	}
 	return newMove(y, env, parts)
 }
-
-var _ = answers.Add(moves(newPad))
 
 // newPad puts the operand into the middle of a value.
 func newPad(op graph.Pad, args, results []Operand, env *Env) Kernel {

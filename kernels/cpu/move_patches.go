@@ -73,7 +73,7 @@ type unfolder[E unit] struct {
 	src, dst []E
 }
 
-var _ = answers.Add(moves(newIm2Col))
+var _ = answers.Add(moves(newIm2Col)).Add(own(newCol2Im))
 
 func newIm2Col(op graph.Im2Col, args, results []Operand, env *Env) Kernel {
 	return bySize(args[0].DType, makeIm2Col[uint8], makeIm2Col[uint16], makeIm2Col[uint32], makeIm2Col[uint64])(op, args, results, env)
@@ -192,8 +192,6 @@ type folder[E unit, T number] struct {
 
 	src, dst []T
 }
-
-var _ = answers.Add(own(newCol2Im))
 
 func newCol2Im(op graph.Col2Im, args, results []Operand, env *Env) (Kernel, error) {
 	switch d := args[0].DType; {

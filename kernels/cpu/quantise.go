@@ -37,7 +37,7 @@ func newQuantize[T float](op graph.Quantize, args, results []Operand, env *Env) 
 	return k
 }
 
-var _ = answers.Add(moves(newDequantize))
+var _ = answers.Add(moves(newDequantize)).Add(moves(newPackWeights))
 
 func newDequantize(op graph.Dequantize, args, results []Operand, env *Env) Kernel {
 	if results[0].DType == graph.F64 {
@@ -123,8 +123,6 @@ type packed struct {
 	packer   *panel.Packer
 	from, to int // first bytes
 }
-
-var _ = answers.Add(moves(newPackWeights))
 
 func newPackWeights(op graph.PackWeights, args, results []Operand, env *Env) Kernel {
 	var list packWeights

@@ -39,7 +39,7 @@ type topK[T float] struct {
 	indices     []int64
 }
 
-var _ = answers.Add(floats(newTopK[float32], newTopK[float64]))
+var _ = answers.Add(floats(newTopK[float32], newTopK[float64])).Add(floats(newRoute[float32], newRoute[float64]))
 
 func newTopK[T float](op graph.TopK, args, results []Operand, env *Env) (Kernel, error) {
 	s := args[0].Layout.Shape
@@ -86,8 +86,6 @@ type router[T float] struct {
 
 	scores []T
 }
-
-var _ = answers.Add(floats(newRoute[float32], newRoute[float64]))
 
 func newRoute[T float](op graph.Route, args, results []Operand, env *Env) (Kernel, error) {
 	s := args[0].Layout.Shape

@@ -7,7 +7,7 @@ import (
 	"fusec/graph"
 )
 
-var _ = answers.Add(plain(compileRandom))
+var _ = answers.Add(plain(compileRandom)).Add(own(compileRoPE))
 
 // compileRandom draws four elements a thread, a block of the generator, in the arithmetic of [graph.RandomAt].
 func compileRandom(op graph.Random, args, results []Operand) *Kernel {
@@ -34,8 +34,6 @@ var ropePairs = 1 << 16
 
 // ropeTable is up to how many pairs of a row have their frequencies in a table.
 const ropeTable = 1 << 10
-
-var _ = answers.Add(own(compileRoPE))
 
 // compileRoPE turns pairs by angles that are computed in f64: each by the thread that turns it, or, if there are many, by a step
 // before that.

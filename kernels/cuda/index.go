@@ -6,7 +6,7 @@ import (
 	"fusec/graph"
 )
 
-var _ = answers.Add(checkedOp(compileScatterAdd))
+var _ = answers.Add(checkedOp(compileScatterAdd)).Add(plain(compileTopK)).Add(plain(compileRoute))
 
 // compileScatterAdd adds rows where indices say. The indices are listed by the row that they name, in their order, so
 // that each element of the result is summed by one thread in that order.
@@ -60,8 +60,6 @@ func (u *unit) warps(entry, name string, n int, line string) {
 	u.entry(entry, blockThreads, index, fmt.Sprintf("if (%s >= %d) return;", name, n), line)
 }
 
-var _ = answers.Add(plain(compileTopK))
-
 // compileTopK takes the largest of each row: a warp finds one after another.
 func compileTopK(op graph.TopK, args, results []Operand) *Kernel {
 	u := newUnit(args, results)
@@ -76,8 +74,6 @@ func compileTopK(op graph.TopK, args, results []Operand) *Kernel {
 	step := Step{Entry: "top_k", Grid: [3]int{ceilDiv(rows, warpRows), 1, 1}, Block: blockThreads}
 	return u.kernel(0, []Step{step}, "route")
 }
-
-var _ = answers.Add(plain(compileRoute))
 
 // compileRoute decides which tokens go to which experts. By tokens, some threads find the choices of each, and where
 // experts take only so many, a block for each expert counts who comes first; by experts, a block for each finds its

@@ -119,7 +119,8 @@ func elemsOfAll(lists ...[]Operand) int {
 	return n
 }
 
-var _ = answers.Add(checkedOp(compileSlice))
+var _ = answers.Add(checkedOp(compileSlice)).Add(checkedOp(compileUnslice)).Add(checkedOp(compileUpdateSlice)).
+	Add(checkedOp(compileGather)).Add(checkedOp(compilePad)).Add(own(compileConcat))
 
 // compileSlice takes part of an axis from where an operand says.
 func compileSlice(op graph.Slice, args, results []Operand) (*Kernel, error) {
@@ -130,8 +131,6 @@ func compileSlice(op graph.Slice, args, results []Operand) (*Kernel, error) {
 	step := m.step(m.store(op.Size, "j", m.load(0, dim, fmt.Sprintf("%s(start) + j * %d", m.typ, op.Step))))
 	return u.kernel(0, []Step{step}, "moves"), nil
 }
-
-var _ = answers.Add(checkedOp(compileUnslice))
 
 // compileUnslice puts the operand into zeros where another operand says.
 func compileUnslice(op graph.Unslice, args, results []Operand) (*Kernel, error) {
@@ -147,8 +146,6 @@ func compileUnslice(op graph.Unslice, args, results []Operand) (*Kernel, error) 
 
 // value is W times a number.
 func (m *mover) value(d graph.DType, x float64) string { return "splat<W>(" + literal(d, x, nil) + ")" }
-
-var _ = answers.Add(checkedOp(compileUpdateSlice))
 
 // compileUpdateSlice writes an operand over part of an axis of another; in place, that part alone.
 func compileUpdateSlice(op graph.UpdateSlice, args, results []Operand) (*Kernel, error) {
@@ -184,8 +181,6 @@ func compileUpdateSlice(op graph.UpdateSlice, args, results []Operand) (*Kernel,
 	return kernel, nil
 }
 
-var _ = answers.Add(checkedOp(compileGather))
-
 // compileGather copies the rows that indices name.
 func compileGather(op graph.Gather, args, results []Operand) (*Kernel, error) {
 	u := newUnit(args, results)
@@ -201,8 +196,6 @@ func compileGather(op graph.Gather, args, results []Operand) (*Kernel, error) {
 	}
 	return u.kernel(0, []Step{step}, "moves"), nil
 }
-
-var _ = answers.Add(checkedOp(compilePad))
 
 // compilePad puts the operand into the middle of a value.
 func compilePad(op graph.Pad, args, results []Operand) (*Kernel, error) {
@@ -269,8 +262,6 @@ func indexed(typ string, n int, coordinates string) []string {
 func (u *unit) elementStep(entry string, n int) Step {
 	return Step{Entry: entry, Grid: [3]int{ceilDiv(n, blockThreads), 1, 1}, Block: blockThreads}
 }
-
-var _ = answers.Add(own(compileConcat))
 
 // compileConcat copies each operand to its place.
 func compileConcat(op graph.Concat, args, results []Operand, cfg Config) (*Kernel, error) {

@@ -6,7 +6,7 @@ import (
 	"fusec/graph"
 )
 
-var _ = answers.Add(own(compileBatchNorm))
+var _ = answers.Add(own(compileBatchNorm)).Add(own(compileGroupNorm))
 
 // compileBatchNorm makes rows of channels: in training of the decomposition, else of elementwise work.
 func compileBatchNorm(op graph.BatchNorm, args, results []Operand, cfg Config) (*Kernel, error) {
@@ -37,8 +37,6 @@ func decomposed(op graph.Op, args, results []Operand, cfg Config) (*Kernel, erro
 		}
 	})
 }
-
-var _ = answers.Add(own(compileGroupNorm))
 
 // compileGroupNorm makes rows of groups of channels.
 func compileGroupNorm(op graph.GroupNorm, args, results []Operand, cfg Config) (*Kernel, error) {

@@ -24,7 +24,8 @@ func compileWindows(u *unit, entry string, n int, call string) *Kernel {
 	return u.kernel(0, []Step{u.elementStep(entry, n)}, "windows")
 }
 
-var _ = answers.Add(plain(compileIm2Col))
+var _ = answers.Add(plain(compileIm2Col)).Add(plain(compileCol2Im)).Add(plain(compilePool)).
+	Add(plain(compilePoolGrad))
 
 // compileIm2Col turns images into patches.
 func compileIm2Col(op graph.Im2Col, args, results []Operand) *Kernel {
@@ -33,8 +34,6 @@ func compileIm2Col(op graph.Im2Col, args, results []Operand) *Kernel {
 	u.window(op.Kernel, op.Stride, op.Dilation, op.Pad, args[0].Layout.Shape, t.At(1), t.At(2))
 	return compileWindows(u, "im2col", t.Elems(), fmt.Sprintf("im2col<Problem>(%s, e)", u.at(0)))
 }
-
-var _ = answers.Add(plain(compileCol2Im))
 
 // compileCol2Im sums patches into images.
 func compileCol2Im(op graph.Col2Im, args, results []Operand) *Kernel {
@@ -50,8 +49,6 @@ func compileCol2Im(op graph.Col2Im, args, results []Operand) *Kernel {
 func noLayout(op graph.ImageOp) error {
 	return fmt.Errorf("CUDA computes %s of NHWC, not of %v", op.OpName(), op.ImageLayout())
 }
-
-var _ = answers.Add(plain(compilePool))
 
 // compilePool takes the maximum or mean of each window.
 func compilePool(op graph.Pool, args, results []Operand) *Kernel {
@@ -102,8 +99,6 @@ func countPad(op graph.Pool) string {
 	}
 	return ""
 }
-
-var _ = answers.Add(plain(compilePoolGrad))
 
 // compilePoolGrad gives each element what the windows that it lies in hand to it.
 func compilePoolGrad(op graph.PoolGrad, args, results []Operand) *Kernel {

@@ -6,13 +6,11 @@ import (
 	"fusec/graph"
 )
 
-var _ = formulas.Add(composite(func(op graph.AttentionGrad, a []Value, types []graph.Type) ([]Value, error) {
-	return attentionGrad(op, a, types), nil
-}))
+var _ = formulas.Add(composite(attentionGrad))
 
 // attentionGrad goes through the pairs of a query and a key that may attend it, and adds what each gives to the
 // gradients by the formulas at [graph.AttentionGrad].
-func attentionGrad(op graph.AttentionGrad, args []Value, types []graph.Type) []Value {
+func attentionGrad(op graph.AttentionGrad, args []Value, types []graph.Type) ([]Value, error) {
 	q, k, v := args[0], args[1], args[2]
 	out, dout := args[op.OutArg()], args[op.DOutArg()]
 	d := op.Dims(q.Type.Shape, k.Type.Shape, v.Type.Shape)
@@ -50,5 +48,5 @@ func attentionGrad(op graph.AttentionGrad, args []Value, types []graph.Type) []V
 			}
 		}
 	}
-	return []Value{dq, dk, dv}
+	return []Value{dq, dk, dv}, nil
 }

@@ -76,12 +76,10 @@ func choose(cond, a, b Value, t graph.Type, bound bool) Value {
 	return v
 }
 
-var _ = formulas.Add(one(func(op graph.Custom, a []Value, t graph.Type, bound bool) (Value, error) {
-	return custom(op, a, t, bound), nil
-}))
+var _ = formulas.Add(one(custom))
 
 // custom computes a function of the program's own by its Go body.
-func custom(op graph.Custom, args []Value, t graph.Type, bound bool) Value {
+func custom(op graph.Custom, args []Value, t graph.Type, bound bool) (Value, error) {
 	v, eval, x := zeros(t), op.Fn.Info().Eval, make([]float64, len(args))
 	if bound {
 		v.Mag = make([]float64, v.Len())
@@ -95,7 +93,7 @@ func custom(op graph.Custom, args []Value, t graph.Type, bound bool) Value {
 			v.Mag[i] = customBound(eval, x, v.F[i], args, i)
 		}
 	}
-	return v
+	return v, nil
 }
 
 var _ = formulas.Add(one(func(_ graph.Cast, a []Value, t graph.Type, bound bool) (Value, error) {

@@ -7,12 +7,10 @@ import (
 	"fusec/graph"
 )
 
-var _ = formulas.Add(composite(func(op graph.MoE, a []Value, types []graph.Type) ([]Value, error) {
-	return moe(op, a, types), nil
-}))
+var _ = formulas.Add(composite(moe)).Add("moe_grad", moeGrad)
 
 // moe sends each token to its experts one by one, by the definition.
-func moe(op graph.MoE, args []Value, types []graph.Type) []Value {
+func moe(op graph.MoE, args []Value, types []graph.Type) ([]Value, error) {
 	d := op.Dims(typesOf(args))
 	x, gates := args[0], args[1]
 	y, load := zeros(types[0]), zeros(types[1])
@@ -29,7 +27,7 @@ func moe(op graph.MoE, args []Value, types []graph.Type) []Value {
 			}
 		}
 	}
-	return []Value{y, load}
+	return []Value{y, load}, nil
 }
 
 // expert is one of a mixture's feed-forward networks.
@@ -75,19 +73,15 @@ func (n expert) linear(x []float64, w, bias graph.MoEWeight) []float64 {
 	return y
 }
 
-var _ = formulas.Add("moe_grad", func(op graph.Op, a []Value, _ []graph.Type, _ bool) ([]Value, error) {
-	return moeGrad(op.(graph.MoEGrad), a)
-})
-
 // moeGrad is the gradient by the decomposition, which sends every token to every expert and multiplies by 0 what is not
 // wanted. Where that gives NaN, of an expert that is not finite for a token which it is not sent, nothing is checked. Nor is
 // it where operands are not finite and the activation is flat: the decomposition leaves its derivative out, and another
 // way to compute may multiply them by 0. A gate's gradient dy·(h·w2 + b2) may be computed as h·(w2·dyᵀ) + dy·b2, and is
 // checked where it is finite.
-func moeGrad(op graph.MoEGrad, args []Value) ([]Value, error) {
+func moeGrad(op graph.Op, args []Value, _ []graph.Type, _ bool) ([]Value, error) {
 	out, err := Decomposed(op, args)
 	flat := false
-	if op.Activation.Info().Flat {
+	if op.(graph.MoEGrad).Activation.Info().Flat {
 		for _, a := range args {
 			flat = flat || slices.ContainsFunc(a.F, func(x float64) bool { return size(x) != math.Abs(x) })
 		}

@@ -119,7 +119,12 @@ func stepIndex(axis, step int, start int64, part, whole graph.Shape) ([]int, err
 	}), nil
 }
 
-var _ = formulas.Add(moved(func(op graph.Slice, a []Value, t graph.Type) (Value, error) { return slice(op, a[0], a[1], t) }))
+var _ = formulas.
+	Add(moved(func(op graph.Slice, a []Value, t graph.Type) (Value, error) { return slice(op, a[0], a[1], t) })).
+	Add(moved(func(op graph.Unslice, a []Value, t graph.Type) (Value, error) { return unslice(op, a[0], a[1], t) })).
+	Add(moved(func(op graph.Concat, a []Value, t graph.Type) (Value, error) { return concat(op, a, t), nil })).
+	Add(moved(func(op graph.Pad, a []Value, t graph.Type) (Value, error) { return pad(op, a[0], t), nil })).
+	Add(moved(func(op graph.Gather, a []Value, t graph.Type) (Value, error) { return gather(op, a[0], a[1], t) }))
 
 func slice(op graph.Slice, x, start Value, t graph.Type) (Value, error) {
 	index, err := stepIndex(op.Axis, op.Step, start.I[0], t.Shape, x.Type.Shape)
@@ -128,8 +133,6 @@ func slice(op graph.Slice, x, start Value, t graph.Type) (Value, error) {
 	}
 	return pick(x, t, index).doubt(start), nil
 }
-
-var _ = formulas.Add(moved(func(op graph.Unslice, a []Value, t graph.Type) (Value, error) { return unslice(op, a[0], a[1], t) }))
 
 func unslice(op graph.Unslice, x, start Value, t graph.Type) (Value, error) {
 	index, err := stepIndex(op.Axis, op.Step, start.I[0], x.Type.Shape, t.Shape)
@@ -159,8 +162,6 @@ func updateSlice(op graph.UpdateSlice, x, update, start Value) (Value, error) {
 	return v.doubt(start), nil
 }
 
-var _ = formulas.Add(moved(func(op graph.Concat, a []Value, t graph.Type) (Value, error) { return concat(op, a, t), nil }))
-
 func concat(op graph.Concat, args []Value, t graph.Type) Value {
 	v := zeros(t)
 	v.Mag = make([]float64, v.Len())
@@ -175,8 +176,6 @@ func concat(op graph.Concat, args []Value, t graph.Type) Value {
 	}
 	return v
 }
-
-var _ = formulas.Add(moved(func(op graph.Pad, a []Value, t graph.Type) (Value, error) { return pad(op, a[0], t), nil }))
 
 func pad(op graph.Pad, x Value, t graph.Type) Value {
 	in := x.Type.Shape
@@ -241,8 +240,6 @@ func gatherIndex(axis int, indices Value, gathered, table graph.Shape) ([]int, e
 		return offset(table, src)
 	}), nil
 }
-
-var _ = formulas.Add(moved(func(op graph.Gather, a []Value, t graph.Type) (Value, error) { return gather(op, a[0], a[1], t) }))
 
 func gather(op graph.Gather, x, indices Value, t graph.Type) (Value, error) {
 	index, err := gatherIndex(op.Axis, indices, t.Shape, x.Type.Shape)

@@ -21,11 +21,9 @@ func quantisedAt(axis, block int, s graph.Shape, args []Value) func(i int) (scal
 // quotientError bounds the relative error of a quotient in f32.
 const quotientError = 0x1p-22
 
-var _ = formulas.Add(one(func(op graph.Quantize, a []Value, t graph.Type, bound bool) (Value, error) {
-	return quantize(op, a, t, bound), nil
-}))
+var _ = formulas.Add(one(quantize))
 
-func quantize(op graph.Quantize, args []Value, t graph.Type, bound bool) Value {
+func quantize(op graph.Quantize, args []Value, t graph.Type, bound bool) (Value, error) {
 	v := zeros(t)
 	if bound {
 		v.Mag = make([]float64, v.Len())
@@ -49,14 +47,12 @@ func quantize(op graph.Quantize, args []Value, t graph.Type, bound bool) Value {
 			v.Mag[i] = unsure
 		}
 	}
-	return v
+	return v, nil
 }
 
-var _ = formulas.Add(one(func(op graph.Dequantize, a []Value, t graph.Type, bound bool) (Value, error) {
-	return dequantize(op, a, t, bound), nil
-}))
+var _ = formulas.Add(one(dequantize))
 
-func dequantize(op graph.Dequantize, args []Value, t graph.Type, bound bool) Value {
+func dequantize(op graph.Dequantize, args []Value, t graph.Type, bound bool) (Value, error) {
 	v := zeros(t)
 	if bound {
 		v.Mag = make([]float64, v.Len())
@@ -74,15 +70,13 @@ func dequantize(op graph.Dequantize, args []Value, t graph.Type, bound bool) Val
 			v.Mag[i] = unsure
 		}
 	}
-	return v
+	return v, nil
 }
 
-var _ = formulas.Add(one(func(op graph.PackWeights, a []Value, t graph.Type, bound bool) (Value, error) {
-	return packWeights(op, a, t, bound), nil
-}))
+var _ = formulas.Add(one(packWeights))
 
 // packWeights puts weights into panels.
-func packWeights(op graph.PackWeights, args []Value, t graph.Type, bound bool) Value {
+func packWeights(op graph.PackWeights, args []Value, t graph.Type, bound bool) (Value, error) {
 	v := zeros(t)
 	if bound {
 		v.Mag = make([]float64, v.Len())
@@ -111,7 +105,7 @@ func packWeights(op graph.PackWeights, args []Value, t graph.Type, bound bool) V
 		}
 		first += columns
 	}
-	return v
+	return v, nil
 }
 
 // sideBySide is how many rows of a column stand side by side in panels of a type.
@@ -167,12 +161,10 @@ func roundRows(x Value, block int, bound bool) Value {
 	return v
 }
 
-var _ = formulas.Add(one(func(op graph.PanelMatMul, a []Value, t graph.Type, bound bool) (Value, error) {
-	return panelMatMul(op, a, t, bound), nil
-}))
+var _ = formulas.Add(one(panelMatMul))
 
 // panelMatMul takes the weights out of their panels, and multiplies.
-func panelMatMul(op graph.PanelMatMul, args []Value, t graph.Type, bound bool) Value {
+func panelMatMul(op graph.PanelMatMul, args []Value, t graph.Type, bound bool) (Value, error) {
 	x := args[0]
 	k := x.Type.Shape.At(x.Type.Shape.Rank() - 1)
 	w := zeros(graph.TypeOf(graph.F32, k, op.Columns))
@@ -211,5 +203,5 @@ func panelMatMul(op graph.PanelMatMul, args []Value, t graph.Type, bound bool) V
 			w.F[i] += args[3].F[at]
 		}
 	}
-	return bilinear(x, w, bound, func(x, w Value) Value { return matMul(graph.MatMul{}, x, w, t) })
+	return bilinear(x, w, bound, func(x, w Value) Value { return matMul(graph.MatMul{}, x, w, t) }), nil
 }

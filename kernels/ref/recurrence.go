@@ -6,12 +6,10 @@ import (
 	"fusec/graph"
 )
 
-var _ = formulas.Add(composite(func(op graph.Recurrence, a []Value, types []graph.Type) ([]Value, error) {
-	return recurrence(op, a, types), nil
-}))
+var _ = formulas.Add(composite(recurrence))
 
 // recurrence computes each element of each step's state from its formula.
-func recurrence(op graph.Recurrence, a []Value, types []graph.Type) []Value {
+func recurrence(op graph.Recurrence, a []Value, types []graph.Type) ([]Value, error) {
 	x, r := a[0], a[1]
 	steps, n, columns := x.Type.Shape.At(0), x.Type.Shape.At(1), x.Type.Shape.At(2)
 	h := r.Type.Shape.At(0)
@@ -70,5 +68,5 @@ func recurrence(op graph.Recurrence, a []Value, types []graph.Type) []Value {
 			copy(out[0].F[(t*n+s)*h:], state)
 		}
 	}
-	return out
+	return out, nil
 }

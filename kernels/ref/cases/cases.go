@@ -14,6 +14,10 @@ type Case struct {
 	Name string
 	Op   graph.Op
 	Args []Arg
+	// Results are the types that the type rule has to give, where the example states them.
+	Results []graph.Type
+	// Refusal is what the type rule has to say of the operands, if it refuses them.
+	Refusal string
 }
 
 // Arg is an operand: a type, and the range [Lo,Hi) that its values are drawn from. Integers are drawn from it too;
@@ -87,8 +91,13 @@ func (a Arg) Draw(r *rand.Rand) *graph.Tensor {
 }
 
 // All lists the examples, with floats of type d.
-func All(d graph.DType) []Case {
-	m := maker{d: d}
+func All(d graph.DType) []Case { return made(d).cases }
+
+// Refused lists the examples that a type rule refuses.
+func Refused() []Case { return made(graph.F32).refused }
+
+func made(d graph.DType) *maker {
+	m := &maker{d: d}
 	m.sources()
 	m.elementwise()
 	m.contraction()
@@ -106,17 +115,30 @@ func All(d graph.DType) []Case {
 	m.moe()
 	m.quantised()
 	m.structure()
-	return m.cases
+	return m
 }
 
 // maker collects cases.
 type maker struct {
-	d     graph.DType
-	cases []Case
+	d              graph.DType
+	cases, refused []Case
 }
 
-func (m *maker) add(name string, op graph.Op, args ...Arg) {
-	m.cases = append(m.cases, Case{op.OpName() + "/" + name, op, args})
+func (m *maker) add(name string, op graph.Op, args ...Arg) *Case {
+	m.cases = append(m.cases, Case{Name: op.OpName() + "/" + name, Op: op, Args: args})
+	return &m.cases[len(m.cases)-1]
+}
+
+// gives states the types of the results.
+func (c *Case) gives(results ...Arg) {
+	for _, r := range results {
+		c.Results = append(c.Results, r.Type)
+	}
+}
+
+// refuse adds an example that the type rule refuses with some words.
+func (m *maker) refuse(words string, op graph.Op, args ...Arg) {
+	m.refused = append(m.refused, Case{Name: op.OpName() + "/" + words, Op: op, Args: args, Refusal: words})
 }
 
 // real is a float operand in [−2,2).

@@ -39,7 +39,7 @@ func (c *Case) halve(d graph.DType) bool {
 			found = true
 		}
 	}
-	c.Args = args
+	c.Args, c.Results = args, nil
 	return found
 }
 

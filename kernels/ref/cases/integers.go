@@ -62,7 +62,7 @@ func (c Case) whole(d graph.DType) (Case, bool) {
 		}
 		types[i] = args[i].Type
 	}
-	c.Args = args
+	c.Args, c.Results = args, nil
 	if !found {
 		return c, false
 	}

@@ -300,15 +300,20 @@ func (m *maker) random() {
 
 func (m *maker) composites() {
 	for axis := range 3 {
-		m.add(string(rune('0'+axis)), graph.Softmax{Axis: axis}, m.between(-4, 4, 2, 3, 5))
-		m.add(string(rune('0'+axis)), graph.LogSoftmax{Axis: axis}, m.between(-4, 4, 2, 3, 5))
+		m.add(string(rune('0'+axis)), graph.Softmax{Axis: axis}, m.between(-4, 4, 2, 3, 5)).gives(m.real(2, 3, 5))
+		m.add(string(rune('0'+axis)), graph.LogSoftmax{Axis: axis}, m.between(-4, 4, 2, 3, 5)).gives(m.real(2, 3, 5))
 	}
+	m.refuse("axis 2", graph.Softmax{Axis: 2}, m.real(2, 3))
+	m.refuse("axis -1", graph.LogSoftmax{Axis: -1}, m.real(2, 3))
 	m.add("one", graph.Softmax{Axis: 1}, m.real(3, 1))
 	m.add("one", graph.LogSoftmax{Axis: 1}, m.real(3, 1))
-	m.add("2d", graph.LayerNorm{Eps: 1e-5}, m.real(3, 7), m.real(7), m.real(7))
+	m.add("2d", graph.LayerNorm{Eps: 1e-5}, m.real(3, 7), m.real(7), m.real(7)).gives(m.real(3, 7))
 	m.add("3d", graph.LayerNorm{Eps: 0.1}, m.real(2, 1, 5), m.real(5), m.real(5))
-	m.add("2d", graph.RMSNorm{Eps: 1e-5}, m.real(3, 7), m.real(7))
+	m.refuse("needs f32[7], not f32[3]", graph.LayerNorm{}, m.real(3, 7), m.real(7), m.real(3))
+	m.refuse("at least one axis", graph.LayerNorm{}, m.real(), m.real(7), m.real(7))
+	m.add("2d", graph.RMSNorm{Eps: 1e-5}, m.real(3, 7), m.real(7)).gives(m.real(3, 7))
 	m.add("3d", graph.RMSNorm{Eps: 0.1}, m.real(2, 1, 5), m.real(5))
+	m.refuse("needs f32[7], not f64[7]", graph.RMSNorm{}, m.real(3, 7), Arg{Type: graph.TypeOf(graph.F64, 7)})
 	for _, train := range []bool{true, false} {
 		label := map[bool]string{true: "train", false: "eval"}[train]
 		op := graph.BatchNorm{Eps: 1e-3, Momentum: 0.9, Train: train}
@@ -317,7 +322,12 @@ func (m *maker) composites() {
 		m.add(label+"_2d", op, append([]Arg{m.real(5, 3)}, vector(3)...)...)
 		m.add(label+"_one_channel", op, append([]Arg{m.real(4, 1, 3)}, vector(1)...)...)
 	}
-	m.add("two", graph.GroupNorm{Groups: 2, Eps: 1e-3}, m.real(2, 4, 3, 1), m.real(4), m.real(4))
+	m.add("two", graph.GroupNorm{Groups: 2, Eps: 1e-3}, m.real(2, 4, 3, 1), m.real(4), m.real(4)).gives(m.real(2, 4, 3, 1))
+	m.refuse("multiple of 3 groups", graph.GroupNorm{Groups: 3}, m.real(2, 4, 5), m.real(4), m.real(4))
 	m.add("instance", graph.GroupNorm{Groups: 3, Eps: 1e-3}, m.real(2, 3, 5), m.real(3), m.real(3))
 	m.add("layer", graph.GroupNorm{Groups: 1, Eps: 1e-3}, m.real(2, 3), m.real(3), m.real(3))
+	ints := func(dims ...int) Arg { return integer(graph.I32, -9, 9, dims...) }
+	m.refuse("needs f32 or f64", graph.Softmax{}, ints(2, 3))
+	m.refuse("needs f32 or f64", graph.LayerNorm{}, ints(2, 3), m.real(3), m.real(3))
+	m.refuse("needs f32 or f64", graph.GroupNorm{Groups: 2}, ints(2, 4, 3), m.real(4), m.real(4))
 }
