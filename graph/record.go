@@ -13,7 +13,6 @@ import (
 type Recorder struct {
 	of   PerNode[*Node] // the last snapshot's node for each of the graph's
 	last *Graph         // the last snapshot
-	seen Graph          // the lists of the graph when it was taken
 }
 
 // Snapshot is a copy of the current g. All calls must pass the same graph. Where no node was made since the last call, and the
@@ -22,7 +21,7 @@ type Recorder struct {
 func (r *Recorder) Snapshot(g *Graph) *Graph {
 	if r.last == nil {
 		r.of = NewPerNode[*Node](g)
-	} else if sameLists(g, &r.seen) {
+	} else if r.unchanged(g) {
 		return r.last
 	}
 	s := &Graph{Name: g.Name, Mesh: g.Mesh, Parts: g.Parts, nextID: g.nextID, Nodes: make([]*Node, len(g.Nodes))}
@@ -45,9 +44,7 @@ func (r *Recorder) Snapshot(g *Graph) *Graph {
 	for _, u := range g.Updates {
 		s.Updates = append(s.Updates, Update{r.of.Get(u.Target), r.of.Get(u.Value)})
 	}
-	r.seen = *g
-	r.seen.Nodes, r.seen.Outputs, r.seen.Updates = slices.Clone(g.Nodes), slices.Clone(g.Outputs), slices.Clone(g.Updates)
-	if r.last == nil || !sameLists(s, r.last) {
+	if r.last == nil || !r.unchanged(g) {
 		r.last = s
 	}
 	return r.last
@@ -63,10 +60,13 @@ func (r *Recorder) Check(g *Graph) error {
 	return nil
 }
 
-// sameLists reports whether two graphs have the same nodes, outputs and updates, and no node was added to one alone.
-func sameLists(a, b *Graph) bool {
-	return a.nextID == b.nextID && a.Name == b.Name && a.Parts == b.Parts && slices.Equal(a.Mesh, b.Mesh) &&
-		slices.Equal(a.Nodes, b.Nodes) && slices.Equal(a.Outputs, b.Outputs) && slices.Equal(a.Updates, b.Updates)
+// unchanged reports whether g has the nodes, outputs and updates of the last snapshot, and none was added and dropped.
+func (r *Recorder) unchanged(g *Graph) bool {
+	l := r.last
+	return l.nextID == g.nextID && l.Name == g.Name && l.Parts == g.Parts && slices.Equal(l.Mesh, g.Mesh) &&
+		slices.EqualFunc(l.Nodes, g.Nodes, func(k, n *Node) bool { return k == r.of.Get(n) }) &&
+		slices.EqualFunc(l.Outputs, g.Outputs, func(k, o Output) bool { return k == Output{o.Name, r.of.Get(o.Node)} }) &&
+		slices.EqualFunc(l.Updates, g.Updates, func(k, u Update) bool { return k == Update{r.of.Get(u.Target), r.of.Get(u.Value)} })
 }
 
 // same reports whether n is unchanged since its snapshot k. Slices of origins are replaced, never written to.
