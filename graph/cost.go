@@ -1,5 +1,7 @@
 package graph
 
+import "slices"
+
 // Cost is the cost of one evaluation of a node if nothing is fused or cached: its arithmetic, and one read of each
 // operand and one write of each result.
 type Cost struct {
@@ -20,16 +22,19 @@ func CostOf(n *Node) Cost {
 	if _, ok := n.Op.(Result); ok {
 		return Cost{}
 	}
-	out, err := ResultTypes(n.Op, n.Args)
-	if err != nil {
-		return Cost{}
-	}
-	args := make([]Type, len(n.Args))
+	list := typeLists.Get().(*[]Type)
+	defer typeLists.Put(list)
+	args := slices.Grow((*list)[:0], 2*len(n.Args)+1)
+	*list = args
 	var c Cost
 	for i, a := range n.Args {
-		if args[i] = a.Type; i < Reads(n.Op, len(args)) {
+		if args = append(args, a.Type); i < Reads(n.Op, len(n.Args)) {
 			c.ReadBytes += a.Type.Bytes()
 		}
+	}
+	out, err := resultTypes(n.Op, n.Args, args[len(args):])
+	if err != nil {
+		return Cost{}
 	}
 	for _, t := range out {
 		c.WriteBytes += t.Bytes()

@@ -185,26 +185,24 @@ func lastAxis(n *Node) Ints { return IntsOf(n.Type.Shape.Rank() - 1) }
 // Reads is how many elements of each operand the body reads: all, or if it reads only slices, the elements of the
 // slices, which are assumed to be disjoint.
 func (f Fusion) Reads() []int64 {
-	uses := f.Body.Uses()
-	read := map[*Node]int64{}
+	read := NewPerNode[int64](f.Body) // by the nodes that were visited
+	for _, o := range f.Body.Outputs {
+		read.Set(o.Node, elems(o.Node.Type))
+	}
 	var reads []int64
 	for _, n := range slices.Backward(f.Body.Nodes) {
-		all, parts, whole := elems(n.Type), int64(0), uses.Escapes(n)
-		for _, u := range uses.Readers(n) {
-			switch u.Op.(type) {
+		for i, a := range n.Args {
+			all := elems(a.Type)
+			switch n.Op.(type) {
 			case Slice, Reshape, Transpose:
-				whole = whole || u.Args[0] != n
-				parts += read[u]
-			default:
-				whole = true
+				if i == 0 {
+					all = min(all, read.Get(a)+read.Get(n))
+				}
 			}
-		}
-		read[n] = min(all, parts)
-		if whole {
-			read[n] = all
+			read.Set(a, all)
 		}
 		if _, ok := n.Op.(Input); ok {
-			reads = append(reads, read[n])
+			reads = append(reads, read.Get(n))
 		}
 	}
 	slices.Reverse(reads)

@@ -11,7 +11,7 @@ func (p *Program) prepare(frozen graph.PerNode[bool]) {
 	const prepared, run = 1, 2 // a buffer that the prepared part makes, and one of them that the run reads
 	made := make([]uint8, len(p.Buffers))
 	var first []Launch
-	rest := make([]Launch, 0, len(p.Launches))
+	rest := p.Launches[:0]
 	for _, l := range p.Launches {
 		once := frozen.Get(l.Node) && !slices.ContainsFunc(l.Results, func(v View) bool { return p.Buffers[v.Buffer].Role != Temp })
 		for _, v := range l.Args {
@@ -32,7 +32,7 @@ func (p *Program) prepare(frozen graph.PerNode[bool]) {
 		}
 		first = append(first, l)
 	}
-	p.Launches, p.Prepared = append(first, rest...), len(first)
+	p.Launches, p.Prepared = slices.Insert(rest, 0, first...), len(first)
 	for i, m := range made {
 		if m == run {
 			p.Buffers[i].Role = Prepared

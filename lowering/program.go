@@ -162,7 +162,8 @@ func (p *Program) MayBind(buffer int, t *graph.Tensor) error {
 // Trace describes the program for reports and drawings.
 func (p *Program) Trace() *trace.Program {
 	t := &trace.Program{Target: p.Target, Refusal: p.Refusal, ArenaBytes: p.ArenaBytes, BufferBytes: p.BufferBytes,
-		PreparedBytes: p.PreparedBytes}
+		PreparedBytes: p.PreparedBytes, Buffers: make([]trace.Buffer, 0, len(p.Buffers)),
+		Launches: make([]trace.Launch, 0, len(p.Launches))}
 	for i, b := range p.Buffers {
 		if b.Role == Param || b.Role == Const {
 			t.ParamBytes += b.Type.Bytes()
