@@ -153,7 +153,9 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 	}
 	var stages graph.Recorder
 	snapshot := func(s trace.Stage) {
-		s.Graph = stages.Snapshot(c.Graph)
+		if s.Graph = stages.Snapshot(c.Graph); len(tr.Stages) > 0 && s.Graph != tr.Stages[len(tr.Stages)-1].Graph {
+			c.Changed()
+		}
 		tr.Stages = append(tr.Stages, s)
 	}
 	came := trace.Stage{Name: "import", Doc: "the graph as given"}

@@ -28,7 +28,7 @@ func stripGrad(c *Context) error {
 		return nil
 	}
 	s := &stripper{c: c, kept: map[*graph.Node]string{}, opaque: map[*graph.Node]bool{},
-		asked: map[[3]*graph.Node]*graph.Node{}, uses: c.Graph.Uses(),
+		asked: map[[3]*graph.Node]*graph.Node{}, uses: c.Uses(),
 		ancestors: map[*graph.Node]map[*graph.Node]bool{}, walks: map[*graph.Node]walk{}}
 	if err := s.choose(); err != nil {
 		return err

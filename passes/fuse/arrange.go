@@ -44,7 +44,7 @@ func arrange(c *rewrite.Context, visit func(n *graph.Node) *graph.Node) error {
 func SinkReshapes(c *rewrite.Context) error {
 	g := c.Graph
 	hot := graph.NewPerNode[bool](g) // contractions and the elementwise work on them
-	uses := g.Uses()
+	uses := c.Uses()
 	return arrange(c, func(n *graph.Node) *graph.Node {
 		if a, _ := graph.AnchorOf(n.Op); a.Contracts() && !a.Whole() {
 			hot.Set(n, true)
@@ -156,7 +156,7 @@ func LiftTransposes(c *rewrite.Context) error {
 	if !graph.Has[graph.Concat](g) {
 		return nil
 	}
-	uses := g.Uses()
+	uses := c.Uses()
 	lifted := map[*graph.Node]*graph.Node{} // by the Concat that it replaces
 	return arrange(c, func(n *graph.Node) *graph.Node {
 		t, ok := n.Op.(graph.Transpose)

@@ -21,8 +21,8 @@ import (
 // others.
 func Merge(c *rewrite.Context) error {
 	g := c.Graph
-	uses := g.Uses()
-	frozen := graph.Frozen(g, c.Frozen)
+	uses := c.Uses()
+	frozen := c.FrozenNodes()
 	groups := map[string][]*graph.Node{}
 	var order []string
 	for _, n := range g.Nodes {

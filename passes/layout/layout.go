@@ -67,7 +67,7 @@ func Run(c *rewrite.Context) error {
 	if c.Target == nil || !graph.Has[graph.ImageOp](c.Graph) {
 		return nil
 	}
-	p := &plan{c: c, uses: c.Graph.Uses(), frozen: graph.Frozen(c.Graph, c.Frozen),
+	p := &plan{c: c, uses: c.Uses(), frozen: c.FrozenNodes(),
 		at: graph.NewPerNode[*choice](c.Graph), moved: graph.NewPerNode[time.Duration](c.Graph)}
 	if p.cost, _ = c.Target.(Coster); p.cost == nil {
 		p.cost = indifferent{}

@@ -30,7 +30,7 @@ func Operands(c *rewrite.Context, to graph.DType, least int) error {
 	if to == graph.Invalid {
 		return nil
 	}
-	a := autocast{c: c, to: to, uses: c.Graph.Uses(), halves: map[*graph.Node]*graph.Node{}}
+	a := autocast{c: c, to: to, uses: c.Uses(), halves: map[*graph.Node]*graph.Node{}}
 	routing := contractionsBehind(c.Graph, graph.Choosers)
 	cached := attendsState(c.Graph)
 	nodes := slices.Clone(c.Graph.Nodes)

@@ -26,7 +26,7 @@ func Run(c *rewrite.Context) error {
 		return nil
 	}
 	g := c.Graph
-	uses, with := g.Uses(), map[*graph.Node]*graph.Node{}
+	uses, with := c.Uses(), map[*graph.Node]*graph.Node{}
 	b := graph.Extend(g)
 	for _, n := range g.Nodes {
 		op, ok := n.Op.(graph.Pool)

@@ -116,7 +116,7 @@ func active(n *graph.Node, f graph.UnaryFn) (part, bool) {
 // Run is the pass.
 func Run(c *rewrite.Context) error {
 	g := c.Graph
-	f := &finder{Context: c, uses: g.Uses(), at: map[*graph.Node][]*step{}}
+	f := &finder{Context: c, uses: c.Uses(), at: map[*graph.Node][]*step{}}
 	var order []*step
 	for _, n := range g.Nodes {
 		for _, s := range f.steps(n) {

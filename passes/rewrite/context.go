@@ -22,11 +22,33 @@ type Context struct {
 	Stage  *trace.Stage // the record of the pass that runs
 	Frozen bool         // parameters without an update are frozen; see [graph.Frozen]
 
-	types []graph.Type // of the operands that were last asked about
+	types  []graph.Type // of the operands that were last asked about
+	uses   *graph.Uses  // nil if not asked for since the graph was changed
+	frozen *graph.PerNode[bool]
 
 	followed []followed
 	heirs    map[*graph.Node]heir // of the nodes of missed fusions, and of what they became
 }
+
+// Uses are those of the graph as the last pass left it, for a pass that has not changed it yet.
+func (c *Context) Uses() *graph.Uses {
+	if c.uses == nil {
+		c.uses = c.Graph.Uses()
+	}
+	return c.uses
+}
+
+// FrozenNodes is [graph.Frozen] of the graph as the last pass left it, for a pass that has not changed it yet.
+func (c *Context) FrozenNodes() graph.PerNode[bool] {
+	if c.frozen == nil {
+		frozen := graph.Frozen(c.Graph, c.Frozen)
+		c.frozen = &frozen
+	}
+	return *c.frozen
+}
+
+// Changed says that a pass has changed the graph.
+func (c *Context) Changed() { c.uses, c.frozen = nil, nil }
 
 // manyOrigins is how many of the user's nodes a match lists at most besides those that were covered: where thousands of
 // equal nodes become one, each match would list them all.

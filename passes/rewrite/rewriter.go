@@ -51,6 +51,7 @@ func (r *Rewriter) Fixpoint() error {
 	r.Graph = r.Context.Graph
 	r.limit = 1000 + 50*len(r.Graph.Nodes)
 	r.origins = map[*graph.Node]originSet{}
+	r.Uses = r.Context.Uses()
 	for range maxRounds {
 		r.missed = nil
 		if r.Begin != nil {
@@ -62,6 +63,7 @@ func (r *Rewriter) Fixpoint() error {
 		if r.changed == 0 {
 			break
 		}
+		r.Uses = r.Graph.Uses()
 	}
 	r.report()
 	return nil
@@ -130,7 +132,7 @@ func (r *Rewriter) Record(rule string, numeric trace.Numeric, kind string, made 
 
 func (r *Rewriter) walk() error {
 	g := r.Graph
-	r.Uses, r.changed = g.Uses(), 0
+	r.changed = 0
 	r.with, r.dead = graph.NewPerNode[*graph.Node](g), graph.NewPerNode[bool](g)
 	nodes := g.Nodes
 	g.Nodes = make([]*graph.Node, 0, len(nodes)+len(nodes)/4)

@@ -32,7 +32,7 @@ func Run(c *rewrite.Context) error {
 		return nil
 	}
 	g := c.Graph
-	f := &finder{uses: g.Uses(), frozen: graph.Frozen(g, c.Frozen), taken: map[*graph.Node]bool{}}
+	f := &finder{uses: c.Uses(), frozen: c.FrozenNodes(), taken: map[*graph.Node]bool{}}
 	b, with := graph.Extend(g), map[*graph.Node]*graph.Node{}
 	for _, n := range g.Nodes {
 		if !f.pointwise(n) || f.frozen.Get(n) || f.taken[n] {

@@ -41,7 +41,7 @@ func Run(c *rewrite.Context) error {
 		return nil
 	}
 	g := c.Graph
-	s := &stacker{c: c, b: graph.Extend(g), frozen: graph.Frozen(g, true), uses: g.Uses(), of: map[*graph.Node]place{}}
+	s := &stacker{c: c, b: graph.Extend(g), frozen: c.FrozenNodes(), uses: c.Uses(), of: map[*graph.Node]place{}}
 	s.find(target)
 	if len(s.list) == 0 {
 		return nil

@@ -22,10 +22,10 @@ type Scaler interface {
 //	         w ────┘           to     w, s ─► × ─────┘
 func scaleFilters(c *rewrite.Context) error {
 	t, ok := c.Target.(Scaler)
-	if !ok {
+	g := c.Graph
+	if !ok || !graph.Has[graph.Conv2D](g) {
 		return nil
 	}
-	g := c.Graph
 	f := folder{c: c, b: graph.Extend(g), frozen: graph.Frozen(g, true), uses: g.Uses(), with: map[*graph.Node]*graph.Node{}}
 	for _, n := range slices.Clone(g.Nodes) {
 		op, ok := n.Op.(graph.Conv2D)

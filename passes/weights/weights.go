@@ -31,7 +31,7 @@ func Fold(c *rewrite.Context) error {
 // fold moves what follows contractions, and rewrites batch norms in evaluation.
 func fold(c *rewrite.Context) error {
 	g := c.Graph
-	f := folder{c: c, b: graph.Extend(g), frozen: graph.Frozen(g, true), uses: g.Uses(), done: map[*graph.Node]bool{},
+	f := folder{c: c, b: graph.Extend(g), frozen: c.FrozenNodes(), uses: c.Uses(), done: map[*graph.Node]bool{},
 		with: map[*graph.Node]*graph.Node{}}
 	for _, n := range slices.Clone(g.Nodes) {
 		if !f.done[n] && !f.frozen.Get(n) && n.Type.DType.IsFloat() && n.Type.Shape.Elems() > 0 {

@@ -26,7 +26,7 @@ func Run(c *rewrite.Context) error {
 		return nil
 	}
 	g := c.Graph
-	b, frozen, with := graph.Extend(g), graph.Frozen(g, c.Frozen), map[*graph.Node]*graph.Node{}
+	b, frozen, with := graph.Extend(g), c.FrozenNodes(), map[*graph.Node]*graph.Node{}
 	for _, n := range g.Nodes {
 		if frozen.Get(n) {
 			continue
