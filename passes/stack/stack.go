@@ -110,11 +110,17 @@ type panels struct {
 
 // find makes a stack of all products of one kind.
 func (s *stacker) find(target Stacker) {
+	products := graph.NewPerNode[int32](s.c.Graph) // by operand
+	for _, n := range s.c.Graph.Nodes {
+		if k, ok := s.kind(n); ok {
+			products.Set(k.operand, products.Get(k.operand)+1)
+		}
+	}
 	kinds := map[kind][]*graph.Node{}
 	var order []kind
 	for _, n := range s.c.Graph.Nodes {
 		k, ok := s.kind(n)
-		if !ok {
+		if !ok || products.Get(k.operand) < 2 {
 			continue
 		}
 		if kinds[k] == nil {
