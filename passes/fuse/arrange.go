@@ -231,13 +231,7 @@ func reshapedTo(b *graph.Builder, a *graph.Node, s graph.Shape, g *graph.Graph, 
 		return a
 	}
 	if madeIn(a, s, uses) {
-		args := make([]*graph.Node, len(a.Args))
-		for i, x := range a.Args {
-			args[i] = reshapedTo(b, x, s, g, uses)
-		}
-		k := graph.Extend(g).From(a).Add(a.Op, args...)
-		k.Name = a.Name
-		return k
+		return remake(a, s, g)
 	}
 	if reshapes(a, s) {
 		return a.Args[0]
@@ -251,6 +245,24 @@ func reshapedTo(b *graph.Builder, a *graph.Node, s graph.Shape, g *graph.Graph, 
 		return nil
 	}
 	return b.Reshape(a, s.Slice()...)
+}
+
+// remake is a value of which [madeIn] is true, made in shape s.
+func remake(a *graph.Node, s graph.Shape, g *graph.Graph) *graph.Node {
+	args := make([]*graph.Node, len(a.Args))
+	for i, x := range a.Args {
+		switch {
+		case x.Type.Shape.Rank() == 0:
+			args[i] = x
+		case reshapes(x, s):
+			args[i] = x.Args[0]
+		default:
+			args[i] = remake(x, s, g)
+		}
+	}
+	k := graph.Extend(g).From(a).Add(a.Op, args...)
+	k.Name = a.Name
+	return k
 }
 
 // madeIn reports whether a is elementwise work, read once, on scalars and on values that are reshaped from shape s.
