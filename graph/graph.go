@@ -125,7 +125,7 @@ func (n *Node) describe(outside map[*Node]*Node) string {
 // namesBefore are the names of the values from which n is computed, the nearest first.
 func (n *Node) namesBefore(outside map[*Node]*Node) (names []string) {
 	const most, far = 4, 64 // names, and operands to look at
-	seen := map[*Node]bool{n: true}
+	seen := []*Node{n}
 	for next, looked := n.Args, 0; len(next) > 0; {
 		var further []*Node
 		for _, a := range next {
@@ -135,10 +135,10 @@ func (n *Node) namesBefore(outside map[*Node]*Node) (names []string) {
 			if o := outside[a]; o != nil {
 				a = o
 			}
-			if a == nil || seen[a] {
+			if a == nil || slices.Contains(seen, a) {
 				continue
 			}
-			seen[a] = true
+			seen = append(seen, a)
 			if a.Name == "" {
 				further = append(further, a.Args[:min(far, len(a.Args))]...)
 			} else if names = append(names, a.String()); len(names) == most {

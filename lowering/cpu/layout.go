@@ -64,6 +64,9 @@ const pooledBytes = 8 << 20
 
 // PoolsConvolution implements pools.Pooler.
 func (d *Device) PoolsConvolution(f graph.Fusion, args []graph.Type, result graph.Type) error {
+	if n := f.Anchored().Type.Bytes(); n < pooledBytes {
+		return fmt.Errorf("the images between them have %d KiB, and stay in the cache", n>>10)
+	}
 	in := make([]graph.Operand, len(args))
 	for i, t := range args {
 		in[i] = kernels.Contiguous(t)
@@ -72,13 +75,7 @@ func (d *Device) PoolsConvolution(f graph.Fusion, args []graph.Type, result grap
 	if err != nil {
 		return err
 	}
-	if err := kernels.TakesPool(p); err != nil {
-		return err
-	}
-	if n := p.Anchor.Type.Bytes(); n < pooledBytes {
-		return fmt.Errorf("the images between them have %d KiB, and stay in the cache", n>>10)
-	}
-	return nil
+	return kernels.TakesPool(p)
 }
 
 // TakesMoments implements fuse.MomentsTaker.

@@ -10,7 +10,7 @@ import (
 
 // toNHWC is the permutation that moves the channels of images of a rank behind their axes of space.
 func toNHWC(rank int) graph.Ints {
-	perm := []int{0}
+	perm := append(make([]int, 0, graph.MaxRank), 0)
 	for i := 2; i < rank; i++ {
 		perm = append(perm, i)
 	}
@@ -19,7 +19,7 @@ func toNHWC(rank int) graph.Ints {
 
 // toNCHW undoes [toNHWC].
 func toNCHW(rank int) graph.Ints {
-	perm := []int{0, rank - 1}
+	perm := append(make([]int, 0, graph.MaxRank), 0, rank-1)
 	for i := 1; i < rank-1; i++ {
 		perm = append(perm, i)
 	}

@@ -444,6 +444,9 @@ const fewestShifts, mostShifts, restOfShifts = 3, 256, 2
 
 // shiftsOf finds such a sum in the terms of n; nil if there is none.
 func shiftsOf(n *graph.Node) *shiftedSum {
+	if n.Type.Shape.Rank() != 4 || !n.Type.DType.IsFloat() {
+		return nil
+	}
 	s, shifts := &shiftedSum{}, []shift{}
 	var visit func(n *graph.Node)
 	visit = func(n *graph.Node) {
@@ -460,9 +463,6 @@ func shiftsOf(n *graph.Node) *shiftedSum {
 		} else {
 			s.rest = append(s.rest, n)
 		}
-	}
-	if n.Type.Shape.Rank() != 4 || !n.Type.DType.IsFloat() {
-		return nil
 	}
 	if visit(n); len(shifts) < fewestShifts || len(shifts) > mostShifts || len(s.rest) > restOfShifts {
 		return nil
