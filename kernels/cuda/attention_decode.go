@@ -56,11 +56,11 @@ func (a *attentionProblem) decodeTile() (t decodeTile, ok bool) {
 	if t.rowWarps > 2 {
 		t.keyWarps = 2
 	}
-	// One block for a multiprocessor, with as many stages as have room; two where it takes long to find where keys are.
-	const reserved = 1024 // of a block's shared memory, by the driver
-	if a.op.Page > 0 && t.rowWarps*t.keyWarps <= 4 {
+	// One block for a multiprocessor, with as many stages as have room; two where it takes long to find where keys are, or to make
+	// numbers of bytes.
+	if (a.op.Page > 0 || a.op.HasScales) && t.rowWarps*t.keyWarps <= 4 {
 		t.blocks, t.stages = 2, 3
-		if a.decodeShared(t) <= a.cfg.Chip.Shared/2-reserved {
+		if a.decodeShared(t) <= a.cfg.Chip.Shared/2-reservedShared {
 			return t, true
 		}
 	}
@@ -94,9 +94,6 @@ func (a *attentionProblem) forwardDecode() (*Kernel, bool) {
 	step := Step{Entry: "attention", Block: threads, Shared: a.decodeShared(t), Grid: [3]int{grid, 1, 1}}
 	partial := 4 * min(rows, t.rows()) * (roundUp(d.Width, 4) + 4)
 	k := u.kernel(int64(2*grid*partial), []Step{step}, a.mmaSource("attention_decode")...)
-	if a.cfg.hopper() {
-		k.Source = "#define FUSEC_ONCE\n" + k.Source // see src/mma.cuh
-	}
 	k.Zeroed = int64(4 * units)
 	return k, true
 }

@@ -8,21 +8,22 @@ import (
 	"fusec/graph"
 )
 
-// A decodeCase is a step of decoding: one token for each sequence of a batch, whose keys and values are in caches of bf16.
+// A decodeCase is a step of decoding: one token for each sequence of a batch, whose keys and values are in caches.
 type decodeCase struct {
 	batch, context       int // sequences, and the tokens of each after the step
 	heads, kvHeads, head int // heads of queries, of keys and values, and the size of each
 	width, hidden        int
-	layers               int // 0 for attention alone
-	page                 int // tokens of a page, if the caches are in pages; for attention alone
+	layers               int         // 0 for attention alone
+	page                 int         // tokens of a page, if the caches are in pages; for attention alone
+	stored               graph.DType // of the caches: BF16, or I8 with a scale for each token and head, for attention alone
 }
 
 // decodeWorks have the sizes of Llama 3 8B. The rate is the bytes of the caches and the weights over the time.
 func decodeWorks(small bool) []*gpuWork {
-	c := decodeCase{heads: 32, kvHeads: 8, head: 128, width: 4096, hidden: 14336}
+	c := decodeCase{heads: 32, kvHeads: 8, head: 128, width: 4096, hidden: 14336, stored: graph.BF16}
 	contexts, batches, layers := []int{1024, 16384}, []int{1, 32}, 2
 	if small {
-		c = decodeCase{heads: 4, kvHeads: 2, head: 16, width: 32, hidden: 48}
+		c = decodeCase{heads: 4, kvHeads: 2, head: 16, width: 32, hidden: 48, stored: graph.BF16}
 		contexts, batches = []int{150}, []int{3}
 	}
 	var list []*gpuWork
@@ -30,6 +31,11 @@ func decodeWorks(small bool) []*gpuWork {
 		for _, c.batch = range batches {
 			for _, c.context = range contexts {
 				list = append(list, c.work())
+				if c.layers == 0 {
+					bytes := c
+					bytes.stored = graph.I8
+					list = append(list, bytes.work())
+				}
 			}
 		}
 		if c.layers == 0 {
@@ -55,9 +61,14 @@ type decodeWeight struct {
 // cache is the type of a layer's keys, and of its values.
 func (c decodeCase) cache() graph.Type {
 	if c.page > 0 {
-		return graph.TypeOf(graph.BF16, c.batch*c.context/c.page, c.page, c.kvHeads, c.head)
+		return graph.TypeOf(c.stored, c.batch*c.context/c.page, c.page, c.kvHeads, c.head)
 	}
-	return graph.TypeOf(graph.BF16, c.batch, c.kvHeads, c.context, c.head)
+	return graph.TypeOf(c.stored, c.batch, c.kvHeads, c.context, c.head)
+}
+
+// scales is the type of the scales of a layer's keys, and of its values.
+func (c decodeCase) scales() graph.Type {
+	return graph.TypeOf(graph.F32, c.batch, c.kvHeads, c.context, 1)
 }
 
 // pageOf is the number of a page of a sequence in the pool: the pages of all are mixed.
@@ -72,7 +83,8 @@ func (c decodeCase) row(sequence, head, token int) int {
 }
 
 func (c decodeCase) op() graph.Attention {
-	return graph.Attention{Scale: 1 / math.Sqrt(float64(c.head)), Causal: true, HasLengths: true, Tail: true, Page: c.page}
+	return graph.Attention{Scale: 1 / math.Sqrt(float64(c.head)), Causal: true, HasLengths: true, Tail: true, Page: c.page,
+		HasScales: c.stored == graph.I8}
 }
 
 func (c decodeCase) work() *gpuWork {
@@ -83,7 +95,12 @@ func (c decodeCase) work() *gpuWork {
 	}
 	caches := 2 * float64(c.cache().Bytes())
 	if c.layers == 0 {
-		w.name, w.work = fmt.Sprintf("decode attention bf16 b%d c%d", c.batch, c.context), caches
+		w.name, w.work = fmt.Sprintf("decode attention %v b%d c%d", c.stored, c.batch, c.context), caches
+		if c.op().HasScales {
+			const spread = 40 // standard deviation of what is stored
+			w.scale["k"], w.scale["v"], w.scale["k.scale"], w.scale["v.scale"] = spread, spread, 1.0/spread, 1.0/spread
+			w.work += 2 * float64(c.scales().Bytes())
+		}
 		w.build, w.check = c.buildAttention, c.checkAttention
 		if c.page > 0 {
 			w.name += " paged"
@@ -130,6 +147,9 @@ func (c decodeCase) buildAttention(b *graph.Builder) {
 		args[1], args[2] = b.Transpose(args[1], 0, 2, 1, 3), b.Transpose(args[2], 0, 2, 1, 3)
 		args = append(args, b.Input("table", graph.TypeOf(graph.I64, c.batch, c.context/c.page)))
 	}
+	if c.op().HasScales {
+		args = append(args, b.Param("k.scale", c.scales()), b.Param("v.scale", c.scales()))
+	}
 	b.Output("out", b.CastTo(graph.BF16, b.Add(c.op(), args...)))
 }
 
@@ -170,15 +190,22 @@ func (c decodeCase) buildLayers(b *graph.Builder) {
 const ropeBase = 500000
 
 // attend computes the attention of a head's query to the keys and values of a sequence in float64.
-func (c decodeCase) attend(q []float64, k, v *graph.Tensor, sequence, head int) sums {
+func (c decodeCase) attend(q []float64, in map[string]*graph.Tensor, sequence, head int) sums {
 	head /= c.heads / c.kvHeads
+	scaled := func(name string, token int) float64 {
+		if !c.op().HasScales {
+			return 1
+		}
+		return in[name+".scale"].Float((sequence*c.kvHeads+head)*c.context + token)
+	}
+	k, v := in["k"], in["v"]
 	p := make([]float64, c.context)
 	top := math.Inf(-1)
 	for j := range p {
 		for i, u := range q {
 			p[j] += u * k.Float(c.row(sequence, head, j)+i)
 		}
-		p[j] *= c.op().Scale
+		p[j] *= c.op().Scale * scaled("k", j)
 		top = max(top, p[j])
 	}
 	sum := 0.0
@@ -188,8 +215,9 @@ func (c decodeCase) attend(q []float64, k, v *graph.Tensor, sequence, head int) 
 	}
 	y := make(sums, c.head)
 	for j := range p {
+		w := p[j] / sum * scaled("v", j)
 		for i := range y {
-			y[i].add(p[j] / sum * v.Float(c.row(sequence, head, j)+i))
+			y[i].add(w * v.Float(c.row(sequence, head, j)+i))
 		}
 	}
 	return y
@@ -199,7 +227,7 @@ func (c decodeCase) attend(q []float64, k, v *graph.Tensor, sequence, head int) 
 func (c decodeCase) checkAttention(v *gpuValues) error {
 	return each(samples(c.batch*c.heads), func(row int) error {
 		q := floats(v.in["q"], row*c.head, c.head)
-		y := c.attend(q, v.in["k"], v.in["v"], row/c.heads, row%c.heads)
+		y := c.attend(q, v.in, row/c.heads, row%c.heads)
 		return y.compare("out", v, row, halfError(graph.BF16))
 	})
 }

@@ -68,6 +68,8 @@ DEVICE void tma_multicast(void *to, const TensorMap *map, u64 *bar, int c0, int 
       ::"r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(u16(mask))
       : "memory");
 }
+// The cache policy of what is read once, as createpolicy makes it of L2::evict_first for all.
+constexpr u64 READ_ONCE = 0x12f0000000000000;
 // The same, of what is read once: it is the first to leave the L2 cache.
 DEVICE void tma_stream(void *to, const TensorMap *map, u64 *bar, int c0, int c1, int c2, int c3) {
   asm volatile(

@@ -12,18 +12,13 @@
 
 #ifndef FUSEC_HOST
 
-// Copies 4, 8 or 16 aligned bytes to shared memory, asynchronously; zeros if they do not exist. With FUSEC_ONCE, on Hopper, what is
-// copied is read once: it is the first to leave the L2 cache.
+// Copies 4, 8 or 16 aligned bytes to shared memory, asynchronously; zeros if they do not exist. They have no cache hint: ptxas 13.0
+// encodes a copy with one to an address in a uniform register as an illegal instruction.
 template <int BYTES> DEVICE void copy_async(void *to, const void *from, bool there) {
   const u32 at = u32(__cvta_generic_to_shared(to));
   if constexpr (BYTES == 16) {
-#ifdef FUSEC_ONCE
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(at), "l"(from), "r"(there ? 16 : 0),
-                 "l"(READ_ONCE) : "memory");
-#else
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
-#endif
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(BYTES),
                  "r"(there ? BYTES : 0) : "memory");

@@ -64,8 +64,6 @@ struct bf16 { u16 bits; };
 struct f16 { u16 bits; };
 
 #ifndef FUSEC_HOST
-// The cache policy of what is read once, as createpolicy makes it of L2::evict_first for all.
-constexpr u64 READ_ONCE = 0x12f0000000000000;
 // permute chooses four of the eight bytes of y and x by the digits of `how`.
 DEVICE u32 permute(u32 x, u32 y, u32 how) { u32 r; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(how)); return r; }
 DEVICE float bits_to_float(u32 x) { return __uint_as_float(x); }
