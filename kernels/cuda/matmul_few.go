@@ -66,8 +66,11 @@ func (m *matmul) fewTile(f *fewForm) fewTile {
 	const most = 8 // blocks of a cluster
 	switch {
 	case mt == 1 && m.panels != nil:
-		if t.wk = 8; m.panels.dtype == graph.I4 {
-			t.u = 3
+		switch t.wk = 8; m.panels.dtype {
+		case graph.I4:
+			t.u = 2
+		case graph.F8E4M3, graph.F8E5M2:
+			t.u, t.blocks = 1, 4
 		}
 	case mt == 1 && f.n == 64:
 		t.wn, t.wk = 2, 4

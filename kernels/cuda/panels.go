@@ -15,6 +15,7 @@ type panels struct {
 	offset  int // of the scales
 	strideK int // of the scales
 	strideN int
+	vec     int // scales that lie side by side, aligned, along the columns: 4 or 1
 }
 
 // checkPanels refuses products with panels that there is no kernel for.
@@ -72,20 +73,23 @@ func (p *product) setPanels(op graph.PanelMatMul, b *body.Program) {
 	}
 	p.b = factor{arg: w.Arg, dtype: d, k: int(bytes / 8), outer: ceilDiv(p.k, 8) * int(bytes) / graph.PanelColumns,
 		batch: make([]int, p.space.Rank()-2)}
-	q := &panels{dtype: d, scale: -1, block: op.Block}
+	q := &panels{dtype: d, scale: -1, block: op.Block, vec: 1}
 	if q.block >= p.k {
 		q.block = 0
 	}
 	if len(b.Operands) > 2 {
 		l := b.Operands[2].Layout
 		q.scale, q.offset, q.strideK, q.strideN = b.Operands[2].Arg, l.Offset, l.Stride[0], l.Stride[1]
+		if q.strideN == 1 && (q.offset|q.strideK|p.n)%4 == 0 {
+			q.vec = 4
+		}
 	}
 	p.panels = q
 }
 
 // write prints what the template needs of the scales.
 func (q *panels) write(u *unit) {
-	u.printf("  static constexpr i64 SCALE_K = %d, SCALE_N = %d;\n", q.strideK, q.strideN)
+	u.printf("  static constexpr i64 SCALE_K = %d, SCALE_N = %d;\n  static constexpr int SCALE_VEC = %d;\n", q.strideK, q.strideN, q.vec)
 }
 
 // panelBits name the types in src/gemm_packed.cuh.

@@ -1,5 +1,6 @@
 // Elements of few bits become elements of 16 bits in registers, which represent them exactly.
-// Since 0x4300 | x is 128 + x in bf16, and 0x6400 | x is 1024 + x in f16, integers need a subtraction and no conversion.
+// Since 0x4300 | x is 128 + x in bf16, and 0x6400 | x is 1024 + x in f16, integers need a subtraction and no conversion. The sign bit
+// of an integer is inverted, which adds 8, or 128.
 
 #ifndef FUSEC_HOST
 DEVICE u32 fma2(bf16, u32 x, u32 y, u32 z) { u32 r; asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(z)); return r; }
@@ -19,14 +20,12 @@ DEVICE u32 one(f16) { return 0x3c003c00u; }
 struct I4 {
   static constexpr int PAIRS = 4;
   static DEVICE void of(bf16 t, u32 (&pairs)[4], u32 w) {
-    w ^= 0x88888888u;
 #pragma unroll
-    for (int i = 0; i < 4; i++) pairs[i] = fma2(t, w >> 4 * i & both(0xf) | both(0x4300), one(t), both(0xc308));
+    for (int i = 0; i < 4; i++) pairs[i] = fma2(t, w >> 4 * i & both(0xf) ^ both(0x4308), one(t), both(0xc308));
   }
   static DEVICE void of(f16 t, u32 (&pairs)[4], u32 w) {
-    w ^= 0x88888888u;
 #pragma unroll
-    for (int i = 0; i < 4; i++) pairs[i] = fma2(t, w >> 4 * i & both(0xf) | both(0x6400), one(t), both(0xe408));
+    for (int i = 0; i < 4; i++) pairs[i] = fma2(t, w >> 4 * i & both(0xf) ^ both(0x6408), one(t), both(0xe408));
   }
 };
 struct I8 {
@@ -42,9 +41,8 @@ struct I8 {
     }
   }
   static DEVICE void of(f16 t, u32 (&pairs)[2], u32 w) {
-    w ^= 0x80808080u;
 #pragma unroll
-    for (int i = 0; i < 2; i++) pairs[i] = fma2(t, w >> 8 * i & both(0xff) | both(0x6400), one(t), both(0xe480));
+    for (int i = 0; i < 2; i++) pairs[i] = fma2(t, w >> 8 * i & both(0xff) ^ both(0x6480), one(t), both(0xe480));
   }
 };
 // A number of fewer exponent bits is moved to where those of T are, and multiplied by the difference of the biases. What is not

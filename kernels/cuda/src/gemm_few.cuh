@@ -118,7 +118,7 @@ DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, 
     if (step >= steps) return;
 #pragma unroll
     for (int r = 0; r < RN; r++) {
-      if constexpr (Form::GROUPS) Form::scales(scaled[r], scale, n + r * Form::N, k);
+      if constexpr (Form::GROUPS) Form::template scales<P::N % BN == 0, P::K % STEP == 0>(scaled[r], scale, n + r * Form::N, k);
 #pragma unroll
       for (int l = 0; l < Form::LOADS; l++) {
         to[r][l] = Form::template load<P::N % BN == 0, P::K % STEP == 0>(next + r * Form::N * P::B_N, n + r * Form::N, k, l);

@@ -75,14 +75,18 @@ template <class P, class Bits, int DEEP, int BLOCK, bool SCALED> struct Packed {
       return {permute(v.x, v.y, 0x5410), permute(v.x, v.y, 0x7632), permute(v.z, v.w, 0x5410), permute(v.z, v.w, 0x7632)};
     }
   }
-  static DEVICE void scales(float (&to)[2][2], const float *scale, int n, int k) {
-    const i64 row = i64(k / (BLOCK > 0 ? BLOCK : 1)) * P::SCALE_K;
+  template <bool EVEN_N, bool EVEN_K> static DEVICE void scales(float (&to)[2][2], const float *scale, int n, int k) {
+    const float *const row = scale + i64(k / (BLOCK > 0 ? BLOCK : 1)) * P::SCALE_K;
+    if constexpr (EACH == 1 && P::SCALE_VEC == 4) {  // four columns side by side
+      const int c = n + column(0, 0);
+      uint4 v = {0, 0, 0, 0};
+      if ((EVEN_N || c < P::N) && (EVEN_K || k < P::K)) v = read<uint4>(fixed(row + c), 0);
+      to[0][0] = bits_to_float(v.x), to[0][1] = bits_to_float(v.y), to[1][0] = bits_to_float(v.z), to[1][1] = bits_to_float(v.w);
+    } else {
 #pragma unroll
-    for (int j = 0; j < 2; j++) {
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        const int c = n + column(j, h);
-        to[j][h] = c < P::N && k < P::K ? read<float>(fixed(scale), row + c * P::SCALE_N) : 0;
+      for (int i = 0; i < 4; i++) {
+        const int c = n + column(i / 2, i % 2);
+        to[i / 2][i % 2] = (EVEN_N || c < P::N) && (EVEN_K || k < P::K) ? read<float>(fixed(row), c * P::SCALE_N) : 0;
       }
     }
   }
