@@ -30,7 +30,7 @@ type product[T float] struct {
 func newMatMul[T float](p *body.Program, args, results []Operand, env *Env) (*product[T], error) {
 	a, b := p.Operands[0], p.Operands[1]
 	k := &product[T]{a: a.Arg, b: b.Arg, aOff: a.Layout.Offset, bOff: b.Layout.Offset}
-	for inPlace := args[k.b].Frozen; ; inPlace = false {
+	for inPlace := true; ; inPlace = false {
 		k.matrixEpilogue = matrixEpilogue[T]{epilogue: epilogue[T]{env: env}}
 		var err error
 		if inPlace {
@@ -46,7 +46,7 @@ func newMatMul[T float](p *body.Program, args, results []Operand, env *Env) (*pr
 			return nil, err
 		}
 		k.frozen = args[k.b].Frozen && cfg.Batch > 0 && cfg.M > 1 && cfg.N > 0 && cfg.K > 0
-		if !inPlace || k.frozen && cfg.ReadsInPlace() {
+		if !inPlace || cfg.ReadsInPlace(k.frozen) {
 			return k, k.makePlan(cfg)
 		}
 	}

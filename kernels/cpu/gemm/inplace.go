@@ -8,10 +8,10 @@ import (
 	"fusec/kernels/cpu/vec"
 )
 
-// A product by packed panels of B, whose rows of A have contiguous elements, reads A where it lies, by the kernels of Gather. Rows
-// are not packed, and a tile is computed over the whole reduction, whose blocks are those of other products, so that the result
-// has the same bits. What follows the sums may be applied while they are in registers. A tile is multiplied by a part of each of
-// its panels that stays in the second-level cache, then by the next part.
+// A product by packed panels of B, whose rows of A have contiguous elements, reads A where it lies, by the kernels of Gather. B is
+// prepacked, or packed in each run if it is small. Rows are not packed, and a tile is computed over the whole reduction, whose blocks
+// are those of other products, so that the result has the same bits. What follows the sums may be applied while they are in
+// registers. A tile is multiplied by a part of each of its panels that stays in the second-level cache, then by the next part.
 
 const (
 	// panelBytes bounds the part of a panel of B that the rows of a tile are multiplied by at one time.
@@ -90,8 +90,11 @@ type workerFinish[T Float] struct {
 	_ [lineBytes]byte
 }
 
-// ReadsInPlace reports whether a plan of cfg reads A in place, once B is prepacked.
-func (cfg *Config[T]) ReadsInPlace() bool { return cfg.readsInPlace(kernels[T]()[0]) }
+// ReadsInPlace reports whether a plan of cfg reads A in place. With frozen, B will be prepacked, else the plan packs it in each run.
+func (cfg *Config[T]) ReadsInPlace(frozen bool) bool {
+	kern := kernels[T]()[0]
+	return cfg.readsInPlace(kern) && (frozen || cfg.packsInPlace(kern))
+}
 
 func (cfg *Config[T]) readsInPlace(kern *kernel[T]) bool {
 	if cfg.PackA != nil || cfg.Batch == 0 || cfg.M == 0 || cfg.N == 0 || cfg.K == 0 || cfg.A.ColStride != 1 && cfg.K > 1 {
@@ -99,6 +102,15 @@ func (cfg *Config[T]) readsInPlace(kern *kernel[T]) bool {
 	}
 	var t T // few rows take as long as reading B from memory, which a kernel for panels of A asks for earlier
 	return cfg.M > fewRows || PackedLen(kern.nr, cfg.K, cfg.N)*int(unsafe.Sizeof(t)) <= aheadBytes
+}
+
+// packsInPlace reports whether B, for a product that reads A in place, is packed in each run: one that stays in a cache, for rows
+// that take longer than packing.
+func (cfg *Config[T]) packsInPlace(kern *kernel[T]) bool {
+	size := int(unsafe.Sizeof(*new(T)))
+	_, thin := cfg.thin()
+	return !thin && cfg.PackB == nil && cfg.oneB() && cfg.M > fewRows && !cfg.local(reductionBlock(cfg.K), size) &&
+		PackedLen(kern.nr, cfg.K, cfg.N)*size <= wholeBytes
 }
 
 // setInPlace makes a plan that reads A in place.
@@ -124,6 +136,9 @@ func (p *Plan[T]) setInPlace() {
 	}
 	k.rows, k.last = table(min(p.mc, cfg.M)), table(cfg.M-(p.rowBlocks-1)*p.mc)
 	k.finish = make([]workerFinish[T], p.pool.Workers())
+	if cfg.Prepacked == nil {
+		p.scratch.sharedB = PackedLen(p.kern.nr, cfg.K, cfg.N)
+	}
 }
 
 // cutInPlace chooses the blocking of cfg. Tiles are wide, as what follows the sums runs along their rows.
@@ -166,6 +181,24 @@ func (p *Plan[T]) RunFinished(a, b, c []T, finish *MatrixFinish[T], epilogue Epi
 	p.finishing = finish
 	defer func() { p.finishing = nil }()
 	return p.Run(a, b, c, epilogue)
+}
+
+// runInPlace packs B, if that is not done, and computes.
+func (p *Plan[T]) runInPlace() {
+	if p.cfg.Prepacked == nil {
+		p.pool.Run(tiling.CeilDiv(p.cfg.N, packPanels*p.kern.nr), (*packPanelsTask[T])(p))
+	}
+	p.pool.Run(p.cfg.Batch*p.rowBlocks*tiling.CeilDiv(p.cfg.N, p.tileCols), (*inPlaceTask[T])(p))
+}
+
+// packPanelsTask packs some panels of B as those of a Prepacked are.
+type packPanelsTask[T Float] Plan[T]
+
+func (t *packPanelsTask[T]) Do(worker, item int) {
+	p := (*Plan[T])(t)
+	step := packPanels * p.kern.nr
+	col := item * step
+	p.packB(worker, p.run.sharedB[col*p.cfg.K:], 0, col, min(step, p.cfg.N-col), 0, p.cfg.K)
 }
 
 // inPlaceTask computes a tile of C. Successive items share their rows of A.
@@ -211,5 +244,9 @@ func (t *inPlaceTask[T]) Do(worker, item int) {
 
 // panel is a part of the panel of B from column col on.
 func (p *Plan[T]) panel(batch, part, col int) *T {
-	return &p.cfg.Prepacked.panels(batch, p.at.parts[part].runs[0].before, col)[0]
+	before := p.at.parts[part].runs[0].before
+	if p.cfg.Prepacked == nil {
+		return &p.run.sharedB[before*p.kern.nr+col*p.cfg.K]
+	}
+	return &p.cfg.Prepacked.panels(batch, before, col)[0]
 }

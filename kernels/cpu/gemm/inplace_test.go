@@ -25,6 +25,7 @@ func testInPlace[T Float](t *testing.T) {
 	if testing.Short() { // as the race detector and emulators run it
 		products = 5
 	}
+	packed := false
 	for _, kern := range kernels[T]() {
 		for range products {
 			m, n, k, batches := 1+randomSize(rng, 200), 1+randomSize(rng, 100), 1+randomSize(rng, 520), 1+rng.IntN(3)
@@ -65,6 +66,11 @@ func testInPlace[T Float](t *testing.T) {
 			if packing.method != streamed && !slices.Equal(first, problem.c) {
 				t.Fatalf("%s and %s differ", describe(plan), describe(packing))
 			}
+			packs := cfg.readsInPlace(kern) && cfg.packsInPlace(kern)
+			if packing.InPlace() != packs {
+				t.Fatalf("%s: in place %v", describe(packing), !packs)
+			}
+			packed = packed || packs
 			f := MatrixFinish[T]{Shift: random[T](rng, n), RowStride: n + 1, Low: -3, High: T(math.Inf(1))}
 			f.Residual = random[T](rng, batches*m*f.RowStride)
 			for i := range f.Residual { // the error is bounded by what is added
@@ -77,10 +83,16 @@ func testInPlace[T Float](t *testing.T) {
 				return max(y+float64(f.Shift[j])+float64(f.Residual[(batch*m+i)*f.RowStride+j]), -3)
 			}
 			run(plan, &f, nil, finished)
+			if packs {
+				run(packing, &f, nil, finished)
+			}
 			run(plan, &f, marking[T]{problem}, func(batch, i, j int, y float64) float64 {
 				return marked(batch, i, j, finished(batch, i, j, y))
 			})
 		}
+	}
+	if !packed {
+		t.Error("no product packs B and reads A in place")
 	}
 }
 
@@ -109,7 +121,7 @@ func TestInPlaceErrors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if plan.InPlace() != c.reads || cfg.ReadsInPlace() != c.reads {
+		if plan.InPlace() != c.reads || cfg.ReadsInPlace(true) != c.reads || cfg.ReadsInPlace(false) {
 			t.Errorf("%s: in place %v", describe(plan), plan.InPlace())
 		}
 		problem.reset()
@@ -128,7 +140,15 @@ func TestInPlaceErrors(t *testing.T) {
 			t.Errorf("a short shift: %v", err)
 		}
 	}
-	if (&Config[float32]{}).ReadsInPlace() {
+	for _, c := range []struct {
+		m, n  int
+		reads bool
+	}{{64, 500, false}, {65, 500, true}, {65, 1000, false}, {65, 2, false}} {
+		if cfg := plain[float32](c.m, c.n, 1100); cfg.ReadsInPlace(false) != c.reads {
+			t.Errorf("%d×%d reads in place: %v", c.m, c.n, !c.reads)
+		}
+	}
+	if (&Config[float32]{}).ReadsInPlace(true) {
 		t.Error("a product of nothing reads")
 	}
 }

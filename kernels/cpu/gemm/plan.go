@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"fusec/kernels/cpu/pool"
-	"fusec/kernels/cpu/tiling"
 )
 
 // A Config describes a batch of products C = A·B, each of M×K by K×N. Any of
@@ -143,7 +142,7 @@ func (p *Plan[T]) choose() {
 	if cfg.Batch == 0 || cfg.M == 0 || cfg.N == 0 {
 		return
 	}
-	if cfg.Prepacked != nil && cfg.readsInPlace(p.kern) {
+	if cfg.readsInPlace(p.kern) && (cfg.Prepacked != nil || cfg.packsInPlace(p.kern)) {
 		p.setInPlace()
 		return
 	}
@@ -200,7 +199,7 @@ func (p *Plan[T]) Run(a, b, c []T, epilogue Epilogue) error {
 	case streamed:
 		p.pool.Run(p.cfg.Batch*p.thin.blocks, (*thinTask[T])(p))
 	case inPlaced:
-		p.pool.Run(p.cfg.Batch*p.rowBlocks*tiling.CeilDiv(p.cfg.N, p.tileCols), (*inPlaceTask[T])(p))
+		p.runInPlace()
 	case perMatrix:
 		p.pool.Run(p.cfg.Batch, (*localTask[T])(p))
 	case tiled:

@@ -228,7 +228,7 @@ func testRandom[T Float](t *testing.T, cases int) {
 			}
 		}
 	}
-	for m := nothing; m <= tiled; m++ {
+	for m := nothing; m <= inPlaced; m++ {
 		if !seen[m] && cases > 20 {
 			t.Errorf("no case used method %d", m)
 		}
@@ -275,7 +275,7 @@ func TestLargeShapes(t *testing.T) {
 		newProblem(t, rng, plain[float32](s[0], s[1], s[2])).solve(t, p, nil, kernels32[0])
 	}
 	cfg := plain[float32](1500, 600, 270) // packed whole, with several matrices
-	cfg.Batch = 2
+	cfg.Batch, cfg.A = 2, RowMajor(1500).Transposed()
 	cfg.A.Offsets, cfg.C.Offsets = []int{0, 1500 * 270}, []int{1500 * 600, 0}
 	if plan := newProblem(t, rng, cfg).solve(t, p, nil, kernels32[0]); !plan.whole {
 		t.Errorf("%s is not packed whole", describe(plan))
@@ -310,7 +310,7 @@ func TestWhole(t *testing.T) {
 		{300, 200, 130, 3, 2, ownA, false, true},
 	} {
 		cfg := plain[float32](c.m, c.n, c.k)
-		cfg.Batch = c.batch
+		cfg.Batch, cfg.A = c.batch, RowMajor(c.m).Transposed()
 		cfg.A.Offsets, cfg.B.Offsets, cfg.C.Offsets = make([]int, c.batch), make([]int, c.batch), make([]int, c.batch)
 		for i := range c.batch {
 			cfg.A.Offsets[i], cfg.C.Offsets[i] = i*c.m*c.k, i*c.m*c.n
