@@ -78,10 +78,10 @@ func ownView(b *graph.Builder, uses *graph.Uses, v *graph.Node) *graph.Node {
 	if !graph.IsView(v.Op) {
 		return v
 	}
-	args := slices.Clone(v.Args) // with a slice's start
-	args[0] = ownView(b, uses, args[0])
-	k := b.From(v).In(v.Phase).Add(v.Op, args...)
-	for _, a := range args {
+	x := ownView(b, uses, v.Args[0])
+	k := b.From(v).In(v.Phase).Add(v.Op, v.Args...)
+	k.Args[0] = x
+	for _, a := range k.Args {
 		uses.Add(a, k)
 	}
 	return k
