@@ -70,6 +70,44 @@ func TestEveryOp(t *testing.T) {
 	}
 }
 
+// TestAlongAxis: what its row says takes each slice along an axis by itself computes the same on transposed operands.
+func TestAlongAxis(t *testing.T) {
+	for _, c := range cases.All(graph.F64) {
+		if _, ok := graph.AxisOf(c.Op); !ok {
+			continue
+		}
+		b, rank := graph.NewBuilder(c.Name), c.Args[0].Type.Shape.Rank()
+		turned := func(x *graph.Node) *graph.Node {
+			if x.Type.Shape.Rank() != rank {
+				return x
+			}
+			perm := make([]int, rank)
+			for i := range perm {
+				perm[i] = rank - 1 - i
+			}
+			return b.Transpose(x, perm...)
+		}
+		var args, turnedArgs []*graph.Node
+		for i, name := range c.Names() {
+			args = append(args, b.Input(name, c.Args[i].Type))
+			turnedArgs = append(turnedArgs, turned(args[i]))
+		}
+		b.Output("y", turned(b.Add(c.Op, args...)))
+		b.Output("turned", b.Add(graph.ReplaceAxis(c.Op, func(axis int) int { return rank - 1 - axis }), turnedArgs...))
+		g, err := b.Graph()
+		if err != nil {
+			t.Fatalf("%s: %v", c.Name, err)
+		}
+		out, _, err := Eval(g, c.Inputs(rand.New(rand.NewPCG(7, 8))))
+		if err != nil {
+			t.Fatalf("%s: %v", c.Name, err)
+		}
+		if !out["y"].Equal(out["turned"]) {
+			t.Errorf("%s: %v, on transposed operands %v", c.Name, out["y"], out["turned"])
+		}
+	}
+}
+
 // TestMagnitudes moves every float operand within its error and checks that the result stays within its own.
 func TestMagnitudes(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))

@@ -91,6 +91,9 @@ func (p *pass) compute(n *graph.Node, uses *graph.Uses) {
 	if crossed != none {
 		crossAxes = over[r.results[1][0]]
 	}
+	if r.whole && slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return p.values[a].want.Over() != 0 }) {
+		p.c.Note(n, "its operands are gathered: each participant computes it whole")
+	}
 	args := make([]*graph.Node, len(n.Args))
 	for i, a := range n.Args {
 		s := shardings(r.args[i])

@@ -24,6 +24,8 @@ type rule struct {
 	apart bool
 	// ring is the factor of the sequence in an attention whose keys go around; see ring.go. Else it is none.
 	ring int
+	// whole says that nothing is split because no more is known of the operation.
+	whole bool
 }
 
 // none is the factor of an axis that must not be split.
@@ -111,7 +113,14 @@ func ruleOf(n *graph.Node) *rule {
 	if axes, ok := graph.RowAxes(n); ok {
 		return inSlices(n, axes.Slice()...)
 	}
-	return newRule(n)
+	return whole(n)
+}
+
+// whole is the rule of an operation of which each participant computes whole values.
+func whole(n *graph.Node) *rule {
+	r := newRule(n)
+	r.whole = true
+	return r
 }
 
 // inSlices is the rule of an operation that takes each slice along some axes by itself: operands and results have the same other
@@ -126,7 +135,7 @@ func inSlices(n *graph.Node, axes ...int) *rule {
 		case len(v) == len(r.args[0]):
 			alike = append(alike, v)
 		default:
-			return newRule(n)
+			return whole(n)
 		}
 		if arg && graph.Moves(n.Op, i) {
 			r.linear = append(r.linear, i)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"fusec/graph"
@@ -174,6 +175,26 @@ func TestRandomGraphs(t *testing.T) {
 		t.Errorf("only %d collective operations in all graphs", collectives)
 	}
 	t.Log(collectives)
+}
+
+// TestWhole: of an operation of whose parts nothing is known each participant computes whole values, and the trace says so.
+func TestWhole(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x := b.Input("x", graph.TypeOf(graph.F64, 4, 6))
+		b.Output("y", b.Add(graph.Dropout{P: 0.5}, b.Unary(graph.Tanh, x), b.Scalar(graph.I64, 1)))
+	})
+	g.Mesh = graph.Mesh{{Name: "data", Size: 2}}
+	x := g.Sources()[0]
+	x.Sharding = graph.Replicated
+	x.Sharding.Split[0] = 1
+	local, s, err := sharded(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprint(s.Notes)
+	if !strings.Contains(text, "its operands are gathered") || !graph.Has[graph.AllGather](local) {
+		t.Errorf("%s\n%s", text, graph.Print(local))
+	}
 }
 
 // TestRounded: sums are exchanged as what they are rounded to, if that is bf16.
