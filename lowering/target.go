@@ -1,6 +1,7 @@
 package lowering
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -28,12 +29,44 @@ type Target struct {
 	NoGradients string
 	// Needs lists what programs of the target need besides the processor, whether it is there or not. Nil: nothing.
 	Needs func() []Need
+	// Flags are the options that commands offer.
+	Flags []Flag
+	// Calibrate is the option with samples of inputs, on which the ranges of a program's values are found. Nil: nothing has
+	// to be calibrated.
+	Calibrate func(samples ...map[string]*graph.Tensor) TargetOption
+	// Opening is the option that shows, line by line, what slow steps of opening a device do, and ends them with the context.
+	// Nil: there are none.
+	Opening func(ctx context.Context, show func(line string)) TargetOption
 	// Open makes a device.
 	Open func(Setup) (Device, error)
 	// Load takes the result of [Ahead] of a device of this target. It reports false if header and parts belong to
 	// another target. What describes the chip for which the model was compiled. With the options, [Target.Open] makes a
 	// device that uses the result. Nil if the target has no ahead-of-time compilation.
 	Load func(header json.RawMessage, parts map[string][]byte) (opts []TargetOption, what string, ok bool, err error)
+}
+
+// A Flag is an option of a target as a flag of commands.
+type Flag struct {
+	Name string
+	Help string // with the name of its value between backquotes
+	// Values lists what it takes. Nil: what Check accepts, or anything if that is nil, too.
+	Values []string
+	Check  func(value string) error
+	// Chip says that it names the chip to plan for. Default is the chip without it, and Noun what texts put before the name:
+	// "the overlay ".
+	Chip          bool
+	Default, Noun string
+	Option        func(value string) TargetOption
+}
+
+// ChipFlag is the flag that names the chip to plan for; its name is empty if there is none.
+func (t Target) ChipFlag() Flag {
+	for _, f := range t.Flags {
+		if f.Chip {
+			return f
+		}
+	}
+	return Flag{}
 }
 
 // A Need is something that a target needs.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -9,9 +8,7 @@ import (
 	"fusec"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
-	"fusec/fpga/isa"
 	"fusec/lowering"
-	"fusec/lowering/fpga"
 )
 
 var compileCommand = &cli.Command{
@@ -66,36 +63,29 @@ func (c *aheadCompiler) run(e *cli.Env, args []string) error {
 	if len(vals.Weights) == 0 {
 		vals.Weights = nil
 	}
-	if c.compile.Target == modelio.OverlayTarget {
-		samples, err := c.compile.Overlay.Samples(g)
-		if err != nil {
-			return err
-		}
-		if samples == nil {
-			return cli.Usage("fusec compile --target fpga requires --calibrate FILE: the values' ranges are part of the file")
-		}
-		if err := fusec.CompileAhead(out, g, vals.Weights, nil, c.compile.Options(fpga.Samples(samples...))...); err != nil {
-			return err
-		}
-		return e.Print(fmt.Sprintf("%s: %s for the overlay %s\n", out, modelio.ModelName(path),
-			cmp.Or(c.compile.Overlay.Overlay, isa.Overlays()[0])))
-	}
 	if err := cli.CanWrite(out); err != nil {
 		return err
 	}
 	if err := c.compile.Check(); err != nil {
 		return err
 	}
+	samples, err := c.compile.Calibration(g)
+	if err != nil {
+		return err
+	}
+	if c.compile.NeedsCalibration() && samples == nil {
+		return cli.Usage("fusec compile --target %s requires --calibrate FILE: the values' ranges are part of the file", c.compile.Target)
+	}
 	show := cli.NewProgress(e.Stderr)
 	defer show.Done()
 	err = fusec.CompileAhead(out, g, vals.Weights, func(done, all int) {
 		show.Show("compiled %d of %s", done, cli.Plural(all, "kernel", "kernels"))
-	}, c.compile.Options()...)
+	}, c.compile.Options(samples...)...)
 	if err != nil {
 		return err
 	}
 	show.Done()
-	text := fmt.Sprintf("%s: %s for %s\n", out, modelio.ModelName(path), c.compile.Arch)
+	text := fmt.Sprintf("%s: %s for %s\n", out, modelio.ModelName(path), c.compile.Chip())
 	if n := strings.Count(c.compile.Target, ",") + 1; n > 1 {
 		text += fmt.Sprintf("its kernels are those of one of %d participants: run it with --target %s\n", n, c.compile.Target)
 	}

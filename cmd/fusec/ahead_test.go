@@ -39,6 +39,8 @@ func TestCompileAhead(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "run", two), cli.ExitFailure, "it was compiled with other options")
 	clitest.Bad(t, clitest.FusecRun(t, "run", "--overlay", "sim8", out), cli.ExitUsage,
 		"--overlay sim8 is for --target fpga; the target is cuda")
+	clitest.Bad(t, clitest.FusecRun(t, "run", "--arch", "sm_80", out), cli.ExitUsage,
+		"--arch sm_80: the model was compiled for sm_90a")
 	clitest.Bad(t, clitest.FusecRun(t, "run", "--target", "cpu", out), cli.ExitUsage,
 		"--target cpu: the model was compiled for target cuda")
 	clitest.Bad(t, clitest.FusecRun(t, "compile", model, "-o", "mlp.so"), cli.ExitUsage, "a compiled model is named like model.fuse")

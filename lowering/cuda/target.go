@@ -18,7 +18,13 @@ import (
 
 // Target is an NVIDIA GPU.
 var Target = lowering.Target{Name: kernels.Name, Synonyms: []string{"gpu", "nvidia"}, Device: "GPU", Groups: true,
-	Needs: needs, Open: open, Load: load}
+	Needs: needs, Open: open, Load: load, Flags: []lowering.Flag{{Name: "arch", Chip: true, Default: kernels.H200.Target(),
+		Help: "target cuda: the `CHIP` to plan for where no GPU is asked, such as sm_80 (default " + kernels.H200.Target() + ")",
+		Check: func(chip string) error {
+			_, err := kernels.ChipNamed(chip)
+			return err
+		},
+		Option: func(chip string) lowering.TargetOption { return Arch(chip) }}}}
 
 // Of implements [lowering.TargetOption].
 func (Option) Of() string { return Target.Name }

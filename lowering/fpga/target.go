@@ -19,7 +19,21 @@ import (
 
 // Target is the overlay of package fusec/fpga.
 var Target = lowering.Target{Name: "fpga", Open: open, Load: load, Integers: true, Untimed: true,
-	NoGradients: "computes in integers of 8 bits, which is too coarse for gradients", Needs: needs}
+	NoGradients: "computes in integers of 8 bits, which is too coarse for gradients", Needs: needs, Flags: flags,
+	Calibrate: func(samples ...map[string]*graph.Tensor) lowering.TargetOption { return Samples(samples...) },
+	Opening:   func(ctx context.Context, show func(line string)) lowering.TargetOption { return LinkLog(ctx, show) }}
+
+var flags = []lowering.Flag{
+	{Name: "overlay", Chip: true, Default: isa.Overlays()[0], Noun: overlayNoun, Values: isa.Overlays(),
+		Help: fmt.Sprintf("target fpga: the overlay `NAME`, one of %s (default %s)", strings.Join(isa.Overlays(), ", "),
+			isa.Overlays()[0]),
+		Option: func(name string) lowering.TargetOption { return Overlay(name) }},
+	{Name: "link", Help: "target fpga: reach it by `LINK`: " + link.Specs + " (default sim)",
+		Option: func(spec string) lowering.TargetOption { return Link(spec) }},
+}
+
+// overlayNoun is what texts put before the name of an overlay.
+const overlayNoun = "the overlay "
 
 func needs() []lowering.Need {
 	version := []string{"--version"}
@@ -152,5 +166,5 @@ func load(header json.RawMessage, parts map[string][]byte) (opts []lowering.Targ
 		}
 	}
 	opts = []lowering.TargetOption{For(*info.Overlay), Calibrated(info.Ranges)}
-	return opts, "the overlay " + info.Overlay.Name, true, info.Overlay.Check()
+	return opts, overlayNoun + info.Overlay.Name, true, info.Overlay.Check()
 }

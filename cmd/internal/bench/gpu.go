@@ -56,7 +56,7 @@ func (b *bencher) gpu(e *cli.Env, words []string) error {
 		return err
 	}
 	target := b.compile.Target
-	if target == modelio.OverlayTarget {
+	if target == overlayTarget {
 		return cli.Usage("fusec bench gpu is not for an overlay; fusec bench model.graph --target fpga times a model on one")
 	}
 	if !b.compile.OnGPU() {

@@ -14,7 +14,6 @@ import (
 	"fusec/graph"
 	cpukernels "fusec/kernels/cpu"
 	kernels "fusec/kernels/cuda"
-	"fusec/lowering"
 	"fusec/lowering/cpu"
 	"fusec/lowering/cuda"
 	"fusec/lowering/fpga"
@@ -87,7 +86,7 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 	rep := &levelsReport{Schema: "fusec.levels/1", Model: modelio.ModelName(path), Target: b.compile.Target,
 		Precision: b.compile.Precision.String(),
 		Threads:   b.compile.Threads, Rounds: b.rounds, Machine: cli.ThisMachine()}
-	overlay := b.compile.Target == modelio.OverlayTarget
+	overlay := b.compile.Target == overlayTarget
 	if overlay {
 		rep.MHz, rep.Precision = b.mhz, "int8"
 	}
@@ -168,7 +167,7 @@ func (b *bencher) compileLevel(e *cli.Env, l level, g *graph.Graph, vals *modeli
 	for _, name := range l.without {
 		without = append(without, fusec.WithoutPass(name))
 	}
-	options := []lowering.TargetOption{modelio.Opening(e, show), cuda.By(compile)}
+	options := append(modelio.Opening(e, show), cuda.By(compile))
 	if !l.tuned {
 		options = append(options, cpu.Tuned(&cpukernels.Tuning{}))
 	}
@@ -214,7 +213,7 @@ func (r *levelResult) describe(e *cli.Env, p *fusec.Program, b *bencher) error {
 		r.DeviceNS = medianTime(times).Nanoseconds()
 		return err
 	}
-	if b.compile.Target != modelio.OverlayTarget {
+	if b.compile.Target != overlayTarget {
 		return nil
 	}
 	times, _, err := Profile(e.Ctx, p, 0)

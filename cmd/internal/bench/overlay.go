@@ -8,11 +8,13 @@ import (
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
 	"fusec/graph"
-	"fusec/lowering"
 	"fusec/lowering/cpu"
 	"fusec/lowering/cuda"
 	"fusec/lowering/fpga"
 )
+
+// overlayTarget is the target that runs on an overlay, whose cycles are counted.
+var overlayTarget = fpga.Target.Name
 
 // OverlayReport is what fusec bench tells of a model on an overlay, and its JSON form. Times are in nanoseconds.
 type OverlayReport struct {
@@ -55,13 +57,17 @@ func (b *bencher) onOverlay(e *cli.Env, path string, g *graph.Graph, vals *model
 	if b.baseline != "" {
 		return nil, cli.Usage("--baseline is not for an overlay: cycles do not vary")
 	}
-	list, err := b.compile.Listing(g, fpga.Routed(vals.All()))
+	device, planned, err := modelio.PlanFor[*fpga.Device](g, b.compile.Options(fpga.Routed(vals.All()))...)
+	if err != nil {
+		return nil, err
+	}
+	list, err := device.Plan(planned)
 	if err != nil {
 		return nil, err
 	}
 	show := b.progress(e)
 	defer show.Done()
-	p, err := b.compile.Compile(g, vals, []lowering.TargetOption{modelio.Opening(e, show)})
+	p, err := b.compile.Compile(g, vals, modelio.Opening(e, show))
 	if err != nil {
 		return nil, err
 	}
@@ -74,11 +80,11 @@ func (b *bencher) onOverlay(e *cli.Env, path string, g *graph.Graph, vals *model
 	rep := &OverlayReport{Schema: "fusec.bench.overlay/1", Model: modelio.ModelName(path), Overlay: list.Overlay.Name,
 		MHz: b.mhz, Launches: []overlayLaunch{}}
 	rep.Quantised = int(p.Counts().Program.Get(fpga.Quantised))
-	line := targetLine{Target: modelio.OverlayTarget, Launches: len(times), How: fmt.Sprintf("cycles at %.4g MHz", b.mhz)}
+	line := targetLine{Target: overlayTarget, Launches: len(times), How: fmt.Sprintf("cycles at %.4g MHz", b.mhz)}
 	host := time.Duration(0)
 	for i, c := range p.Counts().Launches {
 		l, x := &p.Lowered().Launches[i], list.Launches[i]
-		r := overlayLaunch{Index: i + 1, Kind: l.Kind(), Device: modelio.OverlayTarget, Cycles: int64(c.Get(fpga.Cycles)),
+		r := overlayLaunch{Index: i + 1, Kind: l.Kind(), Device: overlayTarget, Cycles: int64(c.Get(fpga.Cycles)),
 			Estimate: x.Estimate, Ideal: x.Ideal, Bytes: x.Moved,
 			MaxError: c.Get(fpga.MaxError) / 100, RMSError: c.Get(fpga.RMSError) / 100}
 		if l.Device != "" {
@@ -114,9 +120,7 @@ func (b *bencher) others(e *cli.Env, g *graph.Graph, vals *modelio.Values, rep *
 	plain := *vals
 	plain.Ahead = nil
 	for _, target := range targets {
-		c := b.compile
-		c.Target, c.Overlay = target, modelio.OverlayFlags{}
-		p, err := c.Compile(g, &plain, nil)
+		p, err := b.compile.With(target).Compile(g, &plain, nil)
 		if err != nil {
 			return fmt.Errorf("target %s: %w", target, err)
 		}

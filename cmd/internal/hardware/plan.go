@@ -138,7 +138,7 @@ func (p *planner) run(e *cli.Env, args []string, json bool) error {
 			row := planRow{Array: cfg.Name, MemoryBytes: bytes}
 			var listing *fpga.Listing
 			device, program, err := modelio.PlanFor[*fpga.Device](g,
-				modelio.OnTarget(modelio.OverlayTarget, fpga.For(cfg), fpga.Routed(vals.All())))
+				modelio.OnTarget(fpga.Target.Name, fpga.For(cfg), fpga.Routed(vals.All())))
 			if err == nil {
 				listing, err = device.Plan(program)
 			}

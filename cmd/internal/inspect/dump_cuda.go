@@ -32,7 +32,7 @@ func (d *dumper) cudaText(e *cli.Env, path string) (string, error) {
 	sources := device.Sources(p)
 	var b strings.Builder
 	fmt.Fprintf(&b, "// %s for %s: %s, after their templates (kernels/cuda/src), which are left out here\n",
-		modelio.ModelName(path), d.compile.Arch,
+		modelio.ModelName(path), d.compile.Chip(),
 		cli.Plural(len(sources), "kernel", "kernels"))
 	for _, s := range sources {
 		text := s.Generated

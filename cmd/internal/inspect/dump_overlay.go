@@ -6,10 +6,11 @@ import (
 
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
+	"fusec/lowering/fpga"
 )
 
 // overlayStage is the stage of dump that is behind the last pass: the overlay's descriptors.
-var overlayStage = modelio.OverlayTarget
+var overlayStage = fpga.Target.Name
 
 // dumpOverlay writes the descriptors.
 func (d *dumper) dumpOverlay(e *cli.Env, path string) error {
@@ -21,7 +22,11 @@ func (d *dumper) dumpOverlay(e *cli.Env, path string) error {
 		return err
 	}
 	d.compile.Target = overlayStage
-	list, err := d.compile.Listing(g)
+	device, p, err := modelio.PlanFor[*fpga.Device](g, d.compile.Options()...)
+	if err != nil {
+		return err
+	}
+	list, err := device.Plan(p)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,11 +11,9 @@ import (
 	"fusec"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
-	"fusec/fpga/isa"
 	"fusec/graph"
 	"fusec/graph/fuselock"
 	"fusec/graph/trace"
-	"fusec/lowering/cuda"
 )
 
 // Lock is fusec lock.
@@ -75,8 +72,7 @@ type locker struct {
 	targets    []string
 	precisions []string
 	file       string
-	arch       string
-	overlay    string
+	chips      modelio.TargetFlags
 	json       bool
 	shapes     modelio.Shapes
 }
@@ -86,9 +82,7 @@ func (l *locker) declare(f *cli.FlagSet) {
 		fmt.Sprintf("the `TARGETS`, separated by commas: %s (default: those of the file)", strings.Join(fusec.Targets(), ", ")))
 	f.Names(&l.precisions, "precision", "precision", func() []string { return []string{"f32", "tf32", "bf16", "f16"} },
 		"the `PRECISIONS`, separated by commas: f32, tf32, bf16 or f16 (default: those of the file)")
-	f.StringVar(&l.arch, "arch", "", "target cuda: plan for `CHIP`, such as sm_80 (default "+modelio.DefaultArch+")")
-	f.Values("overlay", isa.Overlays)
-	f.StringVar(&l.overlay, "overlay", "", "target fpga: plan for the overlay `NAME`")
+	l.chips.Declare(f, true)
 	l.shapes.Declare(f, "")
 	f.StringVar(&l.file, "file", "", "the lock `FILE` (default: the model's name with the extension "+fuselock.Ext+", beside it)")
 }
@@ -117,11 +111,8 @@ func (l *locker) open(e *cli.Env, args []string) (g *graph.Graph, model string, 
 	if filepath.Ext(l.file) != fuselock.Ext {
 		return nil, "", nil, cli.Usage("--file %s: a lock file is named like model%s", l.file, fuselock.Ext)
 	}
-	switch { // without --target the file says what to plan for
-	case l.arch != "" && !slices.Contains(l.targets, cuda.Target.Name):
-		return nil, "", nil, cli.Usage("--arch %s is for --target %s", l.arch, cuda.Target.Name)
-	case l.overlay != "" && !slices.Contains(l.targets, modelio.OverlayTarget):
-		return nil, "", nil, cli.Usage("--overlay %s is for --target %s", l.overlay, modelio.OverlayTarget)
+	if err := l.chips.Check(l.targets...); err != nil { // without --target the file says what to plan for
+		return nil, "", nil, err
 	}
 	if g, err = modelio.LoadGraph(e, path, &l.shapes); err != nil {
 		return nil, "", nil, err
@@ -151,12 +142,7 @@ func (l *locker) asked(file *fuselock.File) []planned {
 	var list []planned
 	for _, t := range targets {
 		for _, p := range precisions {
-			x := planned{t, "", p}
-			c := modelio.CompileFlags{Target: t, Arch: cmp.Or(l.arch, modelio.DefaultArch),
-				Overlay: modelio.OverlayFlags{Overlay: l.overlay}}
-			if chip := c.Chip(); chip != nil {
-				x.chip = *chip
-			}
+			x := planned{t, l.chips.Chip(t), p}
 			if !slices.Contains(list, x) {
 				list = append(list, x)
 			}
@@ -175,11 +161,9 @@ func (l *locker) of(x planned, err error) error {
 
 // plan compiles the model and gives the section of it.
 func plan(g *graph.Graph, x planned) (s fuselock.Section, t *trace.Trace, err error) {
-	c := modelio.CompileFlags{Target: x.target, Arch: modelio.DefaultArch}
-	if chip := c.Chip(); chip != nil {
-		*chip = x.chip
-	}
-	if x.target != modelio.OverlayTarget || x.precision != "int8" { // which is the overlay's own
+	target, _ := fusec.TargetNamed(x.target)
+	c := modelio.CompileFlags{Target: x.target, Flags: modelio.TargetFlags{target.ChipFlag().Name: x.chip}}
+	if !target.Integers || x.precision != "int8" { // which is the target's own
 		if c.Precision, err = fusec.ParsePrecision(x.precision); err != nil {
 			return s, nil, err
 		}

@@ -11,7 +11,6 @@ import (
 	"fusec/cmd/internal/modelio"
 	"fusec/graph"
 	"fusec/graph/trace"
-	"fusec/lowering"
 )
 
 // traceOf compiles a model, and runs it if times are wanted.
@@ -30,7 +29,7 @@ func traceOf(e *cli.Env, compile *modelio.CompileFlags, values *modelio.ValueFla
 		return nil, err
 	}
 	show := cli.NewProgress(e.Stderr)
-	p, err := compile.Compile(g, vals, []lowering.TargetOption{modelio.Opening(e, show)})
+	p, err := compile.Compile(g, vals, modelio.Opening(e, show))
 	show.Done()
 	if err != nil {
 		return nil, err
@@ -81,7 +80,7 @@ func ceilings(e *cli.Env, compile *modelio.CompileFlags) (flops, bytes float64, 
 		if err != nil {
 			return 0, err
 		}
-		t, err := fastest(e.Ctx, g, compile.Options(modelio.Opening(e, show)))
+		t, err := fastest(e.Ctx, g, compile.Options(modelio.Opening(e, show)...))
 		return work / t.Seconds(), err
 	}
 	square := graph.TypeOf(graph.F32, m, m)

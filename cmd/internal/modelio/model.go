@@ -21,10 +21,7 @@ import (
 	"fusec/graph/onnx"
 	"fusec/graph/trace"
 	"fusec/graph/trace/tracejson"
-	kernels "fusec/kernels/cuda"
 	"fusec/lowering"
-	"fusec/lowering/cuda"
-	"fusec/lowering/fpga"
 	"fusec/lowering/ref"
 )
 
@@ -102,9 +99,6 @@ func LoadGraph(e *cli.Env, path string, shapes *Shapes) (*graph.Graph, error) {
 	return graph.Parse(ModelName(path), src, nil)
 }
 
-// DefaultArch is the CUDA chip that is planned for if none is named.
-const DefaultArch = "sm_90a"
-
 // CompileFlags are the flags of every command that compiles.
 type CompileFlags struct {
 	Target  string
@@ -117,14 +111,13 @@ type CompileFlags struct {
 	microbatches int // of a pipeline, or 0
 	ends         []string
 
-	Arch string
-
 	noWinograd bool
 
 	Precision fusec.Precision
 	Shapes    Shapes
 	ahead     *fusec.Ahead // that the model came with, or nil
-	Overlay   OverlayFlags
+	Flags     TargetFlags
+	calibrate string
 }
 
 // Declare declares the flags. The target is one of among, or of all if there are none; the first is the default.
@@ -134,17 +127,13 @@ func (c *CompileFlags) Declare(f *cli.FlagSet, among ...string) {
 	}
 	c.Target = among[0]
 	c.given = f.Target(&c.Target, among...)
-	c.Arch = DefaultArch
-	f.Func("arch", "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default "+DefaultArch+")", func(s string) error {
-		c.Arch = s
-		_, err := kernels.ChipNamed(s)
-		return err
-	})
 	f.Precision(&c.Precision)
 	if f.Lookup("dim") == nil { // of a command that has a flag of that name
 		c.Shapes.Declare(f, "")
 	}
-	c.Overlay.declare(f)
+	c.Flags.Declare(f, false)
+	f.StringVar(&c.calibrate, "calibrate", "",
+		"target "+calibrated()+": find ranges on the samples of `FILE`, .npz or .safetensors (default: the run's inputs)")
 	f.Threads(&c.Threads, "all")
 	f.BoolVar(&c.verify, "verify", false, "check the graph after each pass")
 	f.Func("memory-budget", "compute values again rather than let them take more than `SIZE`, such as 64MiB",
@@ -185,8 +174,7 @@ func On(target, precision string) string {
 
 // Options are those for the root package. Of extra those count that are for the target.
 func (c *CompileFlags) Options(extra ...lowering.TargetOption) []fusec.CompileOption {
-	all := append([]lowering.TargetOption{cuda.Arch(c.Arch)}, c.Overlay.options()...)
-	opts := []fusec.CompileOption{OnTarget(c.Target, append(all, extra...)...), fusec.WithPrecision(c.Precision)}
+	opts := []fusec.CompileOption{OnTarget(c.Target, append(c.Flags.options(kind(c.Target)), extra...)...), fusec.WithPrecision(c.Precision)}
 	if c.ahead != nil {
 		opts = append(opts, fusec.WithAhead(c.ahead))
 	}
@@ -273,8 +261,8 @@ func (c *CompileFlags) About(path string) tracejson.About {
 	if c.Precision != fusec.F32 {
 		flags = append(flags, "--precision "+c.Precision.String())
 	}
-	if c.Overlay.Overlay != "" {
-		flags = append(flags, "--overlay "+c.Overlay.Overlay)
+	if flag := kind(c.Target).ChipFlag(); c.Flags[flag.Name] != "" {
+		flags = append(flags, "--"+flag.Name+" "+c.Flags[flag.Name])
 	}
 	if c.Threads > 0 {
 		flags = append(flags, fmt.Sprintf("--threads %d", c.Threads))
@@ -301,28 +289,8 @@ func AboutHere(model string, flags ...string) tracejson.About {
 		Machine: &tracejson.Machine{CPU: m.CPU, Cores: m.Cores, OS: m.OS, Arch: m.Arch, Go: m.Go}}
 }
 
-// OnGPU reports whether the target is a GPU.
-func (c *CompileFlags) OnGPU() bool {
-	t, _ := fusec.TargetNamed(c.Target)
-	return t.Name == cuda.Target.Name
-}
-
-// Chip is the flag that says which chip of the target to plan for, or nil if there is none.
-func (c *CompileFlags) Chip() *string {
-	switch {
-	case c.OnGPU():
-		return &c.Arch
-	case c.Target == OverlayTarget:
-		return &c.Overlay.Overlay
-	}
-	return nil
-}
-
 // Pipelined reports whether the model is cut into stages.
 func (c *CompileFlags) Pipelined() bool { return c.microbatches > 0 }
-
-// Check refuses flags that are not for the target.
-func (c *CompileFlags) Check() error { return c.Overlay.check(c.Target) }
 
 // Take has the program be the one that a model came with, if it came with one, and run where that one does.
 func (c *CompileFlags) Take(a *fusec.Ahead) error {
@@ -336,11 +304,12 @@ func (c *CompileFlags) Take(a *fusec.Ahead) error {
 		}
 		c.Target = a.Target()
 	}
-	if name := c.Overlay.Overlay; name != "" && a.Target() == OverlayTarget && a.Chip != "the overlay "+name {
-		return cli.Usage("--overlay %s: the model was compiled for %s", name, a.Chip)
+	flag := kind(c.Target).ChipFlag()
+	if chip := c.Flags[flag.Name]; chip != "" && a.Chip != flag.Noun+chip {
+		return cli.Usage("--%s %s: the model was compiled for %s", flag.Name, chip, a.Chip)
 	}
-	if c.Overlay.calibrate != "" && a.Target() == OverlayTarget {
-		return cli.Usage("--calibrate %s: the model was compiled for %s, with its ranges", c.Overlay.calibrate, a.Chip)
+	if c.calibrate != "" && c.NeedsCalibration() {
+		return cli.Usage("--calibrate %s: the model was compiled for %s, with its ranges", c.calibrate, a.Chip)
 	}
 	return nil
 }
@@ -354,12 +323,11 @@ func (c *CompileFlags) Compile(g *graph.Graph, vals *Values, extra []lowering.Ta
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	samples, err := c.Overlay.Samples(g)
+	samples, err := c.Calibration(g)
 	if err != nil {
 		return nil, err
 	}
-	extra = append(extra, fpga.Samples(samples...))
-	p, err := fusec.Compile(g, append(c.Options(extra...), more...)...)
+	p, err := fusec.Compile(g, append(c.Options(append(samples, extra...)...), more...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -11,70 +11,14 @@ import (
 	"strings"
 
 	"fusec/cmd/internal/cli"
-	"fusec/fpga/isa"
-	"fusec/fpga/link"
 	"fusec/graph"
 	"fusec/graph/atomicfile"
 	"fusec/graph/npy"
 	"fusec/graph/safetensors"
-	"fusec/lowering"
-	"fusec/lowering/fpga"
 )
 
-// OverlayTarget is the target that is an overlay.
-var OverlayTarget = fpga.Target.Name
-
-// OverlayFlags are the flags that say which overlay, where, and how its values are calibrated.
-type OverlayFlags struct{ Overlay, link, calibrate string }
-
-func (o *OverlayFlags) declare(f *cli.FlagSet) {
-	f.Choice(&o.Overlay, "overlay", isa.Overlays(),
-		fmt.Sprintf("target fpga: the overlay `NAME`, one of %s (default %s)",
-			strings.Join(isa.Overlays(), ", "), isa.Overlays()[0]))
-	f.StringVar(&o.link, "link", "", "target fpga: reach it by `LINK`: "+link.Specs+" (default sim)")
-	f.StringVar(&o.calibrate, "calibrate", "",
-		"target fpga: find ranges on the samples of `FILE`, .npz or .safetensors (default: the run's inputs)")
-}
-
-// check refuses the flags on other targets.
-func (o *OverlayFlags) check(target string) error {
-	if target == OverlayTarget {
-		return nil
-	}
-	for _, f := range []struct{ name, value string }{{"overlay", o.Overlay}, {"link", o.link}, {"calibrate", o.calibrate}} {
-		if f.value != "" {
-			return cli.Usage("--%s %s is for --target %s; the target is %s", f.name, f.value, OverlayTarget, target)
-		}
-	}
-	return nil
-}
-
-// options are those of the target.
-func (o *OverlayFlags) options() (opts []lowering.TargetOption) {
-	if o.Overlay != "" {
-		opts = append(opts, fpga.Overlay(o.Overlay))
-	}
-	if o.link != "" {
-		opts = append(opts, fpga.Link(o.link))
-	}
-	return opts
-}
-
-// Opening shows what opening a link takes its time for, and ends it when the command is interrupted.
-func Opening(e *cli.Env, show *cli.Progress) lowering.TargetOption {
-	return fpga.LinkLog(e.Ctx, func(line string) { show.Show("%s", line) })
-}
-
-// Samples reads the file of samples. An array named like an input is a value of it, or, with an axis before its own,
-// as many values as that is long; arrays of several inputs have equally many.
-func (o *OverlayFlags) Samples(g *graph.Graph) ([]map[string]*graph.Tensor, error) {
-	if o.calibrate == "" {
-		return nil, nil
-	}
-	return Samples(g, o.calibrate)
-}
-
-// Samples reads values of the inputs of a graph from a file, .npz or .safetensors; see [OverlayFlags.Samples].
+// Samples reads values of the inputs of a graph from a file, .npz or .safetensors; an array named like an input is
+// a value of it, or, with an axis before its own, as many values as that is long; arrays of several inputs have equally many.
 func Samples(g *graph.Graph, path string) ([]map[string]*graph.Tensor, error) {
 	arrays, err := readArrays(path)
 	if err != nil {
@@ -213,13 +157,4 @@ func readZipped(path string) (map[string]*graph.Tensor, error) {
 		arrays[strings.TrimSuffix(f.Name, ".npy")] = t
 	}
 	return arrays, nil
-}
-
-// Listing lists the descriptors of a graph's program for the overlay.
-func (c *CompileFlags) Listing(g *graph.Graph, opts ...lowering.TargetOption) (*fpga.Listing, error) {
-	d, p, err := PlanFor[*fpga.Device](g, c.Options(opts...)...)
-	if err != nil {
-		return nil, err
-	}
-	return d.Plan(p)
 }

@@ -18,7 +18,6 @@ import (
 	"fusec/graph"
 	"fusec/graph/npy"
 	"fusec/kernels/ref"
-	"fusec/lowering"
 )
 
 // Command is fusec run.
@@ -130,7 +129,7 @@ func (r *runner) run(e *cli.Env, args []string) error {
 	if r.against != "" {
 		more = append(more, fusec.WithReference())
 	}
-	p, err := r.compile.Compile(g, vals, []lowering.TargetOption{modelio.Opening(e, show)}, more...)
+	p, err := r.compile.Compile(g, vals, modelio.Opening(e, show), more...)
 	show.Done()
 	if err != nil {
 		return err
