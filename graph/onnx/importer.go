@@ -33,6 +33,7 @@ type importer struct {
 	files     *folder
 	options   Options
 	dims      map[string]int // sizes by name, of the options and of the given inputs
+	open      map[string]bool
 	g         *graph.Graph
 	weights   map[string]*graph.Tensor
 	fixed     map[string]bool
@@ -216,7 +217,7 @@ func (m *importer) inputs(g *pb.GraphProto, s *scope) error {
 
 // bind takes symbolic sizes from the values of inputs.
 func (m *importer) bind(g *pb.GraphProto) error {
-	m.dims = map[string]int{}
+	m.dims, m.open = map[string]int{}, map[string]bool{}
 	maps.Copy(m.dims, m.options.Dims)
 	for _, in := range g.GetInput() {
 		given := m.options.Inputs[in.GetName()]
@@ -262,6 +263,7 @@ func (m *importer) shapeOf(name string, t *pb.TypeProto_Tensor) (s graph.Shape, 
 			continue
 		}
 		key := dimKey(name, i, d)
+		m.open[key] = true
 		size, ok := m.dims[key]
 		if !ok {
 			open = append(open, key)

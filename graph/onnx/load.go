@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,7 @@ type Model struct {
 	Graph   *graph.Graph
 	Weights map[string]*graph.Tensor // of the parameters, by name
 	Fixed   []string                 // inputs whose given values the graph depends on, sorted
+	Open    []string                 // sizes of inputs that the model leaves open, by the names of [Options.Dims], sorted
 }
 
 // MaxFile bounds the size of a model's file, which a protocol buffer limits to 2 GiB.
@@ -76,6 +78,7 @@ func read(path string, data []byte, dir string, o Options) (*Model, error) {
 		r.Fixed = append(r.Fixed, name)
 	}
 	slices.Sort(r.Fixed)
+	r.Open = slices.Sorted(maps.Keys(m.open))
 	return r, nil
 }
 

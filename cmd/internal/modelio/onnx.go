@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,6 +67,14 @@ func (s *Shapes) load(e *cli.Env, path string) (*onnx.Model, error) {
 	m, err := onnx.Load(path, o)
 	if err != nil {
 		return nil, err
+	}
+	for _, name := range SortedKeys(s.dims) {
+		switch {
+		case len(m.Open) == 0:
+			return nil, cli.Usage("--dim %s=%d: the model leaves no size open", name, s.dims[name])
+		case !slices.Contains(m.Open, name):
+			return nil, cli.Usage("--dim %s=%d: %s", name, s.dims[name], cli.Unknown("size", name, m.Open))
+		}
 	}
 	if len(m.Fixed) > 0 {
 		e.Note("the program is for these values alone of inputs that decide on shapes: %s", strings.Join(cli.FirstOf(m.Fixed, 8), ", "))

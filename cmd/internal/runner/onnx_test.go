@@ -16,6 +16,8 @@ func TestONNX(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "run", model), 1, "the sizes batch of the model's inputs are open", "--dim NAME=SIZE")
 	clitest.Bad(t, clitest.FusecRun(t, "run", model, "--dim", "batch"), 2, "want NAME=SIZE")
 	clitest.Bad(t, clitest.FusecRun(t, "run", model, "--dim", "batch=1", "--dim", "batch=2"), 2, "batch is given twice")
+	clitest.Bad(t, clitest.FusecRun(t, "run", model, "--dim", "batch=1", "--dim", "batches=2"), 2,
+		`--dim batches=2: unknown size "batches"; choose batch`)
 	clitest.Bad(t, clitest.FusecRun(t, "run", clitest.Bare, "--random-weights", "--dim", "batch=1"), 2, "--dim is for ONNX models")
 	clitest.Bad(t, clitest.FusecRun(t, "run", model[:len(model)-len(".onnx")]), 2,
 		"did you mean ../../../graph/onnx/testdata/mlp.onnx?")
