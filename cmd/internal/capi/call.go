@@ -158,6 +158,9 @@ func (c *Program) Pointers(list unsafe.Pointer, k Kind) ([]unsafe.Pointer, error
 // the address of each input there, results that of each output, as [Program.Call] has pointers of the host, and scratch is where
 // [Program.QueueBytes] bytes begin.
 func (c *Program) Queue(values, results []unsafe.Pointer, scratch, stream uintptr) error {
+	if _, err := c.QueueBytes(); err != nil {
+		return err
+	}
 	return c.use(func() error {
 		inputs, outputs := c.values[KindInput], c.values[KindOutput]
 		if len(values) != len(inputs) || len(results) != len(outputs) {
@@ -182,8 +185,10 @@ func (c *Program) Queue(values, results []unsafe.Pointer, scratch, stream uintpt
 // QueueBytes is the size of the memory that a run of [Program.Queue] needs for temporary values, in bytes.
 func (c *Program) QueueBytes() (n int64, err error) {
 	err = c.use(func() (err error) {
-		n, err = c.program.QueueBytes()
-		return err
+		if n, err = c.program.QueueBytes(); err != nil {
+			return errors.New("runs are queued of programs that were opened with the options target=cuda and memory=caller")
+		}
+		return nil
 	})
 	return n, err
 }
