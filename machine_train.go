@@ -194,6 +194,9 @@ func (m *Machine) State() (map[string]*graph.Tensor, error) {
 // SetState puts back what [Machine.State] gave, of a machine of the same graph and options. If a value is missing, not
 // known or of another type, nothing is changed.
 func (m *Machine) SetState(state map[string]*graph.Tensor) error {
+	if m.closed {
+		return errClosed
+	}
 	have, err := m.State()
 	if err != nil {
 		return err

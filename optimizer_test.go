@@ -510,6 +510,9 @@ func TestStateRestored(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
+	if err := m.SetState(state); err == nil || err.Error() != "the machine is closed" {
+		t.Errorf("state of a closed machine: %v", err)
+	}
 	_, second, again := trained(t, dropoutTask, 2, &o) // other runs come between
 	synced(t, again)
 	for i, w := range second.wrt {

@@ -34,6 +34,7 @@ type Program struct {
 	ahead   map[int]*graph.Tensor
 	parts   map[int]*graph.Tensor                                                    // of inputs that a group has split
 	stepper *stepper                                                                 // of a program with an optimiser
+	closed  bool                                                                     // Close was called
 	synced  [1]int                                                                   // the buffer that sync asks for
 	queued  lowering.QueuedRun                                                       // what Queue asks for
 	watcher *watch.Watcher                                                           // or nil
@@ -44,7 +45,10 @@ type Program struct {
 // they are set again; a parameter that has changed in place has to be set again to be seen. State, which is zero until
 // it is set, and parameters that the graph updates are copied, so that a run never writes to t.
 func (p *Program) Set(name string, t *graph.Tensor) error {
-	if t == nil {
+	switch {
+	case p.closed:
+		return errors.New("the program is closed")
+	case t == nil:
 		return fmt.Errorf("no value was given for %q", name)
 	}
 	if err := t.Check(); err != nil {
@@ -229,6 +233,7 @@ func (p *Program) Close() error {
 	if p == nil || p.exe == nil {
 		return nil
 	}
+	p.closed = true
 	return errors.Join(p.exe.Sync(), p.release())
 }
 

@@ -269,7 +269,6 @@ func TestSave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
 	in := weights.Tensors
 	in["x"] = tensorOf(t, slices.Clone(n.x.Value().Data().([]float32)), 6, 5)
 	out, err := p.Run(in)
@@ -277,6 +276,12 @@ func TestSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	sameFloats(t, "the cost", out[g.Outputs[0].Name].Floats(), floats(t, n.cost.Value()), 0)
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Set("x", in["x"]); err == nil || err.Error() != "the program is closed" {
+		t.Errorf("a value for a closed program: %v", err)
+	}
 }
 
 func TestSaveTrainingGraph(t *testing.T) {
