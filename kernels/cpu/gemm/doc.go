@@ -27,8 +27,9 @@
 // Where A and B, packed, fit into a few megabytes together, the loop over k0 is inside the tile, which stays in the first-level
 // cache, and workers pack for themselves what others would have to fetch from their caches (whole.go).
 //
-// A product by a prepacked B whose rows of A have contiguous elements packs nothing: A is read where it lies, a tile is computed
-// over the whole reduction, and a bias, a residual and bounds are applied while sums are in registers (inplace.go).
+// A product whose rows of A have contiguous elements does not pack them if B is prepacked, or small enough to be packed at once: A
+// is read where it lies, a tile is computed over the whole reduction, and a bias, a residual and bounds are applied while sums are
+// in registers (inplace.go).
 //
 // Packing makes every inner access contiguous, so operands may have any
 // strides: transposed and permuted views cost no more than plain ones.
