@@ -196,10 +196,13 @@ func dotRows(x *graph.Tensor, i int, y *graph.Tensor, j, n int) (sum float64) {
 	return sum
 }
 
-// attentionError is how far an attention may be off in a precision.
+// attentionError is how far an attention may be off in a precision: in TF32 the weights between its products are rounded, too.
 func attentionError(p fusec.Precision) float64 {
-	if p == fusec.BF16 {
+	switch p {
+	case fusec.BF16:
 		return halfError(graph.BF16)
+	case fusec.TF32:
+		return 2 * operandError(p)
 	}
 	return operandError(p)
 }
