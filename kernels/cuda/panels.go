@@ -89,7 +89,8 @@ func (p *product) setPanels(op graph.PanelMatMul, b *body.Program) {
 
 // write prints what the template needs of the scales.
 func (q *panels) write(u *unit) {
-	u.printf("  static constexpr i64 SCALE_K = %d, SCALE_N = %d;\n  static constexpr int SCALE_VEC = %d;\n", q.strideK, q.strideN, q.vec)
+	u.printf("  static constexpr i64 SCALE_K = %d, SCALE_N = %d;\n", q.strideK, q.strideN)
+	u.printf("  static constexpr int SCALE_VEC = %d;\n", q.vec)
 }
 
 // panelBits name the types in src/gemm_packed.cuh.

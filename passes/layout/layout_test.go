@@ -394,7 +394,8 @@ func TestConversions(t *testing.T) {
 	}
 }
 
-// TestLater: what follows a conversion comes before it, if the result takes less time to convert, or none: a pad reads either layout.
+// TestLater: what follows a conversion comes before it, if the result takes less time to convert, or none, as a pad reads either
+// layout.
 func TestLater(t *testing.T) {
 	conv := graph.Conv2D{Stride: pair(1), Dilation: pair(1), Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1}
 	g := graphtest.Built(t, func(b *graph.Builder) {

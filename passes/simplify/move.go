@@ -19,8 +19,8 @@ var moveRules = []Rule{
 	{"concat-slices", "concat of slices of one value that follow one another along the axis → one slice, or the value", trace.Exact,
 		[]graph.Op{graph.Concat{}}, concatSlices},
 	{"pad-nothing", "pad by nothing → its operand", trace.Exact, []graph.Op{graph.Pad{}}, padNothing},
-	{"pool-rounded", "maximum pool of rounded and limited numbers, read once → these of the pool", trace.Exact, []graph.Op{graph.Pool{}},
-		poolRounded},
+	{"pool-rounded", "maximum pool of rounded and limited numbers, read once → these of the pool", trace.Exact,
+		[]graph.Op{graph.Pool{}}, poolRounded},
 	{"dropout-nothing", "dropout of nothing → its operand", trace.Exact, []graph.Op{graph.Dropout{}}, dropoutNothing},
 }
 

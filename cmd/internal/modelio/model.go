@@ -174,7 +174,8 @@ func On(target, precision string) string {
 
 // Options are those for the root package. Of extra those count that are for the target.
 func (c *CompileFlags) Options(extra ...lowering.TargetOption) []fusec.CompileOption {
-	opts := []fusec.CompileOption{OnTarget(c.Target, append(c.Flags.options(kind(c.Target)), extra...)...), fusec.WithPrecision(c.Precision)}
+	own := append(c.Flags.options(kind(c.Target)), extra...)
+	opts := []fusec.CompileOption{OnTarget(c.Target, own...), fusec.WithPrecision(c.Precision)}
 	if c.ahead != nil {
 		opts = append(opts, fusec.WithAhead(c.ahead))
 	}

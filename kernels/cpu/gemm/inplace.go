@@ -8,10 +8,11 @@ import (
 	"fusec/kernels/cpu/vec"
 )
 
-// A product by packed panels of B, whose rows of A have contiguous elements, reads A where it lies, by the kernels of Gather. B is
-// prepacked, or packed in each run if it is small. Rows are not packed, and a tile is computed over the whole reduction, whose blocks
-// are those of other products, so that the result has the same bits. What follows the sums may be applied while they are in
-// registers. A tile is multiplied by a part of each of its panels that stays in the second-level cache, then by the next part.
+// A product by packed panels of B, whose rows of A have contiguous elements, reads A where it lies, by the kernels of Gather. B
+// is prepacked, or packed in each run if it is small. Rows are not packed, and a tile is computed over the whole reduction,
+// whose blocks are those of other products, so that the result has the same bits. What follows the sums may be applied while
+// they are in registers. A tile is multiplied by a part of each of its panels that stays in the second-level cache, then by the
+// next part.
 
 const (
 	// panelBytes bounds the part of a panel of B that the rows of a tile are multiplied by at one time.
@@ -90,7 +91,8 @@ type workerFinish[T Float] struct {
 	_ [lineBytes]byte
 }
 
-// ReadsInPlace reports whether a plan of cfg reads A in place. With frozen, B will be prepacked, else the plan packs it in each run.
+// ReadsInPlace reports whether a plan of cfg reads A in place. With frozen, B will be prepacked, else the plan packs it in each
+// run.
 func (cfg *Config[T]) ReadsInPlace(frozen bool) bool {
 	kern := kernels[T]()[0]
 	return cfg.readsInPlace(kern) && (frozen || cfg.packsInPlace(kern))
