@@ -5,6 +5,7 @@ package cudatest
 import (
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"runtime"
 	"slices"
@@ -35,7 +36,8 @@ var compiled = struct {
 
 // MachineCode compiles the kernels of checks, made for the given chips. It fails if a kernel is refused, if registers
 // are spilled ([nvrtc.Usages]), if instructions that should overlap are serialised ([nvrtc.Losses]), or if the machine code of a
-// product or an attention for Hopper has no wgmma, of a product in tensor memory no tcgen05. A kernel with tensor-core
+// product or an attention for Hopper has no wgmma, of a product in tensor memory no tcgen05, or if it reads uniform registers that
+// nothing sets ([nvrtc.Unset]; without $FUSEC_LONG this is looked for in products and attention for Hopper alone). A kernel with tensor-core
 // instructions is compiled for the first target that has them. Other kernels have the same text for all targets: each is
 // compiled for one target, chosen by its key. Without NVRTC the test is skipped, unless it is required; see [nvrtctest.Open].
 func MachineCode(t *testing.T, made, targets []kernels.Chip, checks ...Check) {
@@ -147,12 +149,17 @@ func (k task) inspect(compiler *nvrtc.Compiler) error {
 			}
 		}
 	}
-	if len(needs) == 0 {
+	if len(needs) == 0 && os.Getenv("FUSEC_LONG") == "" { // reading machine code takes as long as making it
 		return errors.Join(errs...)
 	}
 	code, err := compiler.Disassemble(image)
 	if err != nil {
 		return errors.Join(append(errs, err)...)
+	}
+	for name, text := range code {
+		if unset := nvrtc.Unset(text); unset != nil {
+			errs = append(errs, fmt.Errorf("entry %s reads %v, which nothing sets", name, unset))
+		}
 	}
 	for name, instruction := range needs {
 		if !strings.Contains(code[name], instruction) {

@@ -8,6 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -48,6 +51,44 @@ func entriesOf(text string) map[string]string {
 		}
 	}
 	return code
+}
+
+var (
+	// instruction is an operation of a disassembly with its operands.
+	instruction = regexp.MustCompile(`/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+ +)?([A-Z][A-Z0-9_.]*)([^;]*);`)
+	uniform     = regexp.MustCompile(`(gdesc\[)?\bUR([0-9]+)\b`)
+	// setsUniform are the operations whose first uniform register is a result.
+	setsUniform = regexp.MustCompile(`^(U|R2UR|S2UR|CS2UR|LDCU|REDUX|CREDUX|VOTEU)`)
+)
+
+// Unset lists the uniform registers that instructions of an entry read and none sets. ptxas 13.0 makes such code of a copy to
+// shared memory (cp.async) with a cache hint whose address is a sum: it ends in CUDA_ERROR_ILLEGAL_INSTRUCTION.
+func Unset(code string) []string {
+	set, read := map[int]bool{}, map[int]bool{}
+	for _, m := range instruction.FindAllStringSubmatch(code, -1) {
+		for i, r := range uniform.FindAllStringSubmatch(m[2], -1) {
+			n, _ := strconv.Atoi(r[2])
+			if r[1] != "" { // the descriptors of a product, of which the first counts for nothing if that operand is in registers
+				continue
+			}
+			if i > 0 || !setsUniform.MatchString(m[1]) {
+				read[n] = true
+				continue
+			}
+			set[n] = true
+			if strings.Contains(m[1], ".64") || strings.Contains(m[1], ".WIDE") {
+				set[n+1] = true
+			}
+		}
+	}
+	var names []string
+	for n := range read {
+		if !set[n] {
+			names = append(names, fmt.Sprintf("UR%d", n))
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // tool finds a program of CUDA.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	kernels "fusec/kernels/cuda"
+	"fusec/lowering/cuda/driver/nvrtc"
 	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
 )
 
@@ -50,5 +51,20 @@ func TestDisassembler(t *testing.T) {
 	code, err := c.Disassemble(image)
 	if err != nil || code["mine"] == "" && code["axpy"] == "" {
 		t.Errorf("%v, %v", code, err)
+	}
+}
+
+// TestUnset finds uniform registers that no instruction sets, and takes none for such that one sets in part.
+func TestUnset(t *testing.T) {
+	const code = `
+        /*0030*/                   ULDC.64 UR8, c[0x0][0x208] ;
+        /*0040*/                   UMOV UR7, 0x12f00000 ;
+        /*0048*/                   HGMMA.64x64x16.F32 R88, R152, gdesc[UR40].tnspB, R88 ;
+        /*0050*/              @!P0 LDG.E.64 R2, desc[UR8][R2.64] ;
+        /*0060*/                   LEA.HI.X R9, R11, UR9, R12, 0x2, P2 ;
+        /*0070*/                   LEA R9, R11, UR7, 0x2 ;
+        /*0080*/                   LDGSTS.E.BYPASS.LTC128B.128 [R125+UR0], desc[UR1][R92.64], !P4 ;`
+	if got := strings.Join(nvrtc.Unset(code), " "); got != "UR0 UR1" {
+		t.Errorf("%q", got)
 	}
 }
