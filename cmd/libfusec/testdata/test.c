@@ -149,9 +149,9 @@ static void calls(void) {
 	FAILS(fusec_call(p, crooked, out), "not aligned");
 	FAILS(fusec_call(p, NULL, out), "NULL");
 	FAILS(fusec_call(NULL, in, out), "NULL");
-	FAILS(fusec_queue(p, in, out, NULL, NULL), "caller's memory");
+	FAILS(fusec_queue(p, in, out, NULL, NULL), "memory=caller");
 	FAILS(fusec_queue(NULL, in, out, NULL, NULL), "NULL");
-	FAILS(fusec_queue_bytes(p), "caller's memory");
+	FAILS(fusec_queue_bytes(p), "memory=caller");
 	FAILS(fusec_run(p), "has no value");
 	CHECK(!fusec_close(p));
 }
