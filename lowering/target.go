@@ -37,6 +37,9 @@ type Target struct {
 	// Opening is the option that shows, line by line, what slow steps of opening a device do, and ends them with the context.
 	// Nil: there are none.
 	Opening func(ctx context.Context, show func(line string)) TargetOption
+	// Code is what a [Coder] shows, such as "the kernels' CUDA C++", and CodeFormat another format of it, such as "ptx". Empty:
+	// there is none.
+	Code, CodeFormat string
 	// Open makes a device.
 	Open func(Setup) (Device, error)
 	// Load takes the result of [Ahead] of a device of this target. It reports false if header and parts belong to
@@ -110,6 +113,13 @@ func OptionsOf[T TargetOption](s Setup) []T {
 		list[i] = o.(T)
 	}
 	return list
+}
+
+// A Coder is a device that shows the code that it makes of programs.
+type Coder interface {
+	Device
+	// Code is that of a program, in [Target.CodeFormat] if format is not empty.
+	Code(p *Program, format string) (string, error)
 }
 
 // An Ahead compiler is a device for which programs can be compiled ahead of time.

@@ -41,6 +41,10 @@ func TestCompileAhead(t *testing.T) {
 		"--overlay sim8 is for --target fpga; the target is cuda")
 	clitest.Bad(t, clitest.FusecRun(t, "run", "--arch", "sm_80", out), cli.ExitUsage,
 		"--arch sm_80: the model was compiled for sm_90a")
+	clitest.Bad(t, clitest.FusecRun(t, "dump", "--stage", "cuda", "--arch", "sm_80", out), cli.ExitUsage,
+		"--arch sm_80: the model was compiled for sm_90a")
+	clitest.Bad(t, clitest.FusecRun(t, "dump", "--stage", "fpga", out), cli.ExitUsage,
+		"--stage fpga: the model was compiled for target cuda")
 	clitest.Bad(t, clitest.FusecRun(t, "run", "--target", "cpu", out), cli.ExitUsage,
 		"--target cpu: the model was compiled for target cuda")
 	clitest.Bad(t, clitest.FusecRun(t, "compile", model, "-o", "mlp.so"), cli.ExitUsage, "a compiled model is named like model.fuse")

@@ -102,6 +102,8 @@ func TestOverlayReports(t *testing.T) {
 	}
 	clitest.Bad(t, clitest.FusecRun(t, "explain", soft, "--arch", "sm_80"), cli.ExitUsage,
 		"--arch sm_80 is for --target cuda; the target is cpu")
+	clitest.Bad(t, clitest.FusecRun(t, "dump", "--stage", "fpga", soft, "--arch", "sm_80"), cli.ExitUsage,
+		"--arch sm_80 is for --target cuda; the target is fpga")
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "matmul", "--target", "fpga"), cli.ExitUsage, "is not for target fpga")
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "gpu", "--target", "fpga"), cli.ExitUsage, "is not for an overlay")
 	clitest.Bad(t, clitest.FusecRun(t, "tune", digitsModel, "--target", "fpga"), cli.ExitUsage, `unknown target "fpga"; choose cuda`)

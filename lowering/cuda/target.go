@@ -18,6 +18,7 @@ import (
 
 // Target is an NVIDIA GPU.
 var Target = lowering.Target{Name: kernels.Name, Synonyms: []string{"gpu", "nvidia"}, Device: "GPU", Groups: true,
+	Code: "the kernels' CUDA C++", CodeFormat: "ptx",
 	Needs: needs, Open: open, Load: load, Flags: []lowering.Flag{{Name: "arch", Chip: true, Default: kernels.H200.Target(),
 		Help: "target cuda: the `CHIP` to plan for where no GPU is asked, such as sm_80 (default " + kernels.H200.Target() + ")",
 		Check: func(chip string) error {
@@ -165,12 +166,28 @@ func exchanger() (string, error) {
 	return "NCCL " + l.Version() + ", " + l.Path, nil
 }
 
-// PTX compiles a source to PTX for the device's chip.
-func (d *Device) PTX(s Source) (string, error) {
-	c, err := nvrtc.Open()
-	if err != nil {
-		return "", err
+// Code implements [lowering.Coder]: it is the CUDA C++ of the kernels, or their PTX.
+func (d *Device) Code(p *lowering.Program, format string) (string, error) {
+	sources := d.Sources(p)
+	kernels := "kernels"
+	if len(sources) == 1 {
+		kernels = "kernel"
 	}
-	ptx, _, err := c.PTX(s.Text, d.cfg.Chip)
-	return ptx, err
+	var b strings.Builder
+	fmt.Fprintf(&b, "// %s for %s: %d %s, after their templates (kernels/cuda/src), which are left out here\n", p.Name,
+		d.cfg.Chip.Target(), len(sources), kernels)
+	for _, s := range sources {
+		text := s.Generated
+		if format != "" {
+			c, err := nvrtc.Open()
+			if err == nil {
+				text, _, err = c.PTX(s.Text, d.cfg.Chip)
+			}
+			if err != nil {
+				return "", fmt.Errorf("%s: %w", s.Where, err)
+			}
+		}
+		fmt.Fprintf(&b, "\n// ==== %s ====\n\n%s\n", s.Where, strings.TrimSpace(text))
+	}
+	return b.String(), nil
 }

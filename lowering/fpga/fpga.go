@@ -198,6 +198,15 @@ type LaunchListing struct {
 // calibration, factors and zeros, is 0 in it.
 func (d *Device) Plan(p *lowering.Program) (*Listing, error) { return d.program(layOut(d.cfg, p)) }
 
+// Code implements [lowering.Coder]: it is the descriptors.
+func (d *Device) Code(p *lowering.Program, _ string) (string, error) {
+	list, err := d.Plan(p)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("# %s: factors, shifts and zeros come by calibration and are 0 here\n%s", p.Name, list), nil
+}
+
 func (d *Device) program(l *laid) (*Listing, error) {
 	if d.routed != nil {
 		if err := l.choose(d.host.Workers(), d.routed); err != nil {

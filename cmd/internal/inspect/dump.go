@@ -43,14 +43,19 @@ Graphviz. With --all and a folder, the default is SVG; text and JSON can hold al
 		d := &dumper{}
 		d.compile.Declare(f)
 		d.values.Declare(f)
-		f.StringVar(&d.stage, "stage", "", "the stage of the pass `NAME`, or of that number (default final, the compiled graph); cuda: "+
-			"the kernels' CUDA C++; fpga: the overlay's descriptors")
+		stages, formats, also := "", formatNames(), ""
+		for _, t := range coded() {
+			stages += "; " + t.Name + ": " + t.Code
+			if t.CodeFormat != "" {
+				formats, also = append(formats, t.CodeFormat), also+"; of the stage "+t.Name+" also "+t.CodeFormat
+			}
+		}
+		f.StringVar(&d.stage, "stage", "", "the stage of the pass `NAME`, or of that number (default final, the compiled graph)"+stages)
 		f.Values("stage", stageNames)
 		f.BoolVar(&d.all, "all", false, "every stage")
 		f.Output(&d.out, "write to `FILE`, or with --all to this folder")
-		f.Choice(&d.format, "format", append(formatNames(), ptxFormat),
-			"`FORMAT` "+strings.Join(formatNames(),
-				", ")+" (default: by the file's extension, or dot); of the stage cuda also "+ptxFormat)
+		f.Choice(&d.format, "format", formats,
+			"`FORMAT` "+strings.Join(formatNames(), ", ")+" (default: by the file's extension, or dot)"+also)
 		f.BoolVar(&d.measured, "measured", false, "run the model and print times; without weights beside it, on random ones")
 		f.BoolVar(&d.expand, "expand", false, "draw every repetition of a repeated layer")
 		f.Choice(&d.detail, "detail", modelio.SortedKeys(details),
@@ -72,7 +77,7 @@ func formatNames() []string {
 
 // stageNames are those that --stage takes for a model on any target.
 func stageNames() []string {
-	return slices.Concat([]string{"import"}, fusec.Passes(), []string{"final", cudaStage, overlayStage})
+	return slices.Concat([]string{"import"}, fusec.Passes(), []string{"final"}, codeStages())
 }
 
 // dumper is fusec dump with its flags.
@@ -95,18 +100,13 @@ func (d *dumper) run(e *cli.Env, args []string) error {
 	if d.out != "" && modelio.SameFile(path, d.out) {
 		return cli.Usage("-o %s: that is the model itself, which would be lost; name another file", d.out)
 	}
-	if d.stage == cudaStage || d.stage == overlayStage {
-		ext := strings.ToLower(filepath.Ext(d.out))
-		if slices.ContainsFunc(dot.Formats(), func(f dot.Format) bool { return f != dot.FormatText && f.Ext() == ext }) {
-			return cli.Usage("-o %s: --stage %s is text, which %s is not", d.out, d.stage, ext)
+	for _, t := range coded() {
+		switch {
+		case d.stage == t.Name:
+			return d.dumpCode(e, path, t)
+		case d.format != "" && d.format == t.CodeFormat:
+			return cli.Usage("--format %s is of --stage %s", t.CodeFormat, t.Name)
 		}
-		if d.stage == cudaStage {
-			return d.dumpCUDA(e, path)
-		}
-		return d.dumpOverlay(e, path)
-	}
-	if d.format == ptxFormat {
-		return cli.Usage("--format %s is of --stage %s", ptxFormat, cudaStage)
 	}
 	opts, err := d.options()
 	if err != nil {
@@ -236,6 +236,5 @@ func findStage(tr *trace.Trace, name string) (int, error) {
 	if n, err := strconv.Atoi(name); err == nil && n >= 1 && n <= len(tr.Stages) {
 		return n - 1, nil
 	}
-	names = append(names, cudaStage, overlayStage)
-	return 0, cli.Usage("%s", cli.Unknown("stage", name, names))
+	return 0, cli.Usage("%s", cli.Unknown("stage", name, append(names, codeStages()...)))
 }

@@ -18,7 +18,7 @@ type TargetFlags map[string]string
 // Declare declares the flags of all targets, or those that name chips.
 func (t *TargetFlags) Declare(f *cli.FlagSet, chips bool) {
 	*t = TargetFlags{}
-	for _, target := range targets() {
+	for _, target := range Targets() {
 		for _, flag := range target.Flags {
 			if chips && !flag.Chip {
 				continue
@@ -42,7 +42,7 @@ func (t *TargetFlags) Declare(f *cli.FlagSet, chips bool) {
 
 // Check refuses flags of other targets than the given ones.
 func (t TargetFlags) Check(among ...string) error {
-	for _, target := range targets() {
+	for _, target := range Targets() {
 		if slices.ContainsFunc(among, func(name string) bool { return kind(name).Name == target.Name }) {
 			continue
 		}
@@ -89,8 +89,8 @@ func kind(name string) lowering.Target {
 	return t
 }
 
-// targets are all targets.
-func targets() (list []lowering.Target) {
+// Targets are all targets, the default first.
+func Targets() (list []lowering.Target) {
 	for _, name := range fusec.Targets() {
 		list = append(list, kind(name))
 	}
@@ -100,7 +100,7 @@ func targets() (list []lowering.Target) {
 // calibrated lists the targets whose programs are calibrated.
 func calibrated() string {
 	var names []string
-	for _, t := range targets() {
+	for _, t := range Targets() {
 		if t.Calibrate != nil {
 			names = append(names, t.Name)
 		}
@@ -110,7 +110,7 @@ func calibrated() string {
 
 // Opening shows what opening a device takes its time for, and ends it when the command is interrupted.
 func Opening(e *cli.Env, show *cli.Progress) (opts []lowering.TargetOption) {
-	for _, t := range targets() {
+	for _, t := range Targets() {
 		if t.Opening != nil {
 			opts = append(opts, t.Opening(e.Ctx, func(line string) { show.Show("%s", line) }))
 		}
