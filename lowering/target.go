@@ -29,6 +29,8 @@ type Target struct {
 	NoGradients string
 	// Needs lists what programs of the target need besides the processor, whether it is there or not. Nil: nothing.
 	Needs func() []Need
+	// There reports whether the machine has a device of the target. Nil: every machine has.
+	There func() bool
 	// Flags are the options that commands offer.
 	Flags []Flag
 	// Calibrate is the option with samples of inputs, on which the ranges of a program's values are found. Nil: nothing has

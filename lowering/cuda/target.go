@@ -19,6 +19,7 @@ import (
 // Target is an NVIDIA GPU.
 var Target = lowering.Target{Name: kernels.Name, Synonyms: []string{"gpu", "nvidia"}, Device: "GPU", Groups: true,
 	Code: "the kernels' CUDA C++", CodeFormat: "ptx",
+	There: func() bool { n, err := Count(); return err == nil && n > 0 },
 	Needs: needs, Open: open, Load: load, Flags: []lowering.Flag{{Name: "arch", Chip: true, Default: kernels.H200.Target(),
 		Help: "target cuda: the `CHIP` to plan for where no GPU is asked, such as sm_80 (default " + kernels.H200.Target() + ")",
 		Check: func(chip string) error {

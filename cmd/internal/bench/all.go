@@ -84,7 +84,7 @@ func (b *bencher) all(e *cli.Env, models []string, gate *gate, kept *historian) 
 		gate.least = leastOfAll
 	}
 	list := slices.Clone(suites)
-	if n, err := cuda.Count(); err == nil && n > 0 {
+	if cuda.Target.There() {
 		list = append(list, gpuSuite)
 	}
 	for _, path := range models {

@@ -8,8 +8,6 @@ import (
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
 	"fusec/graph"
-	"fusec/lowering/cpu"
-	"fusec/lowering/cuda"
 	"fusec/lowering/fpga"
 )
 
@@ -111,15 +109,15 @@ func (b *bencher) onOverlay(e *cli.Env, path string, g *graph.Graph, vals *model
 	return &outcome{report: rep, text: rep.text(), figures: []figure{cycles}}, nil
 }
 
-// others times the model on the CPU, and on a GPU if there is one.
+// others times the model on the targets whose time counts and of which there is a device.
 func (b *bencher) others(e *cli.Env, g *graph.Graph, vals *modelio.Values, rep *OverlayReport) error {
-	targets := []string{cpu.Target.Name}
-	if n, err := cuda.Count(); err == nil && n > 0 {
-		targets = append(targets, cuda.Target.Name)
-	}
 	plain := *vals
 	plain.Ahead = nil
-	for _, target := range targets {
+	for _, t := range modelio.Targets() {
+		if t.Untimed || t.There != nil && !t.There() {
+			continue
+		}
+		target := t.Name
 		p, err := b.compile.With(target).Compile(g, &plain, nil)
 		if err != nil {
 			return fmt.Errorf("target %s: %w", target, err)
