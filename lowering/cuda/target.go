@@ -170,13 +170,13 @@ func exchanger() (string, error) {
 // Code implements [lowering.Coder]: it is the CUDA C++ of the kernels, or their PTX.
 func (d *Device) Code(p *lowering.Program, format string) (string, error) {
 	sources := d.Sources(p)
-	kernels := "kernels"
+	noun := "kernels"
 	if len(sources) == 1 {
-		kernels = "kernel"
+		noun = "kernel"
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "// %s for %s: %d %s, after their templates (kernels/cuda/src), which are left out here\n", p.Name,
-		d.cfg.Chip.Target(), len(sources), kernels)
+		d.cfg.Chip.Target(), len(sources), noun)
 	for _, s := range sources {
 		text := s.Generated
 		if format != "" {
