@@ -97,3 +97,74 @@ func TestBuckets(t *testing.T) {
 		}
 	}
 }
+
+// closed is a GPU that notes in which order its communicators are closed.
+type closed struct {
+	driver.GPU
+	joined *int
+	order  *[]int
+}
+
+type closedComm struct {
+	driver.Comm
+	number int
+	order  *[]int
+}
+
+func (g closed) Join(t *group.Team, most int) (driver.Comm, error) {
+	c, err := g.GPU.Join(t, most)
+	*g.joined++
+	return closedComm{c, *g.joined, g.order}, err
+}
+
+func (c closedComm) Close() error {
+	*c.order = append(*c.order, c.number)
+	return c.Comm.Close()
+}
+
+// TestClosingOrder: all participants leave their communicators in the same order, because NCCL has those of one wait for one another.
+// One is for the exchanges that launches hide, with a limit to its blocks of threads, and one for the others.
+func TestClosingOrder(t *testing.T) {
+	mesh := graph.Mesh{{Name: "a", Size: 2}}
+	sum := graph.AllReduce{Fn: graph.Sum, Group: graph.Group{Over: mesh.Names(1)}}
+	b := graph.NewBuilder("")
+	x := b.Input("x", graph.TypeOf(graph.F32, 8, 8))
+	hidden := b.Add(sum, x)
+	b.Output("beside", b.Unary(graph.Tanh, x))
+	b.Output("hidden", hidden)
+	b.Output("next", b.Unary(graph.Tanh, b.Add(sum, b.Input("y", x.Type))))
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Mesh = mesh
+	for range 8 {
+		orders := make([][]int, mesh.Size())
+		together(t, mesh.Size(), 0, func(of *group.Group) error {
+			gpu, compiler := openOf(t, of.Rank(), mesh.Size())
+			d := cuda.New(cuda.On(closed{gpu, new(int), &orders[of.Rank()]}, compiler), cuda.In(of), cuda.ExchangeBlocks(2))
+			p, err := lowering.Lower(g, d.Name(), d.Lowering()...)
+			if err != nil {
+				return err
+			}
+			e, err := d.Compile(p)
+			if err != nil {
+				return err
+			}
+			for i, b := range p.Buffers {
+				if b.Role == lowering.Input {
+					if err := e.Bind(i, graph.NewTensor(b.Type)); err != nil {
+						return err
+					}
+				}
+			}
+			if err := e.Run(); err != nil {
+				return err
+			}
+			return e.Close()
+		})
+		if len(orders[0]) != 2 || !slices.Equal(orders[0], orders[1]) {
+			t.Fatalf("the participants close the communicators %v", orders)
+		}
+	}
+}

@@ -107,7 +107,13 @@ func Bucket(bytes int64) Option { return func(d *Device) { d.bucket = bytes } }
 
 // ExchangeBlocks has an exchange beside launches take at most n blocks of threads; the default is [DefaultExchangeBlocks]. 0 leaves
 // the number to NCCL.
-func ExchangeBlocks(n int) Option { return func(d *Device) { d.exchangeBlocks = n } }
+func ExchangeBlocks(n int) Option {
+	return func(d *Device) {
+		if d.exchangeBlocks = n; n < 0 {
+			d.err = errors.Join(d.err, fmt.Errorf("cuda.ExchangeBlocks: %d blocks", n))
+		}
+	}
+}
 
 // Spare has launches beside an exchange leave it n multiprocessors; the default is as many as it takes blocks.
 func Spare(n int) Option { return func(d *Device) { d.spare = n } }

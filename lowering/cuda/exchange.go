@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -527,11 +528,12 @@ func (e *executable) abortExchanges() error {
 	return errors.Join(errs...)
 }
 
-// close leaves the communicators. Graphs with exchanges are closed before.
+// close leaves the communicators, all participants in the same order: each waits for the others of a communicator. Graphs with
+// exchanges are closed before.
 func (x *exchanges) close() error {
 	var errs []error
-	for _, c := range x.comms {
-		errs = append(errs, c.Close())
+	for _, key := range slices.Sorted(maps.Keys(x.comms)) {
+		errs = append(errs, x.comms[key].Close())
 	}
 	if x.stream != nil {
 		errs = append(errs, x.stream.Sync(), x.stream.Close())

@@ -70,6 +70,7 @@ type Comm interface {
 	Failed() error
 	// Abort ends the exchanges that others do not come to. Only Close may be called after it.
 	Abort() error
+	// Close may wait until all participants have come to it, unless the exchanges were aborted.
 	Close() error
 }
 

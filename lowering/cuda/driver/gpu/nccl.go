@@ -60,6 +60,9 @@ const joining = 2 * time.Minute
 // Join implements [driver.GPU]. The participant at place 0 makes the communicator's identity.
 func (g *device) Join(t *group.Team, most int) (driver.Comm, error) {
 	err := loadNCCL()
+	if err == nil {
+		err = nccl.Limit(most)
+	}
 	if err == nil && !g.primary {
 		err = errors.New("the GPU was opened with a context of its own: NCCL uses the primary one")
 	}

@@ -4,6 +4,8 @@ package nccl
 
 import (
 	"fmt"
+	"os"
+	"strconv"
 
 	"fusec/lowering/cuda/driver/find"
 )
@@ -38,6 +40,20 @@ func (l *Library) Symbol(name string) (uintptr, error) {
 		return 0, fmt.Errorf("%s is no NCCL %d.%d or later: %w", l.Path, oldest/10000, oldest/100%100, err)
 	}
 	return at, nil
+}
+
+// Limit refuses a limit to the blocks of threads of an exchange that variables of the environment, which NCCL puts before what a
+// program asks for, raise; 0 is none.
+func Limit(blocks int) error {
+	if blocks == 0 {
+		return nil
+	}
+	for _, name := range []string{"NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS"} {
+		if n, err := strconv.Atoi(os.Getenv(name)); err == nil && n > blocks {
+			return fmt.Errorf("exchanges of at most %d blocks of threads: %s=%d has NCCL take more", blocks, name, n)
+		}
+	}
+	return nil
 }
 
 // checked refuses a library that is too old.

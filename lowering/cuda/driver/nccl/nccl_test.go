@@ -62,3 +62,26 @@ func TestOpen(t *testing.T) {
 		t.Errorf("without a library: %v", err)
 	}
 }
+
+// TestLimit refuses a limit only where the environment raises it.
+func TestLimit(t *testing.T) {
+	for _, c := range []struct {
+		blocks      int
+		name, value string
+		want        string
+	}{
+		{2, "NCCL_MIN_CTAS", "", ""},
+		{0, "NCCL_MIN_CTAS", "8", ""},
+		{8, "NCCL_MAX_CTAS", "8", ""},
+		{2, "NCCL_MAX_CTAS", "8", "at most 2 blocks of threads: NCCL_MAX_CTAS=8"},
+		{2, "NCCL_MIN_NCHANNELS", "4", "NCCL_MIN_NCHANNELS=4"},
+	} {
+		t.Run(fmt.Sprint(c.blocks, c.name, c.value), func(t *testing.T) {
+			t.Setenv(c.name, c.value)
+			err := Limit(c.blocks)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one about %q", err, c.want)
+			}
+		})
+	}
+}
