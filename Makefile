@@ -23,7 +23,7 @@ COVERED = graph passes lowering kernels
 # counters. Tests of passes count all of passes: a pass is tested on its own, and with those before and after it.
 COUNTING = -coverprofile out/coverage
 TEST_PASSES = $(GO) test -coverpkg ./passes/... -coverprofile out/coverage-passes ./passes/...
-GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda cmd/internal/ladders .
+GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda cmd/internal/ladders examples/group .
 
 .PHONY: build gpu libfusec wheel test-python test-transformers gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools cuda-12-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 arm64-long cross smoke models module peers peers-gpu clean
 

@@ -23,7 +23,8 @@ const killSteps = 40
 var kills = map[int]int{2: 20, 4: 5, 8: 3}
 
 // TestKills kills participants at random moments, from when they are started until they end: each time all end with an error that
-// names the one, within 30 s, and training goes on to the same bits.
+// names the one, within 30 s, and training goes on to the same bits. With the environment variable FUSEC_TEST_TARGET each of two
+// participants has a device of that target, such as cuda. FUSEC_COMMAND is the fusec that starts them, which is built otherwise.
 func TestKills(t *testing.T) {
 	if os.Getenv("FUSEC_LONG") == "" {
 		t.Skip("it takes minutes: .ci/long kills")
@@ -32,21 +33,29 @@ func TestKills(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fusec := filepath.Join(t.TempDir(), "fusec")
-	if out, err := exec.Command("go", "build", "-o", fusec, "fusec/cmd/fusec").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	fusec := os.Getenv("FUSEC_COMMAND")
+	if fusec == "" {
+		fusec = filepath.Join(t.TempDir(), "fusec")
+		if out, err := exec.Command("go", "build", "-o", fusec, "fusec/cmd/fusec").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
 	}
-	for name, launch := range map[string]func(n int, args ...string) *exec.Cmd{
+	args, times := []string{"--steps", fmt.Sprint(killSteps), "--zero", "1"}, kills
+	launches := map[string]func(n int, args ...string) *exec.Cmd{
 		"mpirun": func(n int, args ...string) *exec.Cmd { return command(t, n, args...) },
 		"fusec launch": func(n int, args ...string) *exec.Cmd {
 			c := exec.Command(fusec, append([]string{"launch", "--devices", fmt.Sprint(n), "--", self}, args...)...)
 			c.Env = append(os.Environ(), "FUSEC_GROUP_TEST=1")
 			return c
 		},
-	} {
-		for n, times := range kills {
+	}
+	if target := os.Getenv("FUSEC_TEST_TARGET"); target != "" {
+		args, times = append(args, "--target", target), map[int]int{2: kills[2]}
+		delete(launches, "mpirun")
+	}
+	for name, launch := range launches {
+		for n, times := range times {
 			t.Run(fmt.Sprintf("%s, %d participants", name, n), func(t *testing.T) {
-				args := []string{"--steps", fmt.Sprint(killSteps), "--zero", "1"}
 				start := func(folder string) *exec.Cmd { return launch(n, append(args, "--folder", folder)...) }
 				k := killer{t: t, n: n, start: start, random: rand.New(rand.NewPCG(uint64(n), 1))}
 				k.whole()
