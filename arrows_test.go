@@ -1,11 +1,16 @@
 package fusec_test
 
 import (
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"fusec"
 )
 
 // TestArrows holds the direction in which packages may import each other: graph knows nobody, passes and kernels know graph,
@@ -76,6 +81,64 @@ func TestArrows(t *testing.T) {
 	}
 	for _, target := range []string{"cuda", "fpga", "ref"} { // what they refuse runs on the processor, which all may know
 		forbid(lowering, []string{lowering + "/" + target}, []string{lowering + "/" + target})
+	}
+}
+
+// TestTargetsUnnamed: nothing but the list of targets, and what is about one of them, imports the package of a target. What others
+// have to know of it stands in its [lowering.Target].
+func TestTargetsUnnamed(t *testing.T) {
+	about := map[string]string{ // files and folders
+		"target.go":                        "the list of targets",
+		"examples/custom":                  "a program that chooses a target",
+		"passes/passtest":                  "tests of passes run programs",
+		"cmd/libfusec/emulator.go":         "a library for tests, with a tag",
+		"cmd/internal/clitest":             "tests of commands run programs",
+		"cmd/internal/hostile":             "a test",
+		"cmd/internal/hardware":            "fusec fpga",
+		"cmd/internal/bench/overlay.go":    "fusec bench --target fpga",
+		"cmd/internal/bench/gpu_group.go":  "fusec bench group, which varies how GPUs exchange values",
+		"cmd/internal/bench/ladder_gpu.go": "variants of GPU kernels",
+		"cmd/internal/bench/tune.go":       "fusec tune, which varies kernels",
+		"cmd/internal/bench/tune_cpu.go":   "fusec tune, which varies kernels",
+	}
+	var all []string
+	for _, target := range fusec.Targets() {
+		all = append(all, "fusec/lowering/"+target)
+	}
+	used := map[string]bool{}
+	err := filepath.WalkDir(".", func(path string, f fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		if path = filepath.ToSlash(path); strings.HasPrefix(path, "lowering/") {
+			return nil // see TestArrows
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, i := range parsed.Imports {
+			name := strings.Trim(i.Path.Value, `"`)
+			if !slices.ContainsFunc(all, func(target string) bool { return name == target || strings.HasPrefix(name, target+"/") }) {
+				continue
+			}
+			if about[path] != "" {
+				used[path] = true
+			} else if folder := filepath.ToSlash(filepath.Dir(path)); about[folder] != "" {
+				used[folder] = true
+			} else {
+				t.Errorf("%s imports %s", path, name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range about {
+		if !used[path] {
+			t.Errorf("%s imports no target", path)
+		}
 	}
 }
 

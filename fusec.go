@@ -25,7 +25,6 @@ import (
 	"fusec/graph/trace"
 	"fusec/lowering"
 	"fusec/lowering/pipeline"
-	"fusec/lowering/ref"
 	"fusec/lowering/watch"
 	"fusec/passes"
 )
@@ -297,7 +296,7 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 		p.watch = p.watcher.Check
 		if cfg.shadow > 0 {
 			p.watcher.Shadow = &watch.Shadow{Every: cfg.shadow, Folder: cfg.shadowFolder, Target: device.Name(),
-				Same: device.Name() == ref.Target.Name, Seen: watch.Seen{Launch: -1}}
+				Same: reference(device), Seen: watch.Seen{Launch: -1}}
 		}
 		if e := p.together(); e != nil { // each participant has values of its own
 			e.WatchEach(func() func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error {

@@ -510,8 +510,7 @@ func (p *Program) QueueBytes() (int64, error) {
 }
 
 func (p *Program) notQueued() error {
-	return fmt.Errorf("target %q was not compiled for runs in the caller's memory, which cuda.Queued of lowering/cuda asks for",
-		p.cfg.target)
+	return fmt.Errorf("target %q was not compiled for runs in the caller's memory: see Program.Queue", p.cfg.target)
 }
 
 // Queue queues a run in a stream of the caller's, on memory of the caller's, and returns before the run has ended. It is for

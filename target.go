@@ -37,6 +37,12 @@ func TargetNamed(name string) (t lowering.Target, ok bool) {
 	return t, false
 }
 
+// reference reports whether a device is that of the reference.
+func reference(d lowering.Device) bool {
+	t, _ := TargetNamed(d.Name())
+	return t.Reference
+}
+
 // find is the target that the configuration names, and the number of its device.
 func (c *config) find() (lowering.Target, int, error) { return c.named(c.target) }
 

@@ -25,6 +25,10 @@ type Target struct {
 	Integers bool
 	// Untimed says that how long a run takes tells nothing: it may be that of a simulator, or of code that is not made to be fast.
 	Untimed bool
+	// Reference says that the values of programs for other targets are compared with those of programs for this one.
+	Reference bool
+	// Cycles is the name under which the devices count the cycles of launches; see [Counts]. Empty: they do not.
+	Cycles string
 	// NoGradients says why the target cannot train; empty if it can.
 	NoGradients string
 	// Needs lists what programs of the target need besides the processor, whether it is there or not. Nil: nothing.
@@ -39,6 +43,12 @@ type Target struct {
 	// Opening is the option that shows, line by line, what slow steps of opening a device do, and ends them with the context.
 	// Nil: there are none.
 	Opening func(ctx context.Context, show func(line string)) TargetOption
+	// Untuned is the option that ignores what fusec tune has measured. Nil: there is nothing to measure.
+	Untuned TargetOption
+	// Queued is the option by which runs take memory of the caller's; see [Queuer]. Nil: they cannot.
+	Queued TargetOption
+	// AttentionBlock is the option that sets how many queries and keys a block of an attention has. Nil: they are fixed.
+	AttentionBlock func(n int) TargetOption
 	// Code is what a [Coder] shows, such as "the kernels' CUDA C++", and CodeFormat another format of it, such as "ptx". Empty:
 	// there is none.
 	Code, CodeFormat string

@@ -92,7 +92,7 @@ func (m *matmul) flatFilterGrad(op graph.Conv2DFilterGrad, args []Operand, slide
 	h, a := flat.hopperPlans()
 	was, _ := m.hopperPlan()
 	faster := h != nil && (was == nil || h.time < was.time) || h == nil && a != nil && was == nil
-	if faster && !m.measured(was) || flat.measured(h) {
+	if faster && m.measured(was) == "" || flat.measured(h) != "" {
 		m.product = p
 	}
 }

@@ -18,6 +18,8 @@ type Kernel struct {
 	// Last are the results that the last step makes from the scratch memory alone, and no other step; it makes nothing else. Nil
 	// says nothing about it.
 	Last []int
+	// Way is how a product is computed, where a [Tuning] says so.
+	Way string
 	// Scratch is how many bytes of memory the steps share. What is in it before the first step is undefined.
 	Scratch int64
 	// Zeroed is how many bytes of memory the steps have besides that are 0 before a run of the program, and that no other launch

@@ -216,18 +216,19 @@ func (u *unit) finish(k *Kernel, fast bool, templates ...string) *Kernel {
 // steps chooses a tile and writes the entries of the product.
 func (m *matmul) steps() (*Kernel, cut) {
 	var c cut
+	way := ""
 	if h := m.stream(); h != nil {
 		c = m.streamCut(h)
 	} else if f, t, ok := m.few(); ok {
 		c = m.fewCut(f, t)
 	} else if h, a := m.hopperPlans(); h != nil {
-		c = m.hopperCut(h)
+		c, way = m.hopperCut(h), m.measured(h)
 	} else if a != nil {
 		c = m.acrossCut(a)
 	} else {
-		c = m.cut()
+		c, way = m.cut(), m.measured(nil)
 	}
-	k := &Kernel{Steps: append(m.before, c.before...), Scratch: roundUp(max(c.scratch, m.used), 256)}
+	k := &Kernel{Way: way, Steps: append(m.before, c.before...), Scratch: roundUp(max(c.scratch, m.used), 256)}
 	rows := c.bm
 	if c.splits > 1 {
 		rows = finishRows

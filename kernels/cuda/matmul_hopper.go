@@ -163,7 +163,7 @@ func (m *matmul) odd(b *hopperFactor) bool {
 // nil.
 func (m *matmul) hopperPlans() (*hopperPlan, *acrossPlan) {
 	h, _ := m.hopperPlan()
-	if m.measured(h) {
+	if m.measured(h) != "" {
 		return h, nil
 	}
 	a, _ := m.acrossPlan()

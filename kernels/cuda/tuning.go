@@ -68,16 +68,22 @@ func (m *matmul) way(math string) string {
 	return m.cfg.Tuning.Ways[Product{math, m.batch, m.m, m.n, m.k}]
 }
 
-// measured reports whether a way was measured to be best that is still there: one of Hopper's plan, or, if there is none, of
-// the portable tiles.
-func (m *matmul) measured(h *hopperPlan) bool {
+// measured is the way that was measured to be best, if it is still there: one of Hopper's plan, or, if there is none, of the
+// portable tiles. Otherwise it is empty.
+func (m *matmul) measured(h *hopperPlan) (way string) {
+	there := false
 	if h == nil {
-		way := m.way(m.math())
-		return way != "" && slices.ContainsFunc(m.mmaCandidates(), func(t Tile) bool { return t.String() == way })
+		way = m.way(m.math())
+		there = way != "" && slices.ContainsFunc(m.mmaCandidates(), func(t Tile) bool { return t.String() == way })
+	} else {
+		way = m.way(h.kind)
+		is := func(c hopperCandidate) bool { return c.tile.String() == way }
+		there = way != "" && slices.ContainsFunc(m.hopperCandidates(h.b.odd > 0), is)
 	}
-	way := m.way(h.kind)
-	is := func(c hopperCandidate) bool { return c.tile.String() == way }
-	return way != "" && slices.ContainsFunc(m.hopperCandidates(h.b.odd > 0), is)
+	if !there {
+		return ""
+	}
+	return way
 }
 
 // MatMulWays lists the ways to compute a fusion around a matrix product, from which a [Tuning] chooses; none if there is

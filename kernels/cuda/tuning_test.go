@@ -69,6 +69,9 @@ func TestWays(t *testing.T) {
 				t.Errorf("%s and %s are one kernel", way, other)
 			}
 			seen[k.Source] = way
+			if gone := way == "a way that is gone"; gone != (k.Way == "") || !gone && k.Way != way {
+				t.Errorf("a kernel by %q says %q", way, k.Way)
+			}
 		}
 		if len(seen) != len(ways) {
 			t.Errorf("%d kernels of %d ways: one that is gone should go by the rules", len(seen), len(ways))

@@ -11,7 +11,9 @@ import (
 )
 
 // Target is the processor.
-var Target = lowering.Target{Name: "cpu", Synonyms: []string{"host"}, Groups: true, InPlace: true, Open: open}
+var Target = lowering.Target{Name: "cpu", Synonyms: []string{"host"}, Groups: true, InPlace: true, Open: open,
+	Untuned:        Tuned(&kernels.Tuning{}),
+	AttentionBlock: func(n int) lowering.TargetOption { return AttentionBlock(n) }}
 
 // Of implements [lowering.TargetOption].
 func (Option) Of() string { return Target.Name }

@@ -87,7 +87,8 @@ func Portable() Option { return func(d *Device) { d.cfg.Portable = true } }
 // the default are those of every chip since sm_80.
 func TensorMemory() Option { return func(d *Device) { d.cfg.TensorMemory = true } }
 
-// Tuned uses the kernel variants that were measured as fastest on the chip.
+// Tuned uses the kernel variants that were measured as fastest on the chip. Without this option a target that is opened by its name
+// takes what `fusec tune` has kept for the chip; an empty Tuning has rules choose.
 func Tuned(t *kernels.Tuning) Option { return func(d *Device) { d.cfg.Tuning = t } }
 
 // A KernelCompiler makes the kernel of a launch. Its error is a refusal, and the launch runs on the processor.
@@ -170,6 +171,9 @@ func (d *Device) Place(p *lowering.Program) {
 			continue
 		}
 		l.Source = legend(p, l) + k.Generated()
+		if k.Way != "" {
+			l.Way = k.Way + ", tuned"
+		}
 		if k.Exchanges() {
 			exchanging = max(exchanging, roundUp(k.Scratch))
 		} else {

@@ -18,6 +18,7 @@ import (
 
 // Target is an NVIDIA GPU.
 var Target = lowering.Target{Name: kernels.Name, Synonyms: []string{"gpu", "nvidia"}, Device: "GPU", Groups: true,
+	Untuned: Tuned(&kernels.Tuning{}), Queued: Queued(),
 	Code: "the kernels' CUDA C++", CodeFormat: "ptx",
 	There: func() bool { n, err := Count(); return err == nil && n > 0 },
 	Needs: needs, Open: open, Load: load, Flags: []lowering.Flag{{Name: "arch", Chip: true, Default: kernels.H200.Target(),
@@ -110,11 +111,8 @@ func (d *Device) openGPU(index int) error {
 		if compiler == nil {
 			compiler, err = compilerWithCache()
 		}
-		if err == nil {
-			var tuning *kernels.Tuning
-			if tuning, err = local.ReadTuning(d.Name(), g.Chip().Name, kernels.ParseTuning); tuning != nil {
-				Tuned(tuning)(d)
-			}
+		if err == nil && d.cfg.Tuning == nil {
+			d.cfg.Tuning, err = local.ReadTuning(d.Name(), g.Chip().Name, kernels.ParseTuning)
 		}
 	}
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // Target is the overlay of package fusec/fpga.
-var Target = lowering.Target{Name: "fpga", Open: open, Load: load, Integers: true, Untimed: true,
+var Target = lowering.Target{Name: "fpga", Open: open, Load: load, Integers: true, Untimed: true, Cycles: Cycles,
 	NoGradients: "computes in integers of 8 bits, which is too coarse for gradients", Needs: needs, Flags: flags,
 	Code:      "the overlay's descriptors",
 	Calibrate: func(samples ...map[string]*graph.Tensor) lowering.TargetOption { return Samples(samples...) },

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"fusec/cmd/internal/cli"
-	"fusec/lowering/cuda"
+	"fusec/cmd/internal/modelio"
 )
 
 // allName is the argument that asks for all suites.
@@ -84,7 +84,7 @@ func (b *bencher) all(e *cli.Env, models []string, gate *gate, kept *historian) 
 		gate.least = leastOfAll
 	}
 	list := slices.Clone(suites)
-	if cuda.Target.There() {
+	if modelio.GPU().There() {
 		list = append(list, gpuSuite)
 	}
 	for _, path := range models {
@@ -166,7 +166,7 @@ func (b *bencher) gpuSuite(e *cli.Env) (*outcome, error) {
 		return nil, err
 	}
 	var lines []gpuLine
-	failed, err := b.gpuLines(e, list, cuda.Target.Name, func(l gpuLine) error { lines = append(lines, l); return nil })
+	failed, err := b.gpuLines(e, list, modelio.GPU().Name, func(l gpuLine) error { lines = append(lines, l); return nil })
 	if err != nil {
 		return nil, err
 	}

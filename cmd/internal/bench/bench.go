@@ -328,7 +328,7 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 	}
 	onGPU := b.compile.OnGPU()
 	if b.cpuTime {
-		if b.compile.Threads != 1 || onGPU || b.compile.Target == overlayTarget {
+		if b.compile.Threads != 1 || onGPU || b.compile.Kind().Cycles != "" {
 			return cli.Usage("--cpu-time requires --threads 1, and is for the CPU: cores that wait for each other may work while they wait")
 		}
 		restore, err := byProcessors()

@@ -13,7 +13,7 @@ import (
 	"fusec/cmd/internal/modelio"
 	"fusec/graph"
 	"fusec/graph/atomicfile"
-	"fusec/lowering/cuda/driver/cache"
+	"fusec/lowering/local"
 )
 
 // ceilings are what a GPU was measured to reach: what a launch is compared with.
@@ -32,7 +32,7 @@ var ceilingSizes = struct{ copy, side int }{1 << 26, 8192}
 
 // ceilings are those of the device that was measured before, or measured now and kept beside the compiled kernels.
 func (b *bencher) ceilings(device string) (ceilings, error) {
-	folder, err := cache.Folder()
+	folder, err := local.Folder(modelio.GPU().Name)
 	if err != nil {
 		return ceilings{}, err
 	}

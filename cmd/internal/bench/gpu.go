@@ -18,7 +18,6 @@ import (
 	"fusec/cmd/internal/modelio"
 	"fusec/graph"
 	"fusec/lowering"
-	"fusec/lowering/cuda"
 )
 
 // How often a work is run on the GPU: as its rivals are, since a GPU at work for longer is slower.
@@ -56,11 +55,11 @@ func (b *bencher) gpu(e *cli.Env, words []string) error {
 		return err
 	}
 	target := b.compile.Target
-	if target == overlayTarget {
+	if b.compile.Kind().Cycles != "" {
 		return cli.Usage("fusec bench gpu is not for an overlay; fusec bench model.graph --target fpga times a model on one")
 	}
 	if !b.compile.OnGPU() {
-		target = cuda.Target.Name
+		target = modelio.GPU().Name
 	}
 	if err := opens(target); err != nil {
 		return err

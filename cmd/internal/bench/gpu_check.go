@@ -11,7 +11,6 @@ import (
 
 	"fusec"
 	"fusec/graph"
-	"fusec/lowering/cpu"
 )
 
 // gpuSamples is how many rows of a result are computed again in float64.
@@ -521,7 +520,7 @@ func (v *gpuValues) onCPU(g *graph.Graph) (_ map[string]*graph.Tensor, err error
 		}
 		u.in[s.Name] = t
 	}
-	p, err := u.compile(cpu.Target.Name, fusec.F32)
+	p, err := u.compile(fusec.Targets()[0], fusec.F32)
 	if err != nil {
 		return nil, err
 	}

@@ -12,11 +12,6 @@ import (
 	"fusec/cmd/internal/modelio"
 	"fusec/cmd/internal/plotting"
 	"fusec/graph"
-	cpukernels "fusec/kernels/cpu"
-	kernels "fusec/kernels/cuda"
-	"fusec/lowering/cpu"
-	"fusec/lowering/cuda"
-	"fusec/lowering/fpga"
 )
 
 // Unfused are the passes without which each operation is a launch of its own.
@@ -86,7 +81,7 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 	rep := &levelsReport{Schema: "fusec.levels/1", Model: modelio.ModelName(path), Target: b.compile.Target,
 		Precision: b.compile.Precision.String(),
 		Threads:   b.compile.Threads, Rounds: b.rounds, Machine: cli.ThisMachine()}
-	overlay := b.compile.Target == overlayTarget
+	overlay := b.compile.Kind().Cycles != ""
 	if overlay {
 		rep.MHz, rep.Precision = b.mhz, "int8"
 	}
@@ -113,7 +108,7 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 			if out, err = outputsOf(g, t.once, t.output); err != nil {
 				return nil, fmt.Errorf("%s: %w", tapeName, err)
 			}
-		case l.tuned && overlay:
+		case l.tuned && b.compile.Kind().Untuned == nil:
 			r.Note = fmt.Sprintf("as all fused: target %s has nothing to tune", rep.Target)
 		default:
 			p, kept, err := b.compileLevel(e, l, g, vals, show)
@@ -121,8 +116,8 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 				return nil, fmt.Errorf("level %q: %w", l.name, err)
 			}
 			defer func() { err = errors.Join(err, p.Close()) }()
-			if l.tuned && kept == 0 && !b.compile.OnGPU() {
-				r.Note = "as all fused: nothing is kept for its convolutions: see fusec tune"
+			if l.tuned && kept == 0 {
+				r.Note = "as all fused: nothing is kept for it: see fusec tune"
 				break
 			}
 			if out, err = outputsOf(g, p.Exec, p.Output); err == nil {
@@ -130,9 +125,6 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 			}
 			if err != nil {
 				return nil, fmt.Errorf("level %q: %w", l.name, err)
-			}
-			if l.tuned && kept == 0 {
-				r.Note = "nothing is kept for its products: see fusec tune"
 			}
 		}
 		outputs = append(outputs, out)
@@ -152,24 +144,16 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 	return o, nil
 }
 
-// compileLevel compiles a model at a level. Of a GPU's products, or the CPU's launches, it counts those that fusec tune chose.
+// compileLevel compiles a model at a level. It counts the launches that are as fusec tune chose.
 func (b *bencher) compileLevel(e *cli.Env, l level, g *graph.Graph, vals *modelio.Values, show *cli.Progress) (p *fusec.Program,
 	kept int, err error) {
-	compile := func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
-		if !l.tuned {
-			cfg.Tuning = nil
-		} else if product, _ := kernels.MatMulWays(op, args, results, cfg); cfg.Tuning != nil && cfg.Tuning.Ways[product] != "" {
-			kept++
-		}
-		return kernels.Compile(op, args, results, cfg)
-	}
 	var without []fusec.CompileOption
 	for _, name := range l.without {
 		without = append(without, fusec.WithoutPass(name))
 	}
-	options := append(modelio.Opening(e, show), cuda.By(compile))
-	if !l.tuned {
-		options = append(options, cpu.Tuned(&cpukernels.Tuning{}))
+	options := modelio.Opening(e, show)
+	if untuned := b.compile.Kind().Untuned; untuned != nil && !l.tuned {
+		options = append(options, untuned)
 	}
 	if p, err = b.compile.Compile(g, vals, options, without...); err != nil {
 		return nil, 0, err
@@ -213,7 +197,8 @@ func (r *levelResult) describe(e *cli.Env, p *fusec.Program, b *bencher) error {
 		r.DeviceNS = medianTime(times).Nanoseconds()
 		return err
 	}
-	if b.compile.Target != overlayTarget {
+	cycles := b.compile.Kind().Cycles
+	if cycles == "" {
 		return nil
 	}
 	times, _, err := Profile(e.Ctx, p, 0)
@@ -222,7 +207,7 @@ func (r *levelResult) describe(e *cli.Env, p *fusec.Program, b *bencher) error {
 	}
 	r.run = nil // a simulator's time says nothing
 	for i, c := range p.Counts().Launches {
-		r.Cycles += int64(c.Get(fpga.Cycles))
+		r.Cycles += int64(c.Get(cycles))
 		if p.Lowered().Launches[i].Device != "" {
 			r.MedianNS += times[i].Nanoseconds()
 		}

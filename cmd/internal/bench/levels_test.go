@@ -40,7 +40,7 @@ func TestLevels(t *testing.T) {
 				if r.Name != levels[i].name || !(float64(r.Difference) <= coarse) || (r.MedianNS > 0) != (r.Faster > 0) {
 					t.Errorf("%+v", r)
 				}
-				own := !levels[i].rival && (!levels[i].tuned || target == "cuda")
+				own := !levels[i].rival && !levels[i].tuned
 				if own != (r.Launches > 0 && r.Traffic > 0 && r.Held > 0) || (own || levels[i].rival) != (r.MedianNS > 0) {
 					t.Errorf("%+v", r)
 				}

@@ -80,7 +80,7 @@ func (b *bencher) model(e *cli.Env, path string) (*outcome, error) {
 	if b.level {
 		return b.levels(e, path, g, vals)
 	}
-	if b.compile.Target == overlayTarget {
+	if b.compile.Kind().Cycles != "" {
 		return b.onOverlay(e, path, g, vals)
 	}
 	p, err := b.compile.Compile(g, vals, nil)

@@ -11,9 +11,6 @@ import (
 	"fusec/lowering/fpga"
 )
 
-// overlayTarget is the target that runs on an overlay, whose cycles are counted.
-var overlayTarget = fpga.Target.Name
-
 // OverlayReport is what fusec bench tells of a model on an overlay, and its JSON form. Times are in nanoseconds.
 type OverlayReport struct {
 	Schema  string  `json:"schema"` // fusec.bench.overlay/1
@@ -78,11 +75,11 @@ func (b *bencher) onOverlay(e *cli.Env, path string, g *graph.Graph, vals *model
 	rep := &OverlayReport{Schema: "fusec.bench.overlay/1", Model: modelio.ModelName(path), Overlay: list.Overlay.Name,
 		MHz: b.mhz, Launches: []overlayLaunch{}}
 	rep.Quantised = int(p.Counts().Program.Get(fpga.Quantised))
-	line := targetLine{Target: overlayTarget, Launches: len(times), How: fmt.Sprintf("cycles at %.4g MHz", b.mhz)}
+	line := targetLine{Target: fpga.Target.Name, Launches: len(times), How: fmt.Sprintf("cycles at %.4g MHz", b.mhz)}
 	host := time.Duration(0)
 	for i, c := range p.Counts().Launches {
 		l, x := &p.Lowered().Launches[i], list.Launches[i]
-		r := overlayLaunch{Index: i + 1, Kind: l.Kind(), Device: overlayTarget, Cycles: int64(c.Get(fpga.Cycles)),
+		r := overlayLaunch{Index: i + 1, Kind: l.Kind(), Device: fpga.Target.Name, Cycles: int64(c.Get(fpga.Cycles)),
 			Estimate: x.Estimate, Ideal: x.Ideal, Bytes: x.Moved,
 			MaxError: c.Get(fpga.MaxError) / 100, RMSError: c.Get(fpga.RMSError) / 100}
 		if l.Device != "" {

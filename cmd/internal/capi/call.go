@@ -186,7 +186,7 @@ func (c *Program) Queue(values, results []unsafe.Pointer, scratch, stream uintpt
 func (c *Program) QueueBytes() (n int64, err error) {
 	err = c.use(func() (err error) {
 		if n, err = c.program.QueueBytes(); err != nil {
-			return errors.New("runs are queued of programs that were opened with the options target=cuda and memory=caller")
+			return errors.New("runs are queued of programs that were opened with the option memory=caller")
 		}
 		return nil
 	})

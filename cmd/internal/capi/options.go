@@ -11,15 +11,16 @@ import (
 	"fusec/cmd/internal/cli"
 	"fusec/graph"
 	"fusec/graph/optim"
-	"fusec/lowering/cuda"
-	"fusec/lowering/cuda/driver"
+	"fusec/lowering"
 )
 
-// OpenCUDA opens the GPUs of target cuda in place of NVIDIA's driver if it is not nil, so that programs are tested without one.
-var OpenCUDA func(index int) (driver.GPU, driver.Compiler, error)
+// ExtraOptions are given to programs for their targets. Tests have GPUs emulated by them.
+var ExtraOptions []lowering.TargetOption
 
 // settings are the options of a program, "name=value" each.
 type settings struct {
+	target    string
+	queued    bool // runs take the caller's memory
 	compile   []fusec.CompileOption
 	gradients []string       // output:cost:of
 	rule      string         // of the optimiser, or empty
@@ -37,7 +38,7 @@ const (
 )
 
 func parseOptions(options []string) (*settings, error) {
-	s := &settings{}
+	s := &settings{target: fusec.Targets()[0]}
 	for _, o := range options {
 		name, value, ok := strings.Cut(o, "=")
 		if !ok {
@@ -49,6 +50,19 @@ func parseOptions(options []string) (*settings, error) {
 	}
 	if s.rule == "" && len(s.rates) > 0 {
 		return nil, fmt.Errorf("option %q without %q", optimizerSetting+s.rates[0].Name, "optimizer")
+	}
+	t, _ := fusec.TargetNamed(s.target)
+	for _, o := range ExtraOptions {
+		if o.Of() == t.Name {
+			s.compile = append(s.compile, fusec.WithTarget("", o))
+		}
+	}
+	if s.queued {
+		if t.Queued == nil {
+			can := cli.Targets(func(t lowering.Target) bool { return t.Queued != nil })
+			return nil, fmt.Errorf("option %q: of target %s, not of %s", "memory=caller", cli.Either(can), s.target)
+		}
+		s.compile = append(s.compile, fusec.WithTarget("", t.Queued))
 	}
 	return s, nil
 }
@@ -64,15 +78,13 @@ func (s *settings) set(name, value string) error {
 	add := func(o fusec.Option) { s.compile = append(s.compile, o) }
 	switch name {
 	case "target":
+		s.target = value
 		add(fusec.WithTarget(value))
-		if OpenCUDA != nil && strings.HasPrefix(value, cuda.Target.Name) {
-			add(fusec.WithTarget("", cuda.Driver(OpenCUDA)))
-		}
 	case "memory":
 		if value != "caller" {
 			return errors.New("want memory=caller")
 		}
-		add(fusec.WithTarget("", cuda.Queued()))
+		s.queued = true
 	case "threads":
 		n, err := number()
 		if err != nil || n < 1 || n > fusec.MaxWorkers {

@@ -12,6 +12,8 @@ import (
 
 	"fusec/graph"
 	"fusec/kernels/ref"
+	"fusec/lowering"
+	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/driver"
 	"fusec/lowering/cuda/emulator"
 )
@@ -33,8 +35,10 @@ func lend(t *testing.T, n int) []float32 {
 
 // TestQueue queues runs on the emulator, whose addresses are the process's.
 func TestQueue(t *testing.T) {
-	OpenCUDA = func(int) (driver.GPU, driver.Compiler, error) { return emulator.Open(emulator.Options{}) }
-	defer func() { OpenCUDA = nil }()
+	ExtraOptions = []lowering.TargetOption{cuda.Driver(func(int) (driver.GPU, driver.Compiler, error) {
+		return emulator.Open(emulator.Options{})
+	})}
+	defer func() { ExtraOptions = nil }()
 	text := strings.Replace(model, "  output y", "  spare = input : f32[2]\n  output y", 1)
 	p, err := Parse([]byte(text), []string{"target=cuda", "memory=caller", "gradient=dw:loss:w"})
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"fusec/kernels/cpu/attention"
 	"fusec/kernels/cpu/pool"
 	"fusec/lowering"
-	"fusec/lowering/cpu"
 )
 
 // Command is fusec demo.
@@ -223,7 +222,11 @@ func (d *demo) affords(g *graph.Graph) error {
 
 // options are those of the fused or the unfused program.
 func (d *demo) options(fused bool) []fusec.CompileOption {
-	opts := []fusec.CompileOption{modelio.OnTarget(d.target, cpu.AttentionBlock(d.block)), fusec.WithWorkers(d.threads)}
+	var own []lowering.TargetOption
+	if t, _ := fusec.TargetNamed(d.target); t.AttentionBlock != nil {
+		own = append(own, t.AttentionBlock(d.block))
+	}
+	opts := []fusec.CompileOption{modelio.OnTarget(d.target, own...), fusec.WithWorkers(d.threads)}
 	if !fused {
 		for _, name := range bench.Unfused {
 			opts = append(opts, fusec.WithoutPass(name))

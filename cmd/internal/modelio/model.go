@@ -22,7 +22,6 @@ import (
 	"fusec/graph/trace"
 	"fusec/graph/trace/tracejson"
 	"fusec/lowering"
-	"fusec/lowering/ref"
 )
 
 // StdinName is the argument that means standard input.
@@ -489,9 +488,6 @@ func (v *Values) Bind(p *fusec.Program) error {
 	}
 	return nil
 }
-
-// ReferenceTarget is the target that others are compared with.
-var ReferenceTarget = ref.Target.Name
 
 // AheadExt is the extension of a model that was compiled ahead of time.
 const AheadExt = ".fuse"

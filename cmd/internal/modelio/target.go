@@ -124,8 +124,22 @@ func (c CompileFlags) With(target string) *CompileFlags {
 	return &c
 }
 
+// Kind is the target.
+func (c *CompileFlags) Kind() lowering.Target { return kind(c.Target) }
+
 // OnGPU reports whether the target is a GPU.
-func (c *CompileFlags) OnGPU() bool { return kind(c.Target).Device == "GPU" }
+func (c *CompileFlags) OnGPU() bool { return isGPU(c.Kind()) }
+
+func isGPU(t lowering.Target) bool { return t.Device == "GPU" }
+
+// GPU is the first target that is a GPU.
+func GPU() lowering.Target { return first(isGPU) }
+
+// Reference is the target that others are compared with.
+func Reference() lowering.Target { return first(func(t lowering.Target) bool { return t.Reference }) }
+
+// first is the first target of which is is true.
+func first(is func(lowering.Target) bool) lowering.Target { return kind(cli.Targets(is)[0]) }
 
 // Chip is the chip that is planned for, as texts name it.
 func (c *CompileFlags) Chip() string { return kind(c.Target).ChipFlag().Noun + c.Flags.Chip(c.Target) }

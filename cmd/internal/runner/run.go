@@ -51,13 +51,13 @@ seconds. --target ref runs the whole model on it.`,
 		f.Alias("out", "o")
 		f.Alias("out", "output")
 		f.Func("against", "compare each launch, and each output, with the `REFERENCE` ref", func(s string) error {
-			if s != modelio.ReferenceTarget {
-				return errors.New(cli.Unknown("reference", s, []string{modelio.ReferenceTarget}))
+			if s != modelio.Reference().Name {
+				return errors.New(cli.Unknown("reference", s, []string{modelio.Reference().Name}))
 			}
 			r.against = s
 			return nil
 		})
-		f.Values("against", func() []string { return []string{modelio.ReferenceTarget} })
+		f.Values("against", func() []string { return []string{modelio.Reference().Name} })
 		f.BoolVar(&r.json, "json", false, "print the report as JSON")
 		return r.run
 	},
