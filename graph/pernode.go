@@ -65,6 +65,19 @@ func (g *Graph) Uses() *Uses {
 	return u
 }
 
+// Of reports whether these are the uses of all nodes of g, as it is.
+func (u *Uses) Of(g *Graph) bool {
+	fresh := g.Uses()
+	byID := func(a, b *Node) int { return a.ID - b.ID }
+	sorted := func(list []*Node) []*Node { return slices.SortedFunc(slices.Values(list), byID) }
+	for _, n := range g.Nodes {
+		if u.Escapes(n) != fresh.Escapes(n) || !slices.Equal(sorted(u.Readers(n)), sorted(fresh.Readers(n))) {
+			return false
+		}
+	}
+	return true
+}
+
 // Readers lists the nodes that read n, in graph order until the graph is rewritten; a node that reads it twice is
 // listed twice.
 func (u *Uses) Readers(n *Node) []*Node { return u.readers.Get(n) }

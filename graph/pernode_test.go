@@ -37,10 +37,15 @@ func TestUses(t *testing.T) {
 			u.Move(a, to)
 		}
 		last := nodes[len(nodes)-1]
+		of := []bool{u.Of(g)}
+		g.Nodes = slices.Delete(g.Nodes, len(g.Nodes)-1, len(g.Nodes))
+		of = append(of, u.Of(g))
 		for _, a := range last.Args {
 			u.Remove(a, last)
 		}
-		g.Nodes = slices.Delete(g.Nodes, len(g.Nodes)-1, len(g.Nodes))
+		if of = append(of, u.Of(g)); !slices.Equal(of, []bool{true, false, true}) {
+			t.Fatalf("seed %d: uses up to date, of the graph before, and up to date: %v", seed, of)
+		}
 		readers, escapes = g.Users(), g.Escapes()
 		byID := func(a, b *Node) int { return a.ID - b.ID }
 		for _, n := range g.Nodes {

@@ -38,7 +38,7 @@ type Layout struct {
 // Config says how to compile.
 type Config struct {
 	Target    Target // nil accepts everything
-	Verify    bool   // check the graph after each pass
+	Verify    bool   // check the graph after each pass, and that passes do not ask about the graph before their changes
 	Gradients []Gradient
 	// Optimizer makes the update of parameters part of the graph; Steps says of which, and by which gradients.
 	Optimizer *optim.Optimizer
@@ -129,7 +129,7 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 		}
 	}
 	cfg.leastHalf = cmp.Or(cfg.leastHalf, narrow.Least)
-	c := &Context{Context: &rewrite.Context{Graph: work, Target: cfg.Target, Frozen: cfg.Frozen}, cfg: cfg}
+	c := &Context{Context: &rewrite.Context{Graph: work, Target: cfg.Target, Verify: cfg.Verify, Frozen: cfg.Frozen}, cfg: cfg}
 	tr.Precision = cfg.Precision.String()
 	if cfg.Optimizer != nil {
 		tr.Rule = optim.RuleName(cfg.Optimizer.Rule)

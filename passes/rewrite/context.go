@@ -20,6 +20,7 @@ type Context struct {
 	Graph  *graph.Graph
 	Target Target       // nil accepts everything
 	Stage  *trace.Stage // the record of the pass that runs
+	Verify bool         // check that what is kept of the graph is of the graph as it is
 	Frozen bool         // parameters without an update are frozen; see [graph.Frozen]
 
 	types  []graph.Type // of the operands that were last asked about
@@ -34,6 +35,8 @@ type Context struct {
 func (c *Context) Uses() *graph.Uses {
 	if c.uses == nil {
 		c.uses = c.Graph.Uses()
+	} else if c.Verify && !c.uses.Of(c.Graph) {
+		panic("the pass asks for uses after it has changed the graph")
 	}
 	return c.uses
 }
@@ -43,6 +46,11 @@ func (c *Context) FrozenNodes() graph.PerNode[bool] {
 	if c.frozen == nil {
 		frozen := graph.Frozen(c.Graph, c.Frozen)
 		c.frozen = &frozen
+	} else if c.Verify {
+		fresh := graph.Frozen(c.Graph, c.Frozen)
+		if slices.ContainsFunc(c.Graph.Nodes, func(n *graph.Node) bool { return c.frozen.Get(n) != fresh.Get(n) }) {
+			panic("the pass asks for frozen nodes after it has changed the graph")
+		}
 	}
 	return *c.frozen
 }
