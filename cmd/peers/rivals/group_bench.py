@@ -3,8 +3,9 @@
     torchrun --standalone --nproc_per_node 2 group_bench.py [--only TEXT]
 
 prints the lines of `fusec bench group`: the workload, the time of a step of one GPU alone and of all together, in
-milliseconds of steps that follow one another, each the slowest of all, and the part of the ideal speed. Lines of exchanges
-have the rate of bytes that a GPU sends instead.
+milliseconds of steps that follow one another, each the slowest of all, and the part of the ideal speed, and in seconds what their
+first steps took, in which torch.compile compiles what is not in its cache. Lines of exchanges have the rate of bytes that a GPU
+sends instead.
 """
 import json
 import os
@@ -22,7 +23,12 @@ RUNS, WARM = 20, 5
 
 
 def slowest(step, runs=RUNS, warm=WARM):
-    for _ in range(warm):
+    """Milliseconds of a step, and seconds of the first one."""
+    begin = time.perf_counter()
+    step()
+    torch.cuda.synchronize()
+    first = time.perf_counter() - begin
+    for _ in range(warm - 1):
         step()
     torch.cuda.synchronize()
     dist.barrier()
@@ -32,7 +38,7 @@ def slowest(step, runs=RUNS, warm=WARM):
     torch.cuda.synchronize()
     t = torch.tensor((time.perf_counter() - begin) / runs * 1e3, device="cuda")
     dist.all_reduce(t, dist.ReduceOp.MAX)
-    return t.item()
+    return t.item(), first
 
 
 def say(line):
@@ -64,12 +70,13 @@ def training(only):
         def net():
             return torch.nn.Sequential(*[Block(width, heads) for _ in range(layers)]).cuda()
 
-        alone = slowest(stepper(torch.compile(net()), batch, seq, width))
+        alone, first = slowest(stepper(torch.compile(net()), batch, seq, width))
         torch._dynamo.reset()
-        ms = slowest(stepper(torch.compile(DDP(net(), gradient_as_bucket_view=True)), batch, seq, width))
+        ms, second = slowest(stepper(torch.compile(DDP(net(), gradient_as_bucket_view=True)), batch, seq, width))
         torch._dynamo.reset()
         say({"workload": name, "peer": "torch.compile, DDP", "participants": n, "alone_ms": round(alone, 4), "ms": round(ms, 4),
-             "scaling": round(alone / ms, 4), "speedup": round(n * alone / ms, 4)})
+             "scaling": round(alone / ms, 4), "speedup": round(n * alone / ms, 4),
+             "first_step_s": [round(first, 1), round(second, 1)]})
 
 
 def exchanges(only):
@@ -79,7 +86,7 @@ def exchanges(only):
         if only not in name:
             continue
         x = torch.zeros(int(mib * 2**18), device="cuda")
-        ms = slowest(lambda: dist.all_reduce(x))
+        ms, _ = slowest(lambda: dist.all_reduce(x))
         say({"workload": name, "peer": "NCCL", "participants": n, "ms": round(ms, 4),
              "rate": round(8 * x.numel() * (n - 1) / n / ms / 1e6, 1), "unit": "GB/s"})
 
