@@ -35,9 +35,12 @@ func (d *Device) CompileAhead(p *lowering.Program, _ map[string]*graph.Tensor, p
 	}
 	images, errs := compileAll(texts, compiler, d.cfg.Chip, progress)
 	parts = map[string][]byte{}
+	said := map[string]bool{} // what is wrong with the chip is wrong with each source
 	for i, s := range sources {
-		if errs[i] != nil {
-			errs[i] = fmt.Errorf("%s: %w", s.Where, errs[i])
+		if err := errs[i]; err != nil && !said[err.Error()] {
+			said[err.Error()], errs[i] = true, fmt.Errorf("%s: %w", s.Where, err)
+		} else {
+			errs[i] = nil
 		}
 		parts[imagesFolder+kernels.Key(s.Text)] = images[i]
 	}

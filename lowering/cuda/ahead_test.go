@@ -12,6 +12,7 @@ import (
 	"fusec"
 	"fusec/graph"
 	"fusec/graph/graphtest"
+	kernels "fusec/kernels/cuda"
 	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/driver"
 	"fusec/lowering/cuda/emulator"
@@ -150,6 +151,26 @@ func TestAheadPlans(t *testing.T) {
 	got, same, other := planned(fusec.WithAhead(a)), planned(arch("sm_80")), planned(arch("sm_90a"))
 	if got != same || got == other {
 		t.Errorf("planned for its chip: %v, for another: %v", got == same, got == other)
+	}
+}
+
+// A refusing compiler refuses every source.
+type refusing struct{ driver.Compiler }
+
+func (refusing) Compile(string, kernels.Chip) ([]byte, string, error) {
+	return nil, "", errors.New("not for sm_99")
+}
+
+// TestAheadRefusesOnce: what is wrong with every kernel is said once.
+func TestAheadRefusesOnce(t *testing.T) {
+	g, _, _ := smallMLP(t)
+	refused := fusec.WithTarget("cuda", cuda.Driver(func(int) (driver.GPU, driver.Compiler, error) {
+		gpu, compiler, err := emulator.Open(emulator.Options{})
+		return gpu, refusing{compiler}, err
+	}))
+	err := fusec.CompileAhead(filepath.Join(t.TempDir(), "small.fuse"), g, nil, nil, refused, arch("sm_99"))
+	if err == nil || strings.Count(err.Error(), "not for sm_99") != 1 || !strings.Contains(err.Error(), "launch 1, ") {
+		t.Errorf("%v", err)
 	}
 }
 
