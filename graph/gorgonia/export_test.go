@@ -121,6 +121,11 @@ func TestExportOps(t *testing.T) {
 		"matmul": func(b *builder) *graph.Node {
 			return b.MatMul(b.Input("x", shape(4, 3)), b.Input("y", shape(5, 4)), true, true)
 		},
+		"slices 256 apart": func(b *builder) *graph.Node {
+			x := b.Input("x", shape(600, 2))
+			cut := func(start int) *graph.Node { return b.Slice(x, 0, start, 3, 1) }
+			return b.Add(graph.Concat{Axis: 0}, cut(1), cut(257), cut(513))
+		},
 		"batched": func(b *builder) *graph.Node {
 			return b.MatMul(b.Input("x", shape(2, 3, 4)), b.Input("y", shape(5, 4)), false, true)
 		},

@@ -3,6 +3,7 @@ package gorgonia
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"fusec/graph"
@@ -271,11 +272,20 @@ func (e *exporter) conv(op graph.Conv2D, x, w *gorg.Node, n *graph.Node) (*gorg.
 	return gorg.Concat(1, parts...)
 }
 
-// cut takes size elements of an axis; Gorgonia drops an axis of which one element is left.
+// cut takes size elements of an axis; Gorgonia drops an axis of which one element is left. It takes slices of a value for the same
+// that begin and end at the same numbers modulo 256, so that here all begin before.
 func (e *exporter) cut(x *gorg.Node, axis, start, size int) (*gorg.Node, error) {
+	const most = math.MaxUint8
 	s := x.Shape()
-	if size == s[axis] {
+	switch {
+	case size == s[axis]:
 		return x, nil
+	case start > most:
+		x, err := e.cut(x, axis, most, s[axis]-most)
+		if err != nil {
+			return nil, err
+		}
+		return e.cut(x, axis, start-most, size)
 	}
 	s[axis] = size
 	sl := make([]tensor.Slice, axis+1)
