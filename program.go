@@ -272,6 +272,24 @@ func (p *Program) Wait() error {
 	return nil
 }
 
+// OpenFile opens a file for [Program.PrefetchFile]. On target cuda that is by cuFile of NVIDIA's GPUDirect Storage, and the error
+// says why it does not read the file: read it on the host then, such as by graph/loader, and use [Program.Prefetch].
+func (p *Program) OpenFile(path string) error { return p.exe.OpenFile(path) }
+
+// PrefetchFile is [Program.Prefetch] of the value whose bytes are parts of files that were opened by [Program.OpenFile], one after
+// another, such as the Located of a batch of graph/loader. They go from the disk to the GPU's memory without a copy on the host. It
+// returns when they are there; if it fails, the input has no value until it is given another. In a group a participant gives its
+// part of the value.
+func (p *Program) PrefetchFile(name string, parts []graph.FilePart) error {
+	if i, ok := p.named[name]; ok {
+		return p.exe.PrefetchFile(i, parts)
+	}
+	if _, ok := p.unread[name]; !ok {
+		return fmt.Errorf("the program has no input, parameter or state %q", name)
+	}
+	return nil
+}
+
 // Prefetch is [Program.Set] for an input of the next run that copies: t may be changed as soon as it returns. Between
 // [Program.Start] and [Program.Wait] a GPU computes while the copy is on its way. It takes as much memory again as the
 // input, here and on the GPU.

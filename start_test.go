@@ -11,6 +11,8 @@ import (
 
 	"fusec"
 	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/graph/loader"
 	"fusec/graph/optim"
 )
 
@@ -158,4 +160,63 @@ func TestPrefetchNode(t *testing.T) {
 	wantError(t, m.Start(), "closed")
 	wantError(t, m.Prefetch(x), "closed")
 	wantError(t, fusec.NewMachine(b.g, fusec.WithTarget("abacus")).Prefetch(x), "abacus")
+}
+
+// TestPrefetchFile trains on batches that the device reads from their file, to the same costs as on those that the loader reads.
+func TestPrefetchFile(t *testing.T) {
+	rows := make([]float32, 40*3)
+	for i := range rows {
+		rows[i] = float32(i*7%11) / 11
+	}
+	path := graphtest.NPY(t, rows, 40, 3)
+	costs := func(locate bool) (list []float64) {
+		b := graph.NewBuilder("autoencoder")
+		x, w := b.Input("x", f32(8, 3)), b.Param("w", f32(3, 3))
+		d := b.Binary(graph.Sub, b.MatMul(x, w, false, false), x)
+		b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, d), false, 0, 1))
+		p := compiled(t, b, fusec.WithTarget("cuda"), emulated(t),
+			fusec.CompileOption(fusec.WithOptimizer(&optim.Optimizer{Rule: optim.SGD{}, Rate: optim.Constant(0.1)})))
+		l, err := loader.Open(loader.Options{Batch: 8, Shuffle: true, Seed: 1}, loader.Source{Name: "x", Path: path, Locate: locate})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		next := func() error {
+			batch, err := l.Next()
+			switch {
+			case err != nil:
+				return err
+			case locate:
+				return p.PrefetchFile("x", batch.Located["x"])
+			}
+			return p.Prefetch("x", batch.Tensors["x"])
+		}
+		err = p.Set("w", graph.NewTensor(f32(3, 3)))
+		if locate {
+			err = errors.Join(err, p.OpenFile(path))
+		}
+		if err = errors.Join(err, next()); err != nil {
+			t.Fatal(err)
+		}
+		for range 12 {
+			if err := errors.Join(p.Start(), next(), p.Wait()); err != nil {
+				t.Fatal(err)
+			}
+			y, err := p.Output("cost")
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, y.Float(0))
+		}
+		wantError(t, p.PrefetchFile("v", nil), `no input, parameter or state "v"`)
+		return list
+	}
+	if got, want := costs(true), costs(false); !slices.Equal(got, want) || want[11] >= want[0] {
+		t.Errorf("costs %v, want %v", got, want)
+	}
+	b := graph.NewBuilder("on the processor")
+	b.Output("y", b.Unary(graph.Neg, b.Input("x", f32(3))))
+	p := compiled(t, b)
+	wantError(t, p.OpenFile(path), "read no files by themselves")
+	wantError(t, p.PrefetchFile("x", nil), "read no files by themselves")
 }

@@ -1,6 +1,7 @@
 package fusec_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -14,9 +15,12 @@ import (
 	"fusec/lowering/cuda/emulator"
 )
 
-// emulated has the target cuda run on the emulator.
+// emulated has the target cuda run on the emulator, or on GPUs if the environment names that target.
 func emulated(t testing.TB) fusec.Option {
 	t.Helper()
+	if os.Getenv(targetVariable) == "cuda" {
+		return fusec.WithTarget("cuda")
+	}
 	return fusec.WithTarget("cuda",
 		cuda.Driver(func(int) (driver.GPU, driver.Compiler, error) { return emulator.Open(emulator.Options{}) }))
 }

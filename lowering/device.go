@@ -83,6 +83,11 @@ type Executable interface {
 	// computes. The tensor may be changed as soon as Prefetch returns. Binding the buffer, or another Prefetch,
 	// replaces the value. Prefetch reports false if the device has no memory to copy to.
 	Prefetch(buffer int, t *graph.Tensor) (bool, error)
+	// OpenFile opens a file for PrefetchFile. The error says why the device does not read it. Opening it again does nothing.
+	OpenFile(path string) error
+	// PrefetchFile is Prefetch of the value whose bytes are parts of open files, one after another. It returns when they have
+	// been read into the device's memory. If it fails, the buffer has no value until another is given.
+	PrefetchFile(buffer int, parts []graph.FilePart) error
 	// Sync copies the updated values of the given State and Param buffers, or of all if none is given, to the tensors
 	// that are bound to them. Until then an executable with separate memory may leave the tensors unchanged; on the CPU
 	// they are always current. Binding a buffer again sets it to the tensor's value. Close syncs, and after it Sync
@@ -145,6 +150,15 @@ func (ExecutableDefaults) Wait() error { return nil }
 
 // Prefetch implements [Executable].
 func (ExecutableDefaults) Prefetch(int, *graph.Tensor) (bool, error) { return false, nil }
+
+// errNoFiles is the error of devices that read no files.
+var errNoFiles = errors.New("programs on this target read no files by themselves")
+
+// OpenFile implements [Executable].
+func (ExecutableDefaults) OpenFile(string) error { return errNoFiles }
+
+// PrefetchFile implements [Executable].
+func (ExecutableDefaults) PrefetchFile(int, []graph.FilePart) error { return errNoFiles }
 
 // BindOutput implements [Executable].
 func (ExecutableDefaults) BindOutput(int, *graph.Tensor) (bool, error) { return false, nil }

@@ -88,6 +88,18 @@ func (o *Owned) Prefetch(buffer int, t *graph.Tensor) (bool, error) {
 	return o.Executable.Prefetch(buffer, t)
 }
 
+// PrefetchFile implements Executable.
+func (o *Owned) PrefetchFile(buffer int, parts []graph.FilePart) error {
+	defer runtime.KeepAlive(o)
+	return o.Executable.PrefetchFile(buffer, parts)
+}
+
+// OpenFile implements Executable.
+func (o *Owned) OpenFile(path string) error {
+	defer runtime.KeepAlive(o)
+	return o.Executable.OpenFile(path)
+}
+
 // Sync implements Executable.
 func (o *Owned) Sync(buffers ...int) error {
 	defer runtime.KeepAlive(o)

@@ -1,7 +1,9 @@
 package loader
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -375,5 +377,70 @@ func TestStats(t *testing.T) {
 		if f.Path != src[i].Path || f.Access != Plain || f.Reason != "" || f.Size <= 0 {
 			t.Errorf("%+v", f)
 		}
+	}
+}
+
+// TestLocate compares the rows of located operands with those that the loader reads.
+func TestLocate(t *testing.T) {
+	x := make([]float32, 0, 20*5)
+	for i := range 20 * 5 {
+		x = append(x, float32(i))
+	}
+	var words []byte
+	for i := range 62 {
+		words = binary.LittleEndian.AppendUint32(words, uint32(i*i))
+	}
+	raw := graphtest.File(t, "tokens", words)
+	list := []Source{
+		{Name: "x", Path: writeTensors(t, safetensors.Tensor{Name: "flag", Shape: []int{1}, Data: []bool{true}},
+			safetensors.Tensor{Name: "data", Shape: []int{20, 5}, Data: x}), Tensor: "data"},
+		{Name: "in", Path: raw, Raw: "i32", Window: Window{Length: 4, Stride: 3, Targets: "out"}},
+		{Name: "label", Path: graphtest.NPY(t, count[int64](20), 20)},
+	}
+	for _, shuffle := range []bool{false, true} {
+		opts := Options{Batch: 6, Shuffle: shuffle, Epochs: 2}
+		read := opened(t, opts, list...)
+		located := slices.Clone(list)
+		located[0].Locate, located[1].Locate = true, true
+		for l := opened(t, opts, located...); ; {
+			b, err := l.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := next(t, read)
+			if len(b.Tensors) != 1 || !b.Tensors["label"].Equal(want.Tensors["label"]) || len(b.Located) != 3 {
+				t.Fatalf("step %d: %d values and %d places", b.Step, len(b.Tensors), len(b.Located))
+			}
+			for name, parts := range b.Located {
+				var got []byte
+				for _, p := range parts {
+					file, err := os.ReadFile(p.Path)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, file[p.Offset:][:p.Bytes]...)
+				}
+				if !bytes.Equal(got, want.Tensors[name].Bytes()) {
+					t.Errorf("step %d: the bytes of %q differ", b.Step, name)
+				}
+				if name == "x" && !shuffle && len(parts) != 1 {
+					t.Errorf("step %d: rows that follow one another are %d parts", b.Step, len(parts))
+				}
+			}
+		}
+	}
+	for _, c := range []struct {
+		src  Source
+		want string
+	}{
+		{Source{Name: "x", Path: raw, Raw: "i32", DType: graph.F32, Locate: true}, "elements of i32 are not located"},
+		{Source{Name: "x", Path: raw, Raw: "i32", Limit: 4000, Locate: true}, "elements of i32 are not located"},
+		{Source{Name: "x", Path: raw, Raw: "f32", Scale: 2, Locate: true}, "elements of f32 are not located"},
+	} {
+		_, err := Open(Options{Batch: 2}, c.src)
+		wantError(t, err, raw, c.want)
 	}
 }

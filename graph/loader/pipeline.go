@@ -17,6 +17,8 @@ type Batch struct {
 	Index []int64
 	// Tensors are the operands by name; the first axis is the batch.
 	Tensors map[string]*graph.Tensor
+	// Located are the operands of sources with Locate: the parts of files that are their rows, one after another.
+	Located map[string][]graph.FilePart
 }
 
 // slot is the buffer of a batch.
@@ -26,6 +28,7 @@ type slot struct {
 	data  [][]any // of each column, of each of its operands: the elements of Options.Batch rows
 	// The operands in a batch of Options.Batch rows, and in the smaller one that ends an epoch.
 	full, tail map[string]*graph.Tensor
+	located    map[string][]graph.FilePart
 
 	bytes int64 // read from files
 	err   error
@@ -34,10 +37,15 @@ type slot struct {
 
 // newSlot makes all the buffers of a batch.
 func (l *Loader) newSlot() *slot {
-	s := &slot{index: make([]int64, l.opts.Batch), full: map[string]*graph.Tensor{}, tail: map[string]*graph.Tensor{}}
+	s := &slot{index: make([]int64, l.opts.Batch), full: map[string]*graph.Tensor{}, tail: map[string]*graph.Tensor{},
+		located: map[string][]graph.FilePart{}}
 	for _, c := range l.columns {
 		var data []any
 		for _, name := range c.src.names() {
+			if c.src.Locate {
+				s.located[name] = nil
+				continue
+			}
 			t := graph.NewTensor(c.batchType(l.opts.Batch))
 			data = append(data, t.Data)
 			s.full[name] = t
@@ -136,7 +144,7 @@ func (l *Loader) fill(s *slot, buf *scratch) (err error) {
 	b := &s.batch
 	b.Epoch = b.Step / l.steps
 	first := b.Step % l.steps * int64(l.opts.Batch)
-	b.Rows, b.Tensors = l.opts.Batch, s.full
+	b.Rows, b.Tensors, b.Located = l.opts.Batch, s.full, s.located
 	if left := l.rows - first; left < int64(b.Rows) {
 		b.Rows, b.Tensors = int(left), s.tail
 	}
@@ -150,6 +158,12 @@ func (l *Loader) fill(s *slot, buf *scratch) (err error) {
 	}
 	s.bytes = 0
 	for i, c := range l.columns {
+		if c.src.Locate {
+			for shift, name := range c.src.names() {
+				s.located[name] = c.locate(s.located[name][:0], b.Index, shift)
+			}
+			continue
+		}
 		n, err := c.fill(s.data[i], b.Index, buf)
 		if err != nil {
 			return fmt.Errorf("loader: %s: %w", c.file.path, err)

@@ -41,6 +41,11 @@ type Source struct {
 	Scale, Offset float64
 	// Limit, if not 0, bounds integers: each is in [0, Limit), as required of indices into Limit classes or words.
 	Limit int64
+
+	// Locate has batches say where the rows are in the file (Batch.Located), for a program that reads them by itself, instead of
+	// reading them. They have to be in the file as in batches: integers without a Limit, floats without Scale and Offset, in
+	// little-endian order and of the same type.
+	Locate bool
 }
 
 // Window makes rows from a sequence of n elements, as for language models: row i is the Length elements from i·Stride
@@ -123,6 +128,10 @@ func newColumn(src Source, f *file) (*column, error) {
 	}
 	if c.decode, err = newDecoder(c.kind, c.dtype, &src); err != nil {
 		return nil, err
+	}
+	if src.Locate && (c.kind != c.dtype.String() || c.dtype == graph.Bool || src.Limit != 0 || src.Offset != 0 ||
+		src.Scale != 0 && src.Scale != 1) {
+		return nil, fmt.Errorf("elements of %s are not located: batches have them as other %v, or check them", c.kind, c.dtype)
 	}
 	return c, nil
 }
@@ -293,6 +302,21 @@ func (c *column) fill(to []any, index []int64, buf *scratch) (bytes int64, err e
 		i += buf.list[len(buf.list)-1].last + 1
 	}
 	return bytes, nil
+}
+
+// locate adds the parts of the file that are rows of an operand: shift elements after where rows begin. Those that follow one
+// another are one.
+func (c *column) locate(parts []graph.FilePart, index []int64, shift int) []graph.FilePart {
+	bytes := int64(c.elems) * c.elem
+	for _, row := range index {
+		at := c.begin + row*c.stride + int64(shift)*c.elem
+		if n := len(parts); n > 0 && parts[n-1].Offset+parts[n-1].Bytes == at {
+			parts[n-1].Bytes += bytes
+			continue
+		}
+		parts = append(parts, graph.FilePart{Path: c.file.path, Offset: at, Bytes: bytes})
+	}
+	return parts
 }
 
 // An extent is a part of a file, with some rows of a batch.

@@ -556,6 +556,9 @@ func (e *executable) Close() error {
 	if e.next != nil {
 		errs = append(errs, e.next.close(e.gpu))
 	}
+	for _, f := range e.files {
+		errs = append(errs, f.Close())
+	}
 	if e.stream != nil {
 		errs = append(errs, e.stream.Close())
 	}

@@ -71,10 +71,11 @@ type executable struct {
 	preparing driver.Ptr // the temporary values of the prepared part while it runs
 	closed    bool
 	lost      error
-	exchanges *exchanges // nil for a program that runs alone
-	lent      *lent      // nil unless runs take the caller's memory
-	schedule  *schedule  // nil if no launches run beside others
-	update    int        // the first launch that writes a State or Param in place, or −1
+	files     map[string]driver.File // that inputs are read from, by path
+	exchanges *exchanges             // nil for a program that runs alone
+	lent      *lent                  // nil unless runs take the caller's memory
+	schedule  *schedule              // nil if no launches run beside others
+	update    int                    // the first launch that writes a State or Param in place, or −1
 }
 
 // A launch is a loaded kernel; without steps it runs on the processor.
@@ -292,7 +293,9 @@ func (e *executable) upload() error {
 			continue
 		}
 		t := e.tensors[i]
-		if p := e.next.find(i); p != nil && p.next != inTensor {
+		if p := e.next.find(i); p != nil && p.next == nowhere {
+			return fmt.Errorf("%s %q has no value: reading it has failed", b.Role, b.Name)
+		} else if p != nil && p.next != inTensor {
 			continue
 		}
 		if t == nil {

@@ -15,7 +15,7 @@ var libraryFolders = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-lin
 	"/usr/lib/wsl/lib",
 	"/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib"}
 
-// needs tells what is there: the driver, GPUs, the compiler of kernels and NCCL.
+// needs tells what is there: the driver, GPUs, the compiler of kernels, NCCL and cuFile.
 func needs() []lowering.Need {
 	n, err := Count()
 	if err == nil && n == 0 {
@@ -26,7 +26,9 @@ func needs() []lowering.Need {
 	compiler.Found, compiler.Err = compilerName()
 	collectives := lowering.Need{Name: "NCCL", For: " in a group of several GPUs"}
 	collectives.Found, collectives.Err = exchanger()
-	return append(driverIn("/proc", libraryFolders), gpus, compiler, collectives,
+	files := lowering.Need{Name: "cuFile", For: " where it reads files straight into its memory"}
+	files.Found, files.Err = fileReader()
+	return append(driverIn("/proc", libraryFolders), gpus, compiler, collectives, files,
 		lowering.Need{Name: "nvcc", For: ", developing its kernels; running them does without", Version: []string{"--version"}})
 }
 

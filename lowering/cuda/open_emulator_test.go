@@ -34,6 +34,12 @@ func ready(t testing.TB, c driver.Compiler, sources []string, chip kernels.Chip)
 // openFor gives the device of a participant.
 func openFor(t testing.TB, _ int) (driver.GPU, driver.Compiler) { return open(t) }
 
+// unread ends a test of files that the device does not read: the emulator reads all.
+func unread(t testing.TB, err error) {
+	t.Helper()
+	t.Fatal(err)
+}
+
 // sizes are how many participants groups have.
 func sizes(testing.TB) []int { return []int{1, 2, 3} }
 

@@ -58,6 +58,12 @@ func openFor(t testing.TB, rank int) (driver.GPU, driver.Compiler) {
 	return g, cache.New(c, dir)
 }
 
+// unread ends a test of files that the GPU does not read.
+func unread(t testing.TB, err error) {
+	t.Helper()
+	t.Skip(err)
+}
+
 // sizes are how many participants groups have: up to the number of GPUs.
 func sizes(t testing.TB) (list []int) {
 	t.Helper()

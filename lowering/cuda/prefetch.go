@@ -3,6 +3,8 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"fusec/graph"
@@ -25,7 +27,7 @@ type prefetcher struct {
 type place struct {
 	buffer  int
 	bytes   int64
-	host    unsafe.Pointer
+	host    unsafe.Pointer // nil until something is copied from there
 	device  driver.Ptr
 	next    location
 	copying bool // a copy from host may be running
@@ -38,6 +40,7 @@ const (
 	inTensor location = iota // in the bound tensor
 	inPlace                  // prefetched
 	inBuffer                 // from an earlier run
+	nowhere                  // reading it has failed
 )
 
 // find returns the place of a buffer, or nil.
@@ -55,13 +58,8 @@ func (n *prefetcher) find(buffer int) *place {
 // Prefetch implements lowering.Executable.
 func (e *executable) Prefetch(buffer int, t *graph.Tensor) (bool, error) {
 	b := e.p.Buffers[buffer]
-	switch {
-	case e.closed:
-		return true, errClosed
-	case e.lost != nil:
-		return true, e.lost
-	case !e.eachRun(buffer):
-		return true, fmt.Errorf("%s %q is not copied ahead: that is for what each run reads again", b.Role, b.Name)
+	if err := e.mayPrefetch(buffer); err != nil {
+		return true, err
 	}
 	if err := e.p.MayBind(buffer, t); err != nil {
 		return true, err
@@ -79,26 +77,35 @@ func (e *executable) Prefetch(buffer int, t *graph.Tensor) (bool, error) {
 	return true, nil
 }
 
+// mayPrefetch refuses buffers whose next value is not given ahead.
+func (e *executable) mayPrefetch(buffer int) error {
+	b := e.p.Buffers[buffer]
+	switch {
+	case e.closed:
+		return errClosed
+	case e.lost != nil:
+		return e.lost
+	case !e.eachRun(buffer):
+		return fmt.Errorf("%s %q is not copied ahead: that is for what each run reads again", b.Role, b.Name)
+	}
+	return nil
+}
+
 // copyAhead copies the bytes at from, and queues their copy to the GPU.
 func (e *executable) copyAhead(buffer int, from unsafe.Pointer, bytes int64) error {
 	if err := e.startPrefetching(); err != nil {
 		return err
 	}
 	n := e.next
-	p := n.find(buffer)
-	if p == nil {
-		host, err := e.gpu.AllocHost(bytes)
-		if err != nil {
+	p, err := e.placeOf(buffer, bytes)
+	if err != nil {
+		return err
+	}
+	if p.host == nil {
+		if p.host, err = e.gpu.AllocHost(bytes); err != nil {
 			return err
 		}
-		device, err := e.gpu.Alloc(bytes)
-		if err != nil {
-			return errors.Join(err, e.gpu.FreeHost(host))
-		}
-		n.places = append(n.places, place{buffer: buffer, bytes: bytes, host: host, device: device})
-		n.changed = true
-		e.bytes, e.pinned = e.bytes+bytes, e.pinned+bytes
-		p = &n.places[len(n.places)-1]
+		e.pinned += bytes
 	}
 	if p.copying { // from an earlier run, and so finished
 		if err := n.stream.Sync(); err != nil {
@@ -122,6 +129,127 @@ func (e *executable) copyAhead(buffer int, from unsafe.Pointer, bytes int64) err
 		return err
 	}
 	p.next = inPlace
+	return nil
+}
+
+// placeOf gives the place of a buffer.
+func (e *executable) placeOf(buffer int, bytes int64) (*place, error) {
+	n := e.next
+	if p := n.find(buffer); p != nil {
+		return p, nil
+	}
+	device, err := e.gpu.Alloc(bytes)
+	if err != nil {
+		return nil, err
+	}
+	n.places = append(n.places, place{buffer: buffer, bytes: bytes, device: device})
+	n.changed = true
+	e.bytes += bytes
+	return &n.places[len(n.places)-1], nil
+}
+
+// OpenFile implements lowering.Executable.
+func (e *executable) OpenFile(path string) error {
+	switch {
+	case e.closed:
+		return errClosed
+	case e.lost != nil:
+		return e.lost
+	case e.files[path] != nil:
+		return nil
+	}
+	f, err := e.gpu.OpenFile(path)
+	if err != nil {
+		return err
+	}
+	if e.files == nil {
+		e.files = map[string]driver.File{}
+	}
+	e.files[path] = f
+	return nil
+}
+
+// fileReads is how many parts of files are read at a time.
+const fileReads = 16
+
+// PrefetchFile implements lowering.Executable.
+func (e *executable) PrefetchFile(buffer int, parts []graph.FilePart) error {
+	if err := e.mayPrefetch(buffer); err != nil {
+		return err
+	}
+	b := e.p.Buffers[buffer]
+	bytes := int64(0)
+	for _, p := range parts {
+		switch {
+		case e.files[p.Path] == nil:
+			return fmt.Errorf("%s %q: %s has not been opened", b.Role, b.Name, p.Path)
+		case p.Bytes < 0 || p.Offset < 0:
+			return fmt.Errorf("%s %q: %d bytes at byte %d of %s", b.Role, b.Name, p.Bytes, p.Offset, p.Path)
+		}
+		bytes += p.Bytes
+	}
+	if want := b.Type.Bytes(); bytes != want || bytes == 0 {
+		return fmt.Errorf("%s %q: parts of files with %d bytes, want %d", b.Role, b.Name, bytes, want)
+	}
+	p, err := e.emptied(buffer, bytes)
+	if err != nil {
+		return e.broken(fmt.Errorf("reading %s %q ahead: %w", b.Role, b.Name, err))
+	}
+	p.next = nowhere
+	if err := e.read(p.device, parts); err != nil {
+		return fmt.Errorf("reading %s %q ahead: %w", b.Role, b.Name, err)
+	}
+	if err := e.next.stream.Record(e.next.copied); err != nil {
+		return e.broken(err)
+	}
+	p.next = inPlace
+	return nil
+}
+
+// emptied gives the place of a buffer, from or to which nothing is copied any more.
+func (e *executable) emptied(buffer int, bytes int64) (*place, error) {
+	if err := e.startPrefetching(); err != nil {
+		return nil, err
+	}
+	n := e.next
+	p, err := e.placeOf(buffer, bytes)
+	if err != nil {
+		return nil, err
+	}
+	if n.took {
+		if err := n.stream.Wait(n.taken); err != nil {
+			return nil, err
+		}
+	}
+	return p, n.stream.Sync()
+}
+
+// read reads parts of files, one after another in the memory from to on, and several at a time.
+func (e *executable) read(to driver.Ptr, parts []graph.FilePart) error {
+	var all sync.WaitGroup
+	errs := make([]error, len(parts))
+	var next atomic.Int64
+	places := make([]driver.Ptr, len(parts))
+	for i, p := range parts {
+		places[i] = to
+		to += driver.Ptr(p.Bytes)
+	}
+	for range min(fileReads, len(parts)) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(parts); i = int(next.Add(1)) - 1 {
+				p := parts[i]
+				if errs[i] = e.files[p.Path].Read(places[i], p.Offset, p.Bytes); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -152,7 +280,10 @@ func (n *prefetcher) close(gpu driver.GPU) error {
 		}
 	}
 	for _, p := range n.places {
-		errs = append(errs, gpu.Free(p.device), gpu.FreeHost(p.host))
+		errs = append(errs, gpu.Free(p.device))
+		if p.host != nil {
+			errs = append(errs, gpu.FreeHost(p.host))
+		}
 	}
 	return errors.Join(errs...)
 }

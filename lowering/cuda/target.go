@@ -9,6 +9,7 @@ import (
 	"fusec/lowering"
 	"fusec/lowering/cuda/driver"
 	"fusec/lowering/cuda/driver/cache"
+	"fusec/lowering/cuda/driver/cufile"
 	"fusec/lowering/cuda/driver/gpu"
 	"fusec/lowering/cuda/driver/nccl"
 	"fusec/lowering/cuda/driver/nvrtc"
@@ -163,6 +164,15 @@ func exchanger() (string, error) {
 		return "", err
 	}
 	return "NCCL " + l.Version() + ", " + l.Path, nil
+}
+
+// fileReader is the library by which GPUs read files; the error says where it was searched for, or why it does not work.
+func fileReader() (string, error) {
+	l, err := cufile.Open()
+	if err != nil {
+		return "", err
+	}
+	return l.Path, nil
 }
 
 // Code implements [lowering.Coder]: it is the CUDA C++ of the kernels, or their PTX.

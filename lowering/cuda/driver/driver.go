@@ -32,6 +32,9 @@ type GPU interface {
 	Memory() (free, total int64, err error)
 	// Load loads an image that the compiler made for this chip.
 	Load(image []byte) (Module, error)
+	// OpenFile opens a file whose bytes go straight into the GPU's memory, without a copy on the host. The error says why they
+	// do not.
+	OpenFile(path string) (File, error)
 	NewStream() (Stream, error)
 	// NewUrgentStream makes a stream whose work is begun before that of others, where the GPU has room for one of them.
 	NewUrgentStream() (Stream, error)
@@ -78,6 +81,13 @@ type Comm interface {
 type Exchange struct {
 	*kernels.Exchange
 	X, Y Ptr
+}
+
+// File is a file that the GPU reads. Several goroutines may use it.
+type File interface {
+	// Read reads bytes from off on to dst, and returns when they are there. A file that ends before is an error.
+	Read(dst Ptr, off, bytes int64) error
+	Close() error
 }
 
 // Module is a loaded image.

@@ -7,6 +7,7 @@ package emulator
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -58,6 +59,39 @@ func (g *gpu) alive(call string) error {
 }
 
 func (g *gpu) Chip() kernels.Chip { return g.options.Chip }
+
+// file is a file that the device reads by itself.
+type file struct {
+	g *gpu
+	f *os.File
+}
+
+func (g *gpu) OpenFile(path string) (driver.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return &file{g, f}, nil
+}
+
+func (f *file) Read(dst driver.Ptr, off, bytes int64) error {
+	f.g.mu.Lock()
+	defer f.g.mu.Unlock()
+	if err := f.g.alive("Read"); err != nil {
+		return err
+	}
+	data, known, err := f.g.find(dst, bytes)
+	if err == nil {
+		_, err = f.f.ReadAt(data, off)
+	}
+	if err != nil {
+		return fmt.Errorf("Read: %s, byte %d: %w", f.f.Name(), off, err)
+	}
+	fill(known, 1)
+	return nil
+}
+
+func (f *file) Close() error { return f.f.Close() }
 
 func (g *gpu) Memory() (free, total int64, err error) {
 	g.mu.Lock()
