@@ -230,8 +230,8 @@ func reshapedTo(b *graph.Builder, a *graph.Node, s graph.Shape, g *graph.Graph, 
 	if a.Type.Shape.Rank() == 0 {
 		return a
 	}
-	if madeIn(a, s, uses) {
-		return remake(a, s, g)
+	if list := madeIn(a, s, uses); list != nil {
+		return remake(list, s, g)
 	}
 	if reshapes(a, s) {
 		return a.Args[0]
@@ -247,32 +247,59 @@ func reshapedTo(b *graph.Builder, a *graph.Node, s graph.Shape, g *graph.Graph, 
 	return b.Reshape(a, s.Slice()...)
 }
 
-// remake is a value of which [madeIn] is true, made in shape s.
-func remake(a *graph.Node, s graph.Shape, g *graph.Graph) *graph.Node {
-	args := make([]*graph.Node, len(a.Args))
-	for i, x := range a.Args {
-		switch {
-		case x.Type.Shape.Rank() == 0:
-			args[i] = x
-		case reshapes(x, s):
-			args[i] = x.Args[0]
-		default:
-			args[i] = remake(x, s, g)
+// remake makes work that [madeIn] has listed in shape s, and returns its last value.
+func remake(list []*graph.Node, s graph.Shape, g *graph.Graph) *graph.Node {
+	made := map[*graph.Node]*graph.Node{}
+	var k *graph.Node
+	for _, n := range list {
+		args := make([]*graph.Node, len(n.Args))
+		for i, x := range n.Args {
+			switch {
+			case x.Type.Shape.Rank() == 0:
+				args[i] = x
+			case made[x] != nil:
+				args[i] = made[x]
+			default:
+				args[i] = x.Args[0]
+			}
 		}
+		k = graph.Extend(g).From(n).Add(n.Op, args...)
+		k.Name = n.Name
+		made[n] = k
 	}
-	k := graph.Extend(g).From(a).Add(a.Op, args...)
-	k.Name = a.Name
 	return k
 }
 
-// madeIn reports whether a is elementwise work, read once, on scalars and on values that are reshaped from shape s.
-func madeIn(a *graph.Node, s graph.Shape, uses *graph.Uses) bool {
-	if !graph.Elementwise(a.Op) || !uses.One(a) {
-		return false
+// madeIn lists the elementwise work of which a is made, on scalars and on values that are reshaped from shape s. Nothing else reads
+// any of it, and a is read once. The list is nil if a is made of anything else, or of more than a launch takes.
+func madeIn(a *graph.Node, s graph.Shape, uses *graph.Uses) (list []*graph.Node) {
+	if !uses.One(a) {
+		return nil
 	}
-	return !slices.ContainsFunc(a.Args, func(x *graph.Node) bool {
-		return x.Type.Shape.Rank() > 0 && !reshapes(x, s) && !madeIn(x, s, uses)
-	})
+	in := map[*graph.Node]bool{}
+	var add func(n *graph.Node) bool
+	add = func(n *graph.Node) bool {
+		if in[n] {
+			return true
+		}
+		if !graph.Elementwise(n.Op) || n != a && uses.Escapes(n) || len(in) == maxRegion {
+			return false
+		}
+		in[n] = true
+		for _, x := range n.Args {
+			if x.Type.Shape.Rank() > 0 && !reshapes(x, s) && !add(x) {
+				return false
+			}
+		}
+		list = append(list, n)
+		return true
+	}
+	if !add(a) || slices.ContainsFunc(list[:len(list)-1], func(n *graph.Node) bool {
+		return slices.ContainsFunc(uses.Readers(n), func(u *graph.Node) bool { return !in[u] })
+	}) {
+		return nil
+	}
+	return list
 }
 
 // reshapes reports whether n is the Reshape of a value of shape s.

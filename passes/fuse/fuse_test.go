@@ -66,6 +66,18 @@ func TestFuse(t *testing.T) {
 			b.Output("least", b.Reduce(graph.MinOf, x, false, 1))
 			b.Output("greatest", b.Reduce(graph.MaxOf, x, true, 1))
 		}, "reduce{min[1] max[1]}", nil},
+		{"gradient of a norm, whose root is read beside it", func(b *graph.Builder) {
+			x, dy := b.Input("x", passtest.F64(4, 6)), b.Input("dy", passtest.F64(4, 6))
+			wide := func(n *graph.Node) *graph.Node { return b.Broadcast(n, x.Type.Shape) }
+			mean := func(n *graph.Node) *graph.Node { return wide(b.Reduce(graph.Mean, n, true, 1)) }
+			d := b.Binary(graph.Sub, x, mean(x))
+			root := wide(b.Unary(graph.Rsqrt, passtest.Shift(b, b.Reduce(graph.Mean, b.Unary(graph.Square, d), true, 1), 1e-5)))
+			y := b.Binary(graph.Mul, d, root)
+			b.Output("dgain", b.Reduce(graph.Sum, b.Binary(graph.Mul, dy, y), false, 0))
+			dx := b.Binary(graph.Sub, b.Binary(graph.Sub, dy, b.Binary(graph.Mul, y, mean(b.Binary(graph.Mul, dy, y)))), mean(dy))
+			b.Output("dx", b.Binary(graph.Mul, root, dx))
+		}, "reduce{mean[1] broadcast[4,6] sub square mean[1] add rsqrt broadcast[4,6] mul mul sum[0] mean[1] broadcast[4,6] mul sub " +
+			"mean[1] broadcast[4,6] sub mul}", nil},
 		{"softmax with a scale before and a mask after", func(b *graph.Builder) {
 			x := b.Input("x", passtest.F64(4, 6))
 			p := b.Add(graph.Softmax{Axis: 1}, b.Binary(graph.Mul, x, b.Input("s", passtest.F64())))
@@ -168,6 +180,11 @@ func TestFuse(t *testing.T) {
 			b.Output("y", y)
 			b.Output("db", b.Reduce(graph.Sum, y, true, 0))
 		}, "linear{matmul erf mul mul mul sum[0]}", nil},
+		{"work after a reshape with an operand that is made there of a value that is read twice", func(b *graph.Builder) {
+			y := b.Reshape(b.MatMul(b.Input("x", passtest.F64(6, 4)), b.Param("w", passtest.F64(4, 8)), false, false), 2, 3, 8)
+			h := b.Unary(graph.Erf, b.Reshape(b.Input("h", passtest.F64(6, 8)), 2, 3, 8))
+			b.Output("y", b.Reshape(b.Binary(graph.Mul, y, b.Binary(graph.Mul, h, b.Unary(graph.Exp, h))), 6, 8))
+		}, "linear{matmul erf exp mul mul}", nil},
 		{"work after a reshape with an operand that does not follow", func(b *graph.Builder) {
 			y := b.Reshape(b.MatMul(b.Input("x", passtest.F64(6, 4)), b.Param("w", passtest.F64(4, 8)), false, false), 2, 3, 8)
 			b.Output("y", b.Binary(graph.Add, y, b.Transpose(b.Input("r", passtest.F64(3, 2, 8)), 1, 0, 2)))
