@@ -26,6 +26,8 @@ import (
 //	  x ─┐                                    x ─┐
 //	1… ─ layer_norm ─ ⊙ ─►                gamma ─ layer_norm ─►
 //	0… ─┘     gamma ─┘                     0… ─┘
+//
+// A norm stays written out where something else reads the root, as the gradient of the norm does: it would be computed twice.
 var normPatterns = []raising{
 	{"layer-norm", "x less its mean, divided by the root of its variance", trace.Reassociated, pat.Or(
 		pat.Binary(graph.Div, centred, stat("x", root(variance))),
@@ -140,4 +142,21 @@ func alongLast(n *graph.Node, s graph.Shape) *graph.Node {
 
 func asVector(b *graph.Builder, n *graph.Node, s graph.Shape) *graph.Node {
 	return b.Reshape(alongLast(n, s), s.At(s.Rank()-1))
+}
+
+// leavesRoot reports whether others read the root of the variance.
+func leavesRoot(u *graph.Uses, m *pat.Match) bool {
+	root := slices.IndexFunc(m.Covered, func(n *graph.Node) bool {
+		op, ok := n.Op.(graph.Unary)
+		return ok && (op.Fn == graph.Rsqrt || op.Fn == graph.Sqrt)
+	})
+	if root < 0 {
+		return false
+	}
+	for n := m.Covered[root]; n != m.Root; n = u.Readers(n)[0] {
+		if !u.One(n) {
+			return true
+		}
+	}
+	return false
 }

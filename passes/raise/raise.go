@@ -40,9 +40,9 @@ type raising struct {
 	make func(b *graph.Builder, m *pattern.Match) *graph.Node
 }
 
-// leftTo tells of patterns whether a match is left to another pattern, by what reads its nodes.
-var leftTo = map[string]func(u *graph.Uses, m *pattern.Match) bool{"conv2d-rows": becomesImage,
-	"conv2d-pixels": leavesPixels, "conv2d-shifts": leavesShifts}
+// leaves tells of patterns whether a match is left as it is, or to another pattern, by what reads its nodes.
+var leaves = map[string]func(u *graph.Uses, m *pattern.Match) bool{"conv2d-rows": becomesImage, "conv2d-pixels": leavesPixels,
+	"conv2d-shifts": leavesShifts, "layer-norm": leavesRoot, "rms-norm": leavesRoot}
 
 // raisings is the table, in the order in which patterns of one root are tried.
 var raisings = slices.Concat(activationPatterns, geluPatterns, statisticPatterns, softmaxPatterns, normPatterns, convPatterns)
@@ -69,7 +69,7 @@ func (r *raiser) visit(n *graph.Node) (*graph.Node, error) {
 		if miss != nil {
 			r.Miss(p, miss)
 		}
-		if leave := leftTo[p.Name]; m == nil || leave != nil && leave(r.Uses, m) {
+		if leave := leaves[p.Name]; m == nil || leave != nil && leave(r.Uses, m) {
 			continue
 		}
 		mark := len(r.Graph.Nodes)

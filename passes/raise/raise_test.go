@@ -854,6 +854,25 @@ func TestRaiseKeepsReaders(t *testing.T) {
 	}
 }
 
+// TestRaiseLeavesRoot has norms whose root something else reads: raised, it would be computed twice.
+func TestRaiseLeavesRoot(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x := b.Input("x", passtest.F64(3, 5))
+		root := func(n *graph.Node) *graph.Node {
+			r := b.Unary(graph.Rsqrt, passtest.Shift(b, b.Reduce(graph.Mean, b.Unary(graph.Square, n), true, 1), 1e-3))
+			b.Output("root of "+n.Op.OpName(), r)
+			return b.Broadcast(r, x.Type.Shape)
+		}
+		d := b.Binary(graph.Sub, x, perRow(b, graph.Mean, x, x))
+		b.Output("layer norm", b.Binary(graph.Mul, d, root(d)))
+		b.Output("RMS norm", b.Binary(graph.Mul, x, root(x)))
+	})
+	h, _ := passtest.Run(t, g, passes.Config{Stop: "raise"})
+	if graph.Has[graph.LayerNorm](h) || graph.Has[graph.RMSNorm](h) {
+		t.Errorf("raised:\n%s", graph.Print(h))
+	}
+}
+
 type refusing string
 
 func (refusing) Name() string { return "picky" }
