@@ -1,6 +1,7 @@
 package fpga
 
 import (
+	"fusec/fpga/isa"
 	"fusec/graph"
 )
 
@@ -24,6 +25,17 @@ var answers = graph.NewAnswers[taking]("the overlay").
 	Add("binary", taking{value: (*matcher).binary}).
 	Add("layer_norm", taking{value: (*matcher).norm}).
 	Add("rms_norm", taking{value: (*matcher).norm})
+
+// norm is the operation of EXEC for a norm.
+func (t *task) norm() (kind isa.VectorOp, eps float64) {
+	switch op := t.op.(type) {
+	case graph.LayerNorm:
+		return isa.VectorLayerNorm, op.Eps
+	case graph.RMSNorm:
+		return isa.VectorRMSNorm, op.Eps
+	}
+	return isa.VectorAffine, 0
+}
 
 func init() {
 	answers.Rest("it has no circuit for it")

@@ -239,7 +239,7 @@ func (t *task) wantSymmetric() {
 			t.x.v.symmetric = true
 		}
 	case taskNorm:
-		if _, rms := t.op.(graph.RMSNorm); rms {
+		if kind, _ := t.norm(); kind == isa.VectorRMSNorm {
 			t.x.v.symmetric = true
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"fusec/fpga/isa"
 	"fusec/graph"
 	"fusec/lowering"
 )
@@ -56,17 +55,6 @@ type task struct {
 
 	preCalibre calibre
 	codes      codes
-}
-
-// norm is the operation of EXEC for a norm.
-func (t *task) norm() (kind isa.VectorOp, eps float64) {
-	switch op := t.op.(type) {
-	case graph.LayerNorm:
-		return isa.VectorLayerNorm, op.Eps
-	case graph.RMSNorm:
-		return isa.VectorRMSNorm, op.Eps
-	}
-	return isa.VectorAffine, 0
 }
 
 // weight is a constant matrix of a product: element (k, n) is at Offset + k·Stride[0] + n·Stride[1] of the source.
