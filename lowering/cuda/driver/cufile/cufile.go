@@ -35,10 +35,10 @@ type Library struct {
 
 // descriptor is cuFile's CUfileDescr_t, of a file by its number.
 type descriptor struct {
-	kind       int32
-	_          int32
-	file       uintptr
-	operations uintptr
+	kind int32
+	_    int32
+	file uintptr
+	_    uintptr // functions of a file system in the program
 }
 
 const byNumber = 1 // CU_FILE_HANDLE_TYPE_OPAQUE_FD
