@@ -118,6 +118,7 @@ type Terms uint8
 const (
 	OfResult    Terms = iota // |f|
 	OfArguments              // |x|, or |x| + |y|
+	OfBoth                   // |f| and those of OfArguments
 	Exact                    // 0
 )
 

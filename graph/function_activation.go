@@ -9,11 +9,12 @@ const (
 	Softplus // log(1+eˣ)
 	Erf
 	Relu
-	LeakyRelu // x where x ≥ 0, else Alpha·x
-	Elu       // x where x ≥ 0, else Alpha·(eˣ−1)
-	GeluTanh  // 0.5x(1+tanh(√(2/π)(x+0.044715x³))), Hendrycks and Gimpel, arXiv 1606.08415
-	GeluErf   // 0.5x(1+erf(x/√2))
-	Silu      // x·sigmoid(x)
+	LeakyRelu    // x where x ≥ 0, else Alpha·x
+	Elu          // x where x ≥ 0, else Alpha·(eˣ−1)
+	GeluTanh     // 0.5x(1+tanh(√(2/π)(x+0.044715x³))), Hendrycks and Gimpel, arXiv 1606.08415
+	GeluErf      // 0.5x(1+erf(x/√2))
+	GeluErfSlope // Φ(x)+x·φ(x), with the normal distribution's Φ and φ
+	Silu         // x·sigmoid(x)
 	endActivation
 )
 
@@ -67,11 +68,16 @@ var activations = []UnaryInfo{
 		}},
 	{Fn: GeluErf, Name: "gelu_erf", Doc: "0.5x(1 + erf(x/√2))", Of: Floats, FLOPs: 27, Bound: Bound{Terms: OfArguments},
 		Eval: func(x float64) float64 { return gated(x, 0.5*math.Erfc(-x/math.Sqrt2)) },
-		Grad: func(d derivative) *Node {
-			// Φ(x) + x·φ(x), with the normal distribution's Φ and φ
-			phi := d.times(d.plus(d.of(Erf, d.times(d.x, 1/math.Sqrt2)), 1), 0.5)
-			density := d.times(d.of(Exp, d.times(d.of(Square, d.x), -0.5)), 1/math.Sqrt(2*math.Pi))
-			return d.mul(d.dy, d.add(phi, d.mul(d.x, density)))
+		Grad: func(d derivative) *Node { return d.mul(d.dy, d.of(GeluErfSlope, d.x)) }},
+	{Fn: GeluErfSlope, Name: "gelu_erf_slope", Doc: "Φ(x) + x·φ(x), the slope of gelu_erf", Of: Floats, FLOPs: 27,
+		Bound: Bound{Terms: OfBoth},
+		Eval: func(x float64) float64 {
+			return 0.5*math.Erfc(-x/math.Sqrt2) + gated(x, math.Exp(-0.5*x*x)/math.Sqrt(2*math.Pi))
+		},
+		Grad: func(d derivative) *Node { // φ(x)·(2 − x²)
+			sq := d.of(Square, d.x)
+			density := d.times(d.of(Exp, d.times(sq, -0.5)), 1/math.Sqrt(2*math.Pi))
+			return d.mul(d.dy, d.mul(density, d.plus(d.times(sq, -1), 2)))
 		}},
 	{Fn: Silu, Name: "silu", Doc: "x·sigmoid(x)", Of: Floats, FLOPs: 16,
 		Eval: func(x float64) float64 { return gated(x, sigmoid(x)) },

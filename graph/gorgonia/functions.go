@@ -63,8 +63,9 @@ var unaries = map[graph.UnaryFn]unaryForm{
 		return chain(w.x, gorg.Cube, w.times(0.044715), w.add(w.x), w.times(math.Sqrt(2/math.Pi)), gorg.Tanh, w.plus(1), w.mul,
 			w.times(0.5))
 	}},
-	graph.GeluErf: {refused: "it has no error function"},
-	graph.Silu:    {write: func(w writer) (*gorg.Node, error) { return chain(w.x, gorg.Sigmoid, w.mul) }},
+	graph.GeluErf:      {refused: "it has no error function"},
+	graph.GeluErfSlope: {refused: "it has no error function"},
+	graph.Silu:         {write: func(w writer) (*gorg.Node, error) { return chain(w.x, gorg.Sigmoid, w.mul) }},
 	graph.Not: {write: func(w writer) (*gorg.Node, error) {
 		k, err := w.dtype(w.x)
 		if err != nil {

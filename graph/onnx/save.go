@@ -480,6 +480,12 @@ var unaries = map[graph.UnaryFn]unaryForm{
 	graph.Cube: func(w *writer, _ *graph.Node, x []string) string {
 		return w.emit("Mul", []string{w.emit("Mul", []string{x[0], x[0]}), x[0]})
 	},
+	graph.GeluErfSlope: func(w *writer, n *graph.Node, x []string) string { // (1 + erf(x/√2))/2 + x·φ(x)
+		phi := w.with(n, "Mul", w.with(n, "Add", w.emit("Erf", []string{w.with(n, "Mul", x[0], 1/math.Sqrt2)}), 1), 0.5)
+		half := w.with(n, "Mul", w.emit("Mul", []string{x[0], x[0]}), -0.5)
+		density := w.with(n, "Mul", w.emit("Exp", []string{half}), 1/math.Sqrt(2*math.Pi))
+		return w.emit("Add", []string{phi, w.emit("Mul", []string{x[0], density})})
+	},
 	graph.Silu: func(w *writer, _ *graph.Node, x []string) string {
 		return w.emit("Mul", []string{x[0], w.emit("Sigmoid", x)})
 	},

@@ -105,6 +105,8 @@ func terms(b graph.Bound, result, arguments float64) float64 {
 		return result
 	case graph.OfArguments:
 		return arguments
+	case graph.OfBoth:
+		return result + arguments
 	case graph.Exact:
 		return 0
 	}

@@ -63,6 +63,12 @@ var reference = map[graph.UnaryFn]func(float64) float64{
 		}
 		return x * math.Erfc(-x*math.Sqrt(0.5)) / 2
 	},
+	graph.GeluErfSlope: func(x float64) float64 {
+		if math.Abs(x) > 100 {
+			return max(math.Copysign(1, x), 0)
+		}
+		return math.Erfc(-x*math.Sqrt(0.5))/2 + x*math.Exp(-x*x/2)/math.Sqrt(2*math.Pi)
+	},
 	graph.Silu: func(x float64) float64 {
 		if x < -1000 {
 			return math.Copysign(0, -1)

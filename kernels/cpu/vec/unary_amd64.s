@@ -6368,6 +6368,307 @@ DATA splatF32_bf935777<>+24(SB)/4, $0xbf935777
 DATA splatF32_bf935777<>+28(SB)/4, $0xbf935777
 GLOBL splatF32_bf935777<>(SB), RODATA|NOPTR, $32
 
+// func geluErfSlopeF32(dst []float32, x []float32)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·geluErfSlopeF32(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), CX
+	MOVQ    dst_len+8(FP), AX
+	MOVQ    x_base+24(FP), DX
+	MOVQ    x_len+32(FP), BX
+	CMPQ    BX, AX
+	CMOVQLT BX, AX
+	XORQ    BX, BX
+	SUBQ    $0x00000018, AX
+	JLT     tail
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VMOVUPS      32(DX)(BX*1), Y1
+	VMOVUPS      64(DX)(BX*1), Y2
+	VMOVUPS      splatF32_7fffffff<>+0(SB), Y3
+	VANDPS       Y3, Y0, Y0
+	VANDPS       Y3, Y1, Y1
+	VANDPS       Y3, Y2, Y2
+	VMOVUPS      splatF32_415428f6<>+0(SB), Y3
+	VMINPS       Y0, Y3, Y0
+	VMINPS       Y1, Y3, Y1
+	VMINPS       Y2, Y3, Y2
+	VMOVUPS      Y0, Y3
+	VMOVUPS      Y1, Y4
+	VMOVUPS      Y2, Y5
+	VMOVUPS      splatF32_3e99999a<>+0(SB), Y6
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y7
+	VFMADD213PS  Y7, Y6, Y3
+	VFMADD213PS  Y7, Y6, Y4
+	VFMADD213PS  Y7, Y6, Y5
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y6
+	VDIVPS       Y3, Y6, Y3
+	VDIVPS       Y4, Y6, Y4
+	VDIVPS       Y5, Y6, Y5
+	VMOVUPS      splatF32_bda2c964<>+0(SB), Y6
+	VMOVUPS      Y6, Y7
+	VMOVUPS      Y6, Y8
+	VMOVUPS      Y6, Y6
+	VMOVUPS      splatF32_3e63a07b<>+0(SB), Y9
+	VFMADD213PS  Y9, Y3, Y7
+	VFMADD213PS  Y9, Y4, Y8
+	VFMADD213PS  Y9, Y5, Y6
+	VMOVUPS      splatF32_bcba4056<>+0(SB), Y9
+	VFMADD213PS  Y9, Y3, Y7
+	VFMADD213PS  Y9, Y4, Y8
+	VFMADD213PS  Y9, Y5, Y6
+	VMOVUPS      splatF32_3e15de62<>+0(SB), Y9
+	VFMADD213PS  Y9, Y3, Y7
+	VFMADD213PS  Y9, Y4, Y8
+	VFMADD213PS  Y9, Y5, Y6
+	VMOVUPS      splatF32_3de87bd9<>+0(SB), Y9
+	VFMADD213PS  Y9, Y3, Y7
+	VFMADD213PS  Y9, Y4, Y8
+	VFMADD213PS  Y9, Y5, Y6
+	VMOVUPS      splatF32_3df5dfbe<>+0(SB), Y9
+	VFMADD213PS  Y9, Y3, Y7
+	VFMADD213PS  Y9, Y4, Y8
+	VFMADD213PS  Y9, Y5, Y6
+	VMULPS       Y3, Y7, Y3
+	VMULPS       Y4, Y8, Y4
+	VMULPS       Y5, Y6, Y5
+	VMOVUPS      splatF32_3ecc422a<>+0(SB), Y6
+	VFNMADD231PS Y6, Y0, Y3
+	VFNMADD231PS Y6, Y1, Y4
+	VFNMADD231PS Y6, Y2, Y5
+	VMULPS       Y0, Y0, Y0
+	VMULPS       Y1, Y1, Y1
+	VMULPS       Y2, Y2, Y2
+	VMOVUPS      splatF32_bf38aa3b<>+0(SB), Y6
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y6, Y1, Y1
+	VMULPS       Y6, Y2, Y2
+	VMOVUPS      splatF32_4b40007f<>+0(SB), Y6
+	VADDPS       Y6, Y0, Y7
+	VADDPS       Y6, Y1, Y8
+	VADDPS       Y6, Y2, Y6
+	VMOVUPS      splatF32_4b40007f<>+0(SB), Y9
+	VSUBPS       Y9, Y7, Y10
+	VSUBPS       Y9, Y8, Y11
+	VSUBPS       Y9, Y6, Y9
+	VSUBPS       Y10, Y0, Y0
+	VSUBPS       Y11, Y1, Y1
+	VSUBPS       Y9, Y2, Y2
+	VMOVUPS      splatF32_39204222<>+0(SB), Y9
+	VMOVUPS      Y9, Y10
+	VMOVUPS      Y9, Y11
+	VMOVUPS      Y9, Y9
+	VMOVUPS      splatF32_3aaf99a1<>+0(SB), Y12
+	VFMADD213PS  Y12, Y0, Y10
+	VFMADD213PS  Y12, Y1, Y11
+	VFMADD213PS  Y12, Y2, Y9
+	VMOVUPS      splatF32_3c1d9823<>+0(SB), Y12
+	VFMADD213PS  Y12, Y0, Y10
+	VFMADD213PS  Y12, Y1, Y11
+	VFMADD213PS  Y12, Y2, Y9
+	VMOVUPS      splatF32_3d635799<>+0(SB), Y12
+	VFMADD213PS  Y12, Y0, Y10
+	VFMADD213PS  Y12, Y1, Y11
+	VFMADD213PS  Y12, Y2, Y9
+	VMOVUPS      splatF32_3e75fdeb<>+0(SB), Y12
+	VFMADD213PS  Y12, Y0, Y10
+	VFMADD213PS  Y12, Y1, Y11
+	VFMADD213PS  Y12, Y2, Y9
+	VMOVUPS      splatF32_3f317218<>+0(SB), Y12
+	VFMADD213PS  Y12, Y0, Y10
+	VFMADD213PS  Y12, Y1, Y11
+	VFMADD213PS  Y12, Y2, Y9
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y12
+	VFMADD213PS  Y12, Y0, Y10
+	VFMADD213PS  Y12, Y1, Y11
+	VFMADD213PS  Y12, Y2, Y9
+	VPSLLD       $0x17, Y7, Y0
+	VPSLLD       $0x17, Y8, Y1
+	VPSLLD       $0x17, Y6, Y2
+	VMULPS       Y0, Y10, Y0
+	VMULPS       Y1, Y11, Y1
+	VMULPS       Y2, Y9, Y2
+	VMULPS       Y3, Y0, Y0
+	VMULPS       Y4, Y1, Y1
+	VMULPS       Y5, Y2, Y2
+	VMOVUPS      (DX)(BX*1), Y3
+	VMOVUPS      32(DX)(BX*1), Y4
+	VMOVUPS      64(DX)(BX*1), Y5
+	VMOVUPS      splatF32_00000000<>+0(SB), Y6
+	VCMPPS       $0x11, Y6, Y3, Y3
+	VCMPPS       $0x11, Y6, Y4, Y4
+	VCMPPS       $0x11, Y6, Y5, Y5
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y6
+	VSUBPS       Y0, Y6, Y7
+	VSUBPS       Y1, Y6, Y8
+	VSUBPS       Y2, Y6, Y6
+	VBLENDVPS    Y3, Y0, Y7, Y0
+	VBLENDVPS    Y4, Y1, Y8, Y1
+	VBLENDVPS    Y5, Y2, Y6, Y2
+	VMOVUPS      Y0, (CX)(BX*1)
+	VMOVUPS      Y1, 32(CX)(BX*1)
+	VMOVUPS      Y2, 64(CX)(BX*1)
+	ADDQ         $0x00000060, BX
+	SUBQ         $0x00000018, AX
+	JGE          loop
+
+tail:
+	ADDQ $0x00000018, AX
+	JE   done
+
+masked:
+	LEAQ         tailmasks<>+0(SB), SI
+	MOVQ         $0x00000008, DI
+	XORQ         R8, R8
+	SUBQ         AX, DI
+	CMOVQLT      R8, DI
+	VMOVUPS      (SI)(DI*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VANDPS       splatF32_7fffffff<>+0(SB), Y1, Y1
+	VMOVUPS      splatF32_415428f6<>+0(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      Y1, Y2
+	VMOVUPS      splatF32_3e99999a<>+0(SB), Y3
+	VFMADD213PS  splatF32_3f800000<>+0(SB), Y3, Y2
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y3
+	VDIVPS       Y2, Y3, Y2
+	VMOVUPS      splatF32_bda2c964<>+0(SB), Y3
+	VFMADD213PS  splatF32_3e63a07b<>+0(SB), Y2, Y3
+	VFMADD213PS  splatF32_bcba4056<>+0(SB), Y2, Y3
+	VFMADD213PS  splatF32_3e15de62<>+0(SB), Y2, Y3
+	VFMADD213PS  splatF32_3de87bd9<>+0(SB), Y2, Y3
+	VFMADD213PS  splatF32_3df5dfbe<>+0(SB), Y2, Y3
+	VMULPS       Y2, Y3, Y2
+	VFNMADD231PS splatF32_3ecc422a<>+0(SB), Y1, Y2
+	VMULPS       Y1, Y1, Y1
+	VMULPS       splatF32_bf38aa3b<>+0(SB), Y1, Y1
+	VADDPS       splatF32_4b40007f<>+0(SB), Y1, Y3
+	VSUBPS       splatF32_4b40007f<>+0(SB), Y3, Y4
+	VSUBPS       Y4, Y1, Y1
+	VMOVUPS      splatF32_39204222<>+0(SB), Y4
+	VFMADD213PS  splatF32_3aaf99a1<>+0(SB), Y1, Y4
+	VFMADD213PS  splatF32_3c1d9823<>+0(SB), Y1, Y4
+	VFMADD213PS  splatF32_3d635799<>+0(SB), Y1, Y4
+	VFMADD213PS  splatF32_3e75fdeb<>+0(SB), Y1, Y4
+	VFMADD213PS  splatF32_3f317218<>+0(SB), Y1, Y4
+	VFMADD213PS  splatF32_3f800000<>+0(SB), Y1, Y4
+	VPSLLD       $0x17, Y3, Y1
+	VMULPS       Y1, Y4, Y1
+	VMULPS       Y2, Y1, Y1
+	VMASKMOVPS   (DX)(BX*1), Y0, Y2
+	VCMPPS       $0x11, splatF32_00000000<>+0(SB), Y2, Y2
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y3
+	VSUBPS       Y1, Y3, Y3
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VMASKMOVPS   Y1, Y0, (CX)(BX*1)
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, AX
+	JG           masked
+
+done:
+	VZEROUPPER
+	RET
+
+DATA splatF32_415428f6<>+0(SB)/4, $0x415428f6
+DATA splatF32_415428f6<>+4(SB)/4, $0x415428f6
+DATA splatF32_415428f6<>+8(SB)/4, $0x415428f6
+DATA splatF32_415428f6<>+12(SB)/4, $0x415428f6
+DATA splatF32_415428f6<>+16(SB)/4, $0x415428f6
+DATA splatF32_415428f6<>+20(SB)/4, $0x415428f6
+DATA splatF32_415428f6<>+24(SB)/4, $0x415428f6
+DATA splatF32_415428f6<>+28(SB)/4, $0x415428f6
+GLOBL splatF32_415428f6<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3e99999a<>+0(SB)/4, $0x3e99999a
+DATA splatF32_3e99999a<>+4(SB)/4, $0x3e99999a
+DATA splatF32_3e99999a<>+8(SB)/4, $0x3e99999a
+DATA splatF32_3e99999a<>+12(SB)/4, $0x3e99999a
+DATA splatF32_3e99999a<>+16(SB)/4, $0x3e99999a
+DATA splatF32_3e99999a<>+20(SB)/4, $0x3e99999a
+DATA splatF32_3e99999a<>+24(SB)/4, $0x3e99999a
+DATA splatF32_3e99999a<>+28(SB)/4, $0x3e99999a
+GLOBL splatF32_3e99999a<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_bda2c964<>+0(SB)/4, $0xbda2c964
+DATA splatF32_bda2c964<>+4(SB)/4, $0xbda2c964
+DATA splatF32_bda2c964<>+8(SB)/4, $0xbda2c964
+DATA splatF32_bda2c964<>+12(SB)/4, $0xbda2c964
+DATA splatF32_bda2c964<>+16(SB)/4, $0xbda2c964
+DATA splatF32_bda2c964<>+20(SB)/4, $0xbda2c964
+DATA splatF32_bda2c964<>+24(SB)/4, $0xbda2c964
+DATA splatF32_bda2c964<>+28(SB)/4, $0xbda2c964
+GLOBL splatF32_bda2c964<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3e63a07b<>+0(SB)/4, $0x3e63a07b
+DATA splatF32_3e63a07b<>+4(SB)/4, $0x3e63a07b
+DATA splatF32_3e63a07b<>+8(SB)/4, $0x3e63a07b
+DATA splatF32_3e63a07b<>+12(SB)/4, $0x3e63a07b
+DATA splatF32_3e63a07b<>+16(SB)/4, $0x3e63a07b
+DATA splatF32_3e63a07b<>+20(SB)/4, $0x3e63a07b
+DATA splatF32_3e63a07b<>+24(SB)/4, $0x3e63a07b
+DATA splatF32_3e63a07b<>+28(SB)/4, $0x3e63a07b
+GLOBL splatF32_3e63a07b<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_bcba4056<>+0(SB)/4, $0xbcba4056
+DATA splatF32_bcba4056<>+4(SB)/4, $0xbcba4056
+DATA splatF32_bcba4056<>+8(SB)/4, $0xbcba4056
+DATA splatF32_bcba4056<>+12(SB)/4, $0xbcba4056
+DATA splatF32_bcba4056<>+16(SB)/4, $0xbcba4056
+DATA splatF32_bcba4056<>+20(SB)/4, $0xbcba4056
+DATA splatF32_bcba4056<>+24(SB)/4, $0xbcba4056
+DATA splatF32_bcba4056<>+28(SB)/4, $0xbcba4056
+GLOBL splatF32_bcba4056<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3e15de62<>+0(SB)/4, $0x3e15de62
+DATA splatF32_3e15de62<>+4(SB)/4, $0x3e15de62
+DATA splatF32_3e15de62<>+8(SB)/4, $0x3e15de62
+DATA splatF32_3e15de62<>+12(SB)/4, $0x3e15de62
+DATA splatF32_3e15de62<>+16(SB)/4, $0x3e15de62
+DATA splatF32_3e15de62<>+20(SB)/4, $0x3e15de62
+DATA splatF32_3e15de62<>+24(SB)/4, $0x3e15de62
+DATA splatF32_3e15de62<>+28(SB)/4, $0x3e15de62
+GLOBL splatF32_3e15de62<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3de87bd9<>+0(SB)/4, $0x3de87bd9
+DATA splatF32_3de87bd9<>+4(SB)/4, $0x3de87bd9
+DATA splatF32_3de87bd9<>+8(SB)/4, $0x3de87bd9
+DATA splatF32_3de87bd9<>+12(SB)/4, $0x3de87bd9
+DATA splatF32_3de87bd9<>+16(SB)/4, $0x3de87bd9
+DATA splatF32_3de87bd9<>+20(SB)/4, $0x3de87bd9
+DATA splatF32_3de87bd9<>+24(SB)/4, $0x3de87bd9
+DATA splatF32_3de87bd9<>+28(SB)/4, $0x3de87bd9
+GLOBL splatF32_3de87bd9<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3df5dfbe<>+0(SB)/4, $0x3df5dfbe
+DATA splatF32_3df5dfbe<>+4(SB)/4, $0x3df5dfbe
+DATA splatF32_3df5dfbe<>+8(SB)/4, $0x3df5dfbe
+DATA splatF32_3df5dfbe<>+12(SB)/4, $0x3df5dfbe
+DATA splatF32_3df5dfbe<>+16(SB)/4, $0x3df5dfbe
+DATA splatF32_3df5dfbe<>+20(SB)/4, $0x3df5dfbe
+DATA splatF32_3df5dfbe<>+24(SB)/4, $0x3df5dfbe
+DATA splatF32_3df5dfbe<>+28(SB)/4, $0x3df5dfbe
+GLOBL splatF32_3df5dfbe<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3ecc422a<>+0(SB)/4, $0x3ecc422a
+DATA splatF32_3ecc422a<>+4(SB)/4, $0x3ecc422a
+DATA splatF32_3ecc422a<>+8(SB)/4, $0x3ecc422a
+DATA splatF32_3ecc422a<>+12(SB)/4, $0x3ecc422a
+DATA splatF32_3ecc422a<>+16(SB)/4, $0x3ecc422a
+DATA splatF32_3ecc422a<>+20(SB)/4, $0x3ecc422a
+DATA splatF32_3ecc422a<>+24(SB)/4, $0x3ecc422a
+DATA splatF32_3ecc422a<>+28(SB)/4, $0x3ecc422a
+GLOBL splatF32_3ecc422a<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_bf38aa3b<>+0(SB)/4, $0xbf38aa3b
+DATA splatF32_bf38aa3b<>+4(SB)/4, $0xbf38aa3b
+DATA splatF32_bf38aa3b<>+8(SB)/4, $0xbf38aa3b
+DATA splatF32_bf38aa3b<>+12(SB)/4, $0xbf38aa3b
+DATA splatF32_bf38aa3b<>+16(SB)/4, $0xbf38aa3b
+DATA splatF32_bf38aa3b<>+20(SB)/4, $0xbf38aa3b
+DATA splatF32_bf38aa3b<>+24(SB)/4, $0xbf38aa3b
+DATA splatF32_bf38aa3b<>+28(SB)/4, $0xbf38aa3b
+GLOBL splatF32_bf38aa3b<>(SB), RODATA|NOPTR, $32
+
 // func softplusF32(dst []float32, x []float32)
 // Requires: AVX, AVX2, CMOV, FMA3
 TEXT ·softplusF32(SB), NOSPLIT, $0-48

@@ -254,6 +254,11 @@ func geluTanhF32(dst []float32, x []float32)
 //go:noescape
 func geluErfF32(dst []float32, x []float32)
 
+// geluErfSlopeF32 sets dst[i] = Φ(x[i]) + x[i]·φ(x[i]).
+//
+//go:noescape
+func geluErfSlopeF32(dst []float32, x []float32)
+
 // softplusF32 sets dst[i] = ln(1 + e^x[i]).
 //
 //go:noescape

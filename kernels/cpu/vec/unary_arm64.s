@@ -280,17 +280,37 @@ DATA constants<>+2192(SB)/8, $0xbeeb1b90beeb1b90
 DATA constants<>+2200(SB)/8, $0xbeeb1b90beeb1b90
 DATA constants<>+2208(SB)/8, $0xbf935777bf935777
 DATA constants<>+2216(SB)/8, $0xbf935777bf935777
-DATA constants<>+2224(SB)/8, $0x4000000040000000
-DATA constants<>+2232(SB)/8, $0x4000000040000000
-DATA constants<>+2240(SB)/8, $0x3e8f7c383e8f7c38
-DATA constants<>+2248(SB)/8, $0x3e8f7c383e8f7c38
-DATA constants<>+2256(SB)/8, $0x3e8f5b093e8f5b09
-DATA constants<>+2264(SB)/8, $0x3e8f5b093e8f5b09
-DATA constants<>+2272(SB)/8, $0x3ecce93e3ecce93e
-DATA constants<>+2280(SB)/8, $0x3ecce93e3ecce93e
-DATA constants<>+2288(SB)/8, $0x3f2aaa803f2aaa80
-DATA constants<>+2296(SB)/8, $0x3f2aaa803f2aaa80
-GLOBL constants<>(SB), RODATA|NOPTR, $2304
+DATA constants<>+2224(SB)/8, $0x415428f6415428f6
+DATA constants<>+2232(SB)/8, $0x415428f6415428f6
+DATA constants<>+2240(SB)/8, $0x3e99999a3e99999a
+DATA constants<>+2248(SB)/8, $0x3e99999a3e99999a
+DATA constants<>+2256(SB)/8, $0xbda2c964bda2c964
+DATA constants<>+2264(SB)/8, $0xbda2c964bda2c964
+DATA constants<>+2272(SB)/8, $0x3e63a07b3e63a07b
+DATA constants<>+2280(SB)/8, $0x3e63a07b3e63a07b
+DATA constants<>+2288(SB)/8, $0xbcba4056bcba4056
+DATA constants<>+2296(SB)/8, $0xbcba4056bcba4056
+DATA constants<>+2304(SB)/8, $0x3e15de623e15de62
+DATA constants<>+2312(SB)/8, $0x3e15de623e15de62
+DATA constants<>+2320(SB)/8, $0x3de87bd93de87bd9
+DATA constants<>+2328(SB)/8, $0x3de87bd93de87bd9
+DATA constants<>+2336(SB)/8, $0x3df5dfbe3df5dfbe
+DATA constants<>+2344(SB)/8, $0x3df5dfbe3df5dfbe
+DATA constants<>+2352(SB)/8, $0x3ecc422a3ecc422a
+DATA constants<>+2360(SB)/8, $0x3ecc422a3ecc422a
+DATA constants<>+2368(SB)/8, $0xbf38aa3bbf38aa3b
+DATA constants<>+2376(SB)/8, $0xbf38aa3bbf38aa3b
+DATA constants<>+2384(SB)/8, $0x4000000040000000
+DATA constants<>+2392(SB)/8, $0x4000000040000000
+DATA constants<>+2400(SB)/8, $0x3e8f7c383e8f7c38
+DATA constants<>+2408(SB)/8, $0x3e8f7c383e8f7c38
+DATA constants<>+2416(SB)/8, $0x3e8f5b093e8f5b09
+DATA constants<>+2424(SB)/8, $0x3e8f5b093e8f5b09
+DATA constants<>+2432(SB)/8, $0x3ecce93e3ecce93e
+DATA constants<>+2440(SB)/8, $0x3ecce93e3ecce93e
+DATA constants<>+2448(SB)/8, $0x3f2aaa803f2aaa80
+DATA constants<>+2456(SB)/8, $0x3f2aaa803f2aaa80
+GLOBL constants<>(SB), RODATA|NOPTR, $2464
 
 // func negF32(dst []float32, x []float32)
 TEXT ·negF32(SB), NOSPLIT, $0-48
@@ -7536,6 +7556,325 @@ stored8:
 done:
 	RET
 
+// func geluErfSlopeF32(dst []float32, x []float32)
+TEXT ·geluErfSlopeF32(SB), NOSPLIT, $0-48
+	MOVD $constants<>(SB), R0
+	MOVD dst_base+0(FP), R1
+	MOVD dst_len+8(FP), R2
+	MOVD x_base+24(FP), R3
+	MOVD x_len+32(FP), R4
+	CMP R4, R2
+	CSEL LT, R2, R4, R2
+	CMP $12, R2
+	BLT next2
+
+loop1:
+	FMOVQ 0(R3), F0
+	FMOVQ 16(R3), F1
+	FMOVQ 32(R3), F2
+	WORD $0x4ea0f800 // fabs v0.4s, v0.4s
+	WORD $0x4ea0f821 // fabs v1.4s, v1.4s
+	WORD $0x4ea0f842 // fabs v2.4s, v2.4s
+	FMOVQ 2224(R0), F3
+	WORD $0x4ea0f460 // fmin v0.4s, v3.4s, v0.4s
+	WORD $0x4ea1f461 // fmin v1.4s, v3.4s, v1.4s
+	WORD $0x4ea2f462 // fmin v2.4s, v3.4s, v2.4s
+	FMOVQ 2240(R0), F3
+	FMOVQ 0(R0), F4
+	FMOVQ 0(R0), F5
+	FMOVQ 0(R0), F6
+	WORD $0x4e23cc04 // fmla v4.4s, v0.4s, v3.4s
+	WORD $0x4e23cc25 // fmla v5.4s, v1.4s, v3.4s
+	WORD $0x4e23cc46 // fmla v6.4s, v2.4s, v3.4s
+	FMOVQ 0(R0), F3
+	WORD $0x6e24fc64 // fdiv v4.4s, v3.4s, v4.4s
+	WORD $0x6e25fc65 // fdiv v5.4s, v3.4s, v5.4s
+	WORD $0x6e26fc63 // fdiv v3.4s, v3.4s, v6.4s
+	FMOVQ 2256(R0), F6
+	FMOVQ 2256(R0), F7
+	FMOVQ 2256(R0), F8
+	FMOVQ 2272(R0), F9
+	FMOVQ 2272(R0), F10
+	FMOVQ 2272(R0), F11
+	WORD $0x4e24ccc9 // fmla v9.4s, v6.4s, v4.4s
+	WORD $0x4e25ccea // fmla v10.4s, v7.4s, v5.4s
+	WORD $0x4e23cd0b // fmla v11.4s, v8.4s, v3.4s
+	FMOVQ 2288(R0), F6
+	FMOVQ 2288(R0), F7
+	FMOVQ 2288(R0), F8
+	WORD $0x4e24cd26 // fmla v6.4s, v9.4s, v4.4s
+	WORD $0x4e25cd47 // fmla v7.4s, v10.4s, v5.4s
+	WORD $0x4e23cd68 // fmla v8.4s, v11.4s, v3.4s
+	FMOVQ 2304(R0), F9
+	FMOVQ 2304(R0), F10
+	FMOVQ 2304(R0), F11
+	WORD $0x4e24ccc9 // fmla v9.4s, v6.4s, v4.4s
+	WORD $0x4e25ccea // fmla v10.4s, v7.4s, v5.4s
+	WORD $0x4e23cd0b // fmla v11.4s, v8.4s, v3.4s
+	FMOVQ 2320(R0), F6
+	FMOVQ 2320(R0), F7
+	FMOVQ 2320(R0), F8
+	WORD $0x4e24cd26 // fmla v6.4s, v9.4s, v4.4s
+	WORD $0x4e25cd47 // fmla v7.4s, v10.4s, v5.4s
+	WORD $0x4e23cd68 // fmla v8.4s, v11.4s, v3.4s
+	FMOVQ 2336(R0), F9
+	FMOVQ 2336(R0), F10
+	FMOVQ 2336(R0), F11
+	WORD $0x4e24ccc9 // fmla v9.4s, v6.4s, v4.4s
+	WORD $0x4e25ccea // fmla v10.4s, v7.4s, v5.4s
+	WORD $0x4e23cd0b // fmla v11.4s, v8.4s, v3.4s
+	WORD $0x6e24dd24 // fmul v4.4s, v9.4s, v4.4s
+	WORD $0x6e25dd45 // fmul v5.4s, v10.4s, v5.4s
+	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
+	FMOVQ 2352(R0), F6
+	WORD $0x4ea6cc04 // fmls v4.4s, v0.4s, v6.4s
+	WORD $0x4ea6cc25 // fmls v5.4s, v1.4s, v6.4s
+	WORD $0x4ea6cc43 // fmls v3.4s, v2.4s, v6.4s
+	WORD $0x6e20dc00 // fmul v0.4s, v0.4s, v0.4s
+	WORD $0x6e21dc21 // fmul v1.4s, v1.4s, v1.4s
+	WORD $0x6e22dc42 // fmul v2.4s, v2.4s, v2.4s
+	FMOVQ 2368(R0), F6
+	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
+	WORD $0x6e26dc21 // fmul v1.4s, v1.4s, v6.4s
+	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
+	FMOVQ 1520(R0), F6
+	WORD $0x4e26d407 // fadd v7.4s, v0.4s, v6.4s
+	WORD $0x4e26d428 // fadd v8.4s, v1.4s, v6.4s
+	WORD $0x4e26d446 // fadd v6.4s, v2.4s, v6.4s
+	FMOVQ 1520(R0), F9
+	WORD $0x4ea9d4ea // fsub v10.4s, v7.4s, v9.4s
+	WORD $0x4ea9d50b // fsub v11.4s, v8.4s, v9.4s
+	WORD $0x4ea9d4c9 // fsub v9.4s, v6.4s, v9.4s
+	WORD $0x4eaad400 // fsub v0.4s, v0.4s, v10.4s
+	WORD $0x4eabd421 // fsub v1.4s, v1.4s, v11.4s
+	WORD $0x4ea9d442 // fsub v2.4s, v2.4s, v9.4s
+	FMOVQ 1952(R0), F9
+	FMOVQ 1952(R0), F10
+	FMOVQ 1952(R0), F11
+	FMOVQ 1968(R0), F12
+	FMOVQ 1968(R0), F13
+	FMOVQ 1968(R0), F14
+	WORD $0x4e20cd2c // fmla v12.4s, v9.4s, v0.4s
+	WORD $0x4e21cd4d // fmla v13.4s, v10.4s, v1.4s
+	WORD $0x4e22cd6e // fmla v14.4s, v11.4s, v2.4s
+	FMOVQ 1984(R0), F9
+	FMOVQ 1984(R0), F10
+	FMOVQ 1984(R0), F11
+	WORD $0x4e20cd89 // fmla v9.4s, v12.4s, v0.4s
+	WORD $0x4e21cdaa // fmla v10.4s, v13.4s, v1.4s
+	WORD $0x4e22cdcb // fmla v11.4s, v14.4s, v2.4s
+	FMOVQ 2000(R0), F12
+	FMOVQ 2000(R0), F13
+	FMOVQ 2000(R0), F14
+	WORD $0x4e20cd2c // fmla v12.4s, v9.4s, v0.4s
+	WORD $0x4e21cd4d // fmla v13.4s, v10.4s, v1.4s
+	WORD $0x4e22cd6e // fmla v14.4s, v11.4s, v2.4s
+	FMOVQ 2016(R0), F9
+	FMOVQ 2016(R0), F10
+	FMOVQ 2016(R0), F11
+	WORD $0x4e20cd89 // fmla v9.4s, v12.4s, v0.4s
+	WORD $0x4e21cdaa // fmla v10.4s, v13.4s, v1.4s
+	WORD $0x4e22cdcb // fmla v11.4s, v14.4s, v2.4s
+	FMOVQ 2032(R0), F12
+	FMOVQ 2032(R0), F13
+	FMOVQ 2032(R0), F14
+	WORD $0x4e20cd2c // fmla v12.4s, v9.4s, v0.4s
+	WORD $0x4e21cd4d // fmla v13.4s, v10.4s, v1.4s
+	WORD $0x4e22cd6e // fmla v14.4s, v11.4s, v2.4s
+	FMOVQ 0(R0), F9
+	FMOVQ 0(R0), F10
+	FMOVQ 0(R0), F11
+	WORD $0x4e20cd89 // fmla v9.4s, v12.4s, v0.4s
+	WORD $0x4e21cdaa // fmla v10.4s, v13.4s, v1.4s
+	WORD $0x4e22cdcb // fmla v11.4s, v14.4s, v2.4s
+	WORD $0x4f3754e0 // shl v0.4s, v7.4s, #23
+	WORD $0x4f375501 // shl v1.4s, v8.4s, #23
+	WORD $0x4f3754c2 // shl v2.4s, v6.4s, #23
+	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
+	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
+	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
+	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
+	WORD $0x6e25dc21 // fmul v1.4s, v1.4s, v5.4s
+	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
+	FMOVQ 0(R3), F3
+	FMOVQ 16(R3), F4
+	FMOVQ 32(R3), F5
+	FMOVQ 560(R0), F6
+	WORD $0x6ea3e4c3 // fcmgt v3.4s, v6.4s, v3.4s
+	WORD $0x6ea4e4c4 // fcmgt v4.4s, v6.4s, v4.4s
+	WORD $0x6ea5e4c5 // fcmgt v5.4s, v6.4s, v5.4s
+	FMOVQ 0(R0), F6
+	WORD $0x4ea0d4c7 // fsub v7.4s, v6.4s, v0.4s
+	WORD $0x4ea1d4c8 // fsub v8.4s, v6.4s, v1.4s
+	WORD $0x4ea2d4c6 // fsub v6.4s, v6.4s, v2.4s
+	WORD $0x6e671c03 // bsl v3.16b, v0.16b, v7.16b
+	WORD $0x6e681c24 // bsl v4.16b, v1.16b, v8.16b
+	WORD $0x6e661c45 // bsl v5.16b, v2.16b, v6.16b
+	FMOVQ F3, 0(R1)
+	FMOVQ F4, 16(R1)
+	FMOVQ F5, 32(R1)
+	ADD $48, R1, R1
+	ADD $48, R3, R3
+	SUB $12, R2, R2
+	CMP $12, R2
+	BGE loop1
+
+next2:
+	CMP $4, R2
+	BLT next4
+
+loop3:
+	FMOVQ 0(R3), F0
+	WORD $0x4ea0f800 // fabs v0.4s, v0.4s
+	FMOVQ 2224(R0), F1
+	WORD $0x4ea0f420 // fmin v0.4s, v1.4s, v0.4s
+	FMOVQ 2240(R0), F1
+	FMOVQ 0(R0), F2
+	WORD $0x4e21cc02 // fmla v2.4s, v0.4s, v1.4s
+	FMOVQ 0(R0), F1
+	WORD $0x6e22fc21 // fdiv v1.4s, v1.4s, v2.4s
+	FMOVQ 2256(R0), F2
+	FMOVQ 2272(R0), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	FMOVQ 2288(R0), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ 2304(R0), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	FMOVQ 2320(R0), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ 2336(R0), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
+	FMOVQ 2352(R0), F2
+	WORD $0x4ea2cc01 // fmls v1.4s, v0.4s, v2.4s
+	WORD $0x6e20dc00 // fmul v0.4s, v0.4s, v0.4s
+	FMOVQ 2368(R0), F2
+	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
+	FMOVQ 1520(R0), F2
+	WORD $0x4e22d402 // fadd v2.4s, v0.4s, v2.4s
+	FMOVQ 1520(R0), F3
+	WORD $0x4ea3d443 // fsub v3.4s, v2.4s, v3.4s
+	WORD $0x4ea3d400 // fsub v0.4s, v0.4s, v3.4s
+	FMOVQ 1952(R0), F3
+	FMOVQ 1968(R0), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 1984(R0), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	FMOVQ 2000(R0), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 2016(R0), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	FMOVQ 2032(R0), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 0(R0), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	WORD $0x4f375440 // shl v0.4s, v2.4s, #23
+	WORD $0x6e20dc60 // fmul v0.4s, v3.4s, v0.4s
+	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
+	FMOVQ 0(R3), F1
+	FMOVQ 560(R0), F2
+	WORD $0x6ea1e441 // fcmgt v1.4s, v2.4s, v1.4s
+	FMOVQ 0(R0), F2
+	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
+	WORD $0x6e621c01 // bsl v1.16b, v0.16b, v2.16b
+	FMOVQ F1, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $4, R2, R2
+	CMP $4, R2
+	BGE loop3
+
+next4:
+	CBZ R2, done
+	TBZ $1, R2, loadOne5
+	FMOVD 0(R3), F0
+	TBZ $0, R2, loaded6
+	ADD $8, R3, R4
+	WORD $0x4d408080 // ld1 {v0.s}[2], [x4]
+	B loaded6
+
+loadOne5:
+	FMOVS 0(R3), F0
+
+loaded6:
+	WORD $0x4ea0f800 // fabs v0.4s, v0.4s
+	FMOVQ 2224(R0), F1
+	WORD $0x4ea0f420 // fmin v0.4s, v1.4s, v0.4s
+	FMOVQ 2240(R0), F1
+	FMOVQ 0(R0), F2
+	WORD $0x4e21cc02 // fmla v2.4s, v0.4s, v1.4s
+	FMOVQ 0(R0), F1
+	WORD $0x6e22fc21 // fdiv v1.4s, v1.4s, v2.4s
+	FMOVQ 2256(R0), F2
+	FMOVQ 2272(R0), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	FMOVQ 2288(R0), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ 2304(R0), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	FMOVQ 2320(R0), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ 2336(R0), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
+	FMOVQ 2352(R0), F2
+	WORD $0x4ea2cc01 // fmls v1.4s, v0.4s, v2.4s
+	WORD $0x6e20dc00 // fmul v0.4s, v0.4s, v0.4s
+	FMOVQ 2368(R0), F2
+	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
+	FMOVQ 1520(R0), F2
+	WORD $0x4e22d402 // fadd v2.4s, v0.4s, v2.4s
+	FMOVQ 1520(R0), F3
+	WORD $0x4ea3d443 // fsub v3.4s, v2.4s, v3.4s
+	WORD $0x4ea3d400 // fsub v0.4s, v0.4s, v3.4s
+	FMOVQ 1952(R0), F3
+	FMOVQ 1968(R0), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 1984(R0), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	FMOVQ 2000(R0), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 2016(R0), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	FMOVQ 2032(R0), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 0(R0), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	WORD $0x4f375440 // shl v0.4s, v2.4s, #23
+	WORD $0x6e20dc60 // fmul v0.4s, v3.4s, v0.4s
+	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
+	TBZ $1, R2, loadOne7
+	FMOVD 0(R3), F1
+	TBZ $0, R2, loaded8
+	ADD $8, R3, R3
+	WORD $0x4d408061 // ld1 {v1.s}[2], [x3]
+	B loaded8
+
+loadOne7:
+	FMOVS 0(R3), F1
+
+loaded8:
+	FMOVQ 560(R0), F2
+	WORD $0x6ea1e441 // fcmgt v1.4s, v2.4s, v1.4s
+	FMOVQ 0(R0), F2
+	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
+	WORD $0x6e621c01 // bsl v1.16b, v0.16b, v2.16b
+	TBZ $1, R2, storeOne9
+	FMOVD F1, 0(R1)
+	TBZ $0, R2, stored10
+	ADD $8, R1, R0
+	WORD $0x4d008001 // st1 {v1.s}[2], [x0]
+	B stored10
+
+storeOne9:
+	FMOVS F1, 0(R1)
+
+stored10:
+	MOVD $0, R2
+
+done:
+	RET
+
 // func softplusF32(dst []float32, x []float32)
 TEXT ·softplusF32(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R0
@@ -7647,7 +7986,7 @@ loop1:
 	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
 	WORD $0x6e22dd42 // fmul v2.4s, v10.4s, v2.4s
 	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
-	FMOVQ 2224(R0), F4
+	FMOVQ 2384(R0), F4
 	WORD $0x4e24d405 // fadd v5.4s, v0.4s, v4.4s
 	WORD $0x4e24d426 // fadd v6.4s, v1.4s, v4.4s
 	WORD $0x4e24d447 // fadd v7.4s, v2.4s, v4.4s
@@ -7660,38 +7999,38 @@ loop1:
 	WORD $0x6e21dc25 // fmul v5.4s, v1.4s, v1.4s
 	WORD $0x6e22dc46 // fmul v6.4s, v2.4s, v2.4s
 	WORD $0x6e23dc67 // fmul v7.4s, v3.4s, v3.4s
-	FMOVQ 2240(R0), F8
-	FMOVQ 2240(R0), F9
-	FMOVQ 2240(R0), F10
-	FMOVQ 2240(R0), F11
-	FMOVQ 2256(R0), F12
-	FMOVQ 2256(R0), F13
-	FMOVQ 2256(R0), F14
-	FMOVQ 2256(R0), F15
+	FMOVQ 2400(R0), F8
+	FMOVQ 2400(R0), F9
+	FMOVQ 2400(R0), F10
+	FMOVQ 2400(R0), F11
+	FMOVQ 2416(R0), F12
+	FMOVQ 2416(R0), F13
+	FMOVQ 2416(R0), F14
+	FMOVQ 2416(R0), F15
 	WORD $0x4e24cd0c // fmla v12.4s, v8.4s, v4.4s
 	WORD $0x4e25cd2d // fmla v13.4s, v9.4s, v5.4s
 	WORD $0x4e26cd4e // fmla v14.4s, v10.4s, v6.4s
 	WORD $0x4e27cd6f // fmla v15.4s, v11.4s, v7.4s
-	FMOVQ 2272(R0), F8
-	FMOVQ 2272(R0), F9
-	FMOVQ 2272(R0), F10
-	FMOVQ 2272(R0), F11
+	FMOVQ 2432(R0), F8
+	FMOVQ 2432(R0), F9
+	FMOVQ 2432(R0), F10
+	FMOVQ 2432(R0), F11
 	WORD $0x4e24cd88 // fmla v8.4s, v12.4s, v4.4s
 	WORD $0x4e25cda9 // fmla v9.4s, v13.4s, v5.4s
 	WORD $0x4e26cdca // fmla v10.4s, v14.4s, v6.4s
 	WORD $0x4e27cdeb // fmla v11.4s, v15.4s, v7.4s
-	FMOVQ 2288(R0), F12
-	FMOVQ 2288(R0), F13
-	FMOVQ 2288(R0), F14
-	FMOVQ 2288(R0), F15
+	FMOVQ 2448(R0), F12
+	FMOVQ 2448(R0), F13
+	FMOVQ 2448(R0), F14
+	FMOVQ 2448(R0), F15
 	WORD $0x4e24cd0c // fmla v12.4s, v8.4s, v4.4s
 	WORD $0x4e25cd2d // fmla v13.4s, v9.4s, v5.4s
 	WORD $0x4e26cd4e // fmla v14.4s, v10.4s, v6.4s
 	WORD $0x4e27cd6f // fmla v15.4s, v11.4s, v7.4s
-	FMOVQ 2224(R0), F8
-	FMOVQ 2224(R0), F9
-	FMOVQ 2224(R0), F10
-	FMOVQ 2224(R0), F11
+	FMOVQ 2384(R0), F8
+	FMOVQ 2384(R0), F9
+	FMOVQ 2384(R0), F10
+	FMOVQ 2384(R0), F11
 	WORD $0x4e24cd88 // fmla v8.4s, v12.4s, v4.4s
 	WORD $0x4e25cda9 // fmla v9.4s, v13.4s, v5.4s
 	WORD $0x4e26cdca // fmla v10.4s, v14.4s, v6.4s
@@ -7753,18 +8092,18 @@ loop3:
 	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
 	WORD $0x4f375440 // shl v0.4s, v2.4s, #23
 	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	FMOVQ 2224(R0), F1
+	FMOVQ 2384(R0), F1
 	WORD $0x4e21d401 // fadd v1.4s, v0.4s, v1.4s
 	WORD $0x6e21fc00 // fdiv v0.4s, v0.4s, v1.4s
 	WORD $0x6e20dc01 // fmul v1.4s, v0.4s, v0.4s
-	FMOVQ 2240(R0), F2
-	FMOVQ 2256(R0), F3
+	FMOVQ 2400(R0), F2
+	FMOVQ 2416(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
-	FMOVQ 2272(R0), F2
+	FMOVQ 2432(R0), F2
 	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
-	FMOVQ 2288(R0), F3
+	FMOVQ 2448(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
-	FMOVQ 2224(R0), F2
+	FMOVQ 2384(R0), F2
 	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	FMOVQ 0(R3), F1
 	FMOVQ 560(R0), F3
@@ -7818,18 +8157,18 @@ loaded6:
 	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
 	WORD $0x4f375440 // shl v0.4s, v2.4s, #23
 	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	FMOVQ 2224(R0), F1
+	FMOVQ 2384(R0), F1
 	WORD $0x4e21d401 // fadd v1.4s, v0.4s, v1.4s
 	WORD $0x6e21fc00 // fdiv v0.4s, v0.4s, v1.4s
 	WORD $0x6e20dc01 // fmul v1.4s, v0.4s, v0.4s
-	FMOVQ 2240(R0), F2
-	FMOVQ 2256(R0), F3
+	FMOVQ 2400(R0), F2
+	FMOVQ 2416(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
-	FMOVQ 2272(R0), F2
+	FMOVQ 2432(R0), F2
 	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
-	FMOVQ 2288(R0), F3
+	FMOVQ 2448(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
-	FMOVQ 2224(R0), F2
+	FMOVQ 2384(R0), F2
 	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	TBZ $1, R2, loadOne7
 	FMOVD 0(R3), F1
