@@ -287,10 +287,7 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 		}
 	}
 	if cfg.watched() {
-		integers := p.exe.Rounded
-		if o, ok := p.exe.(*lowering.Owned); ok {
-			integers = o.Executable.Rounded // what the executable refers to must not refer to o
-		}
+		integers := lowering.Unowned(p.exe).Rounded // what the executable refers to must not refer to its owner
 		p.watcher = &watch.Watcher{Program: p.program, NonFinite: cfg.watchNonFinite, Compare: cfg.compare,
 			Rounding: cfg.rounding(), Integers: integers}
 		p.watch = p.watcher.Check

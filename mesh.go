@@ -590,20 +590,14 @@ func (c *config) numbers(t lowering.Target) ([]int, error) {
 
 // together is the executable of a program on several devices of this process; or nil.
 func (p *Program) together() *participants.Executable {
-	if o, ok := p.exe.(*lowering.Owned); ok {
-		e, _ := o.Executable.(*participants.Executable)
-		return e
-	}
-	return nil
+	e, _ := lowering.Unowned(p.exe).(*participants.Executable)
+	return e
 }
 
 // pipeline is the executable of a pipeline; or nil.
 func (p *Program) pipeline() *pipeline.Executable {
-	if o, ok := p.exe.(*lowering.Owned); ok {
-		e, _ := o.Executable.(*pipeline.Executable)
-		return e
-	}
-	return nil
+	e, _ := lowering.Unowned(p.exe).(*pipeline.Executable)
+	return e
 }
 
 // bound is the type of the values that are bound to a buffer.

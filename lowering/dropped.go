@@ -30,6 +30,14 @@ func CloseWhenDropped(exe Executable, p *Program) *Owned {
 	return o
 }
 
+// Unowned is the executable, or the one that it owns.
+func Unowned(e Executable) Executable {
+	if o, ok := e.(*Owned); ok {
+		return o.Executable
+	}
+	return e
+}
+
 // Keep leaves the executable open when it is dropped. It is for executables of which a caller was given a tensor: that of
 // an output. Its elements may lie in memory that the device's driver allocated. The garbage collector does not know who
 // refers to that memory: the caller may hold the slice of elements after the tensor and the executable are unreachable,

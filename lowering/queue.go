@@ -29,9 +29,6 @@ var ErrQueued = errors.New("the program runs in the caller's memory: its runs ar
 
 // QueuerOf is the executable, or the one that it owns, if its runs are queued.
 func QueuerOf(e Executable) (Queuer, bool) {
-	if o, ok := e.(*Owned); ok {
-		e = o.Executable
-	}
-	q, ok := e.(Queuer)
+	q, ok := Unowned(e).(Queuer)
 	return q, ok
 }

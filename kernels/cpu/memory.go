@@ -52,12 +52,17 @@ type Kernel interface {
 	Run(args, results []Memory) error
 }
 
+// unchecked is a kernel without the checks around it.
+func unchecked(k Kernel) Kernel {
+	if c, ok := k.(*checked); ok {
+		return c.Kernel
+	}
+	return k
+}
+
 // Thaw tells a kernel that a frozen argument may have changed: what it keeps of it is made again by the next run.
 func Thaw(k Kernel) {
-	if c, ok := k.(*checked); ok {
-		k = c.Kernel
-	}
-	if t, ok := k.(interface{ thaw() }); ok {
+	if t, ok := unchecked(k).(interface{ thaw() }); ok {
 		t.thaw()
 	}
 }
@@ -65,20 +70,14 @@ func Thaw(k Kernel) {
 // Undo takes back what the last run of a kernel, which has not failed, wrote into an argument's memory where a result
 // stands in it. A second time does nothing.
 func Undo(k Kernel) {
-	if c, ok := k.(*checked); ok {
-		k = c.Kernel
-	}
-	if u, ok := k.(interface{ undo() }); ok {
+	if u, ok := unchecked(k).(interface{ undo() }); ok {
 		u.undo()
 	}
 }
 
 // Bytes is the memory that a kernel keeps for itself: packed weights, partial sums.
 func Bytes(k Kernel) int64 {
-	if c, ok := k.(*checked); ok {
-		k = c.Kernel
-	}
-	if b, ok := k.(interface{ bytes() int64 }); ok {
+	if b, ok := unchecked(k).(interface{ bytes() int64 }); ok {
 		return b.bytes()
 	}
 	return 0

@@ -583,10 +583,7 @@ func (e *executable) letGo() {
 
 // TakePrepared implements lowering.Executable.
 func (e *executable) TakePrepared(from lowering.Executable) bool {
-	if o, ok := from.(*lowering.Owned); ok {
-		from = o.Executable
-	}
-	f, ok := from.(*executable)
+	f, ok := lowering.Unowned(from).(*executable)
 	if !ok || f == e || e.p.PreparedBytes == 0 || e.closed || f.closed || !f.prepared {
 		return false
 	}

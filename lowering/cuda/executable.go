@@ -688,10 +688,7 @@ type given struct {
 
 // TakeState implements lowering.Executable.
 func (e *executable) TakeState(buffer int, from lowering.Executable, of int) (bool, error) {
-	if o, ok := from.(*lowering.Owned); ok {
-		from = o.Executable
-	}
-	f, ok := from.(*executable)
+	f, ok := lowering.Unowned(from).(*executable)
 	if !ok || f == e || f.closed || e.closed || !f.ahead[of] || e.tensors[buffer] != f.tensors[of] || !pool.Same(e.gpu, f.gpu) {
 		return false, nil
 	}

@@ -417,20 +417,25 @@ func (k *windows) perChannel(arg int, acc [][]reg.VecVirtual, op instr) {
 	k.mark(none)
 }
 
-// divide divides the sums by the divisor, unless that is 0.
-func (k *windows) divide(acc [][]reg.VecVirtual) {
-	none, r := k.label("none"), k.w.register()
+// jumpIfUnset jumps if an element of the arguments is 0.
+func (k *windows) jumpIfUnset(element int, to string) {
 	switch {
 	case k.w.neon && k.w.size == 4:
 		bits := k.general()
-		k.fn.LoadWord(bits, k.element(elementDivisor))
-		k.fn.JumpIfZero(bits, none)
+		k.fn.LoadWord(bits, k.element(element))
+		k.fn.JumpIfZero(bits, to)
 	case k.w.size == 4:
-		CMPL(k.element(elementDivisor), Imm(0))
-		JE(LabelRef(none))
+		CMPL(k.element(element), Imm(0))
+		JE(LabelRef(to))
 	default:
-		k.jumpIfZero(k.element(elementDivisor), none)
+		k.jumpIfZero(k.element(element), to)
 	}
+}
+
+// divide divides the sums by the divisor, unless that is 0.
+func (k *windows) divide(acc [][]reg.VecVirtual) {
+	none, r := k.label("none"), k.w.register()
+	k.jumpIfUnset(elementDivisor, none)
 	k.w.broadcast(k.element(elementDivisor), r)
 	each(acc, k.w.div, r)
 	k.mark(none)
@@ -453,17 +458,7 @@ func (k *windows) addResidual(acc [][]reg.VecVirtual) {
 // gate applies a gate to the sums, unless its slope is 0.
 func (k *windows) gate(acc [][]reg.VecVirtual) {
 	none := k.label("none")
-	switch {
-	case k.w.neon && k.w.size == 4:
-		bits := k.general()
-		k.fn.LoadWord(bits, k.element(elementGate))
-		k.fn.JumpIfZero(bits, none)
-	case k.w.size == 4:
-		CMPL(k.element(elementGate), Imm(0))
-		JE(LabelRef(none))
-	default:
-		k.jumpIfZero(k.element(elementGate), none)
-	}
+	k.jumpIfUnset(elementGate, none)
 	var with [4]reg.VecVirtual
 	for i := range with {
 		with[i] = k.w.register()
