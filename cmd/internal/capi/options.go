@@ -60,7 +60,8 @@ func parseOptions(options []string) (*settings, error) {
 	if s.queued {
 		if t.Queued == nil {
 			can := cli.Targets(func(t lowering.Target) bool { return t.Queued != nil })
-			return nil, fmt.Errorf("option %q: of target %s, not of %s", "memory=caller", cli.Either(can), s.target)
+			return nil, fmt.Errorf("option %q is not for target %q, but for %s", "memory=caller", s.target,
+				cli.Either(can))
 		}
 		s.compile = append(s.compile, fusec.WithTarget("", t.Queued))
 	}
