@@ -82,7 +82,7 @@ func TestExperts(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 23))
 		g, in := mixes(t, r, meshes[r.IntN(len(meshes)-1)])
-		local, s, err := sharded(g)
+		local, s, err := sharded(g, 0)
 		if err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, graph.Print(g))
 		}
@@ -129,7 +129,7 @@ func TestExpertsRounded(t *testing.T) {
 				n.Sharding.Split[0] = 1
 			}
 		}
-		local, _, err := sharded(g)
+		local, _, err := sharded(g, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -102,7 +102,7 @@ func TestRing(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 17))
 		g, in, op := attends(t, r, meshes[r.IntN(len(meshes)-1)])
-		local, s, err := sharded(g)
+		local, s, err := sharded(g, 0)
 		if err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, graph.Print(g))
 		}
@@ -151,7 +151,7 @@ func TestNoRing(t *testing.T) {
 			n.Sharding = graph.Replicated
 			n.Sharding.Split[0] = 1
 		}
-		local, _, err := sharded(g)
+		local, _, err := sharded(g, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func TestRowsApart(t *testing.T) {
 		if y.Sharding, err = g.Mesh.SplitAlong(append(splits[:len(splits)-1:len(splits)-1], "")...); err != nil {
 			t.Fatal(err)
 		}
-		local, _, err := sharded(g)
+		local, _, err := sharded(g, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -91,6 +91,7 @@ func newPass(c *rewrite.Context, zero int) *pass {
 			inputs |= n.Sharding.Over()
 		}
 	}
+	var kept []*value // parameters that are kept in parts
 	for _, n := range g.Nodes {
 		v := &value{n: n, want: graph.Replicated}
 		p.values[n] = v
@@ -101,10 +102,13 @@ func newPass(c *rewrite.Context, zero int) *pass {
 			for d := range v.want.Split {
 				v.want.Split[d] &^= p.single()
 			}
-		case param && zero >= 3 || isMoment(n) && zero >= 1:
+		case isMoment(n) && zero >= 1:
 			p.spread(v, inputs)
 		case param: // it is split like the data only where that is stated
 			v.closed = inputs
+			if zero >= 3 {
+				kept = append(kept, v)
+			}
 		}
 		if r, ok := n.Op.(graph.Result); ok {
 			of := n.Args[0]
@@ -119,7 +123,15 @@ func newPass(c *rewrite.Context, zero int) *pass {
 		p.results[n] = make([][]*graph.Node, len(r.results))
 		p.results[n][0] = []*graph.Node{n}
 	}
-	if p.complete(); p.rings() {
+	p.complete()
+	if len(kept) > 0 { // after the data: else how a bias is kept would say how the rows that it is added to are split
+		for _, v := range kept {
+			v.closed = 0
+			p.spread(v, inputs)
+		}
+		p.complete()
+	}
+	if p.rings() {
 		p.complete()
 	}
 	return p

@@ -2,6 +2,7 @@ package shard_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -17,10 +18,10 @@ import (
 )
 
 // sharded is the graph of one participant.
-func sharded(g *graph.Graph) (*graph.Graph, *trace.Stage, error) {
+func sharded(g *graph.Graph, zero int) (*graph.Graph, *trace.Stage, error) {
 	work, _ := g.Clone()
 	s := &trace.Stage{}
-	if err := shard.Run(&rewrite.Context{Graph: work, Stage: s}, 0); err != nil {
+	if err := shard.Run(&rewrite.Context{Graph: work, Stage: s}, zero); err != nil {
 		return nil, s, err
 	}
 	return work, s, graph.Verify(work)
@@ -49,13 +50,18 @@ func split(r *rand.Rand, g *graph.Graph) {
 
 // same compares what the participants of a mesh compute together with what the graph computes alone.
 func same(g *graph.Graph, in map[string]*graph.Tensor) (collectives int, err error) {
+	return sameZeRO(g, in, 0)
+}
+
+// sameZeRO is same with a stage of ZeRO.
+func sameZeRO(g *graph.Graph, in map[string]*graph.Tensor, zero int) (collectives int, err error) {
 	alone := *g
 	alone.Mesh = nil
 	want, updates, err := ref.EvalBound(&alone, in)
 	if err != nil {
 		return 0, nil // an index out of range
 	}
-	local, _, err := sharded(g)
+	local, _, err := sharded(g, zero)
 	if err != nil {
 		return 0, err
 	}
@@ -187,7 +193,7 @@ func TestWhole(t *testing.T) {
 	x := g.Sources()[0]
 	x.Sharding = graph.Replicated
 	x.Sharding.Split[0] = 1
-	local, s, err := sharded(g)
+	local, s, err := sharded(g, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +219,7 @@ func TestRounded(t *testing.T) {
 			n.Sharding = graph.Replicated
 			n.Sharding.Split[axis] = 1
 		}
-		local, _, err := sharded(g)
+		local, _, err := sharded(g, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +250,7 @@ func TestNormInTime(t *testing.T) {
 			n.Sharding.Split[0] = 1
 		}
 	}
-	local, _, err := sharded(g)
+	local, _, err := sharded(g, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,5 +271,45 @@ func TestNormInTime(t *testing.T) {
 	}
 	if _, err := same(g, graphtest.Values(rand.New(rand.NewPCG(2, 1)), g)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestZeRO3 keeps parameters in parts and gathers what products read of them, rounded. Rows of data stay where they are.
+func TestZeRO3(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x := b.Input("x", graph.TypeOf(graph.F32, 64, 8))
+		row := func(name string, i int) *graph.Node {
+			p := b.Param(fmt.Sprint(name, i), graph.TypeOf(graph.F32, 8))
+			return b.Broadcast(b.Reshape(p, 1, 8), graph.ShapeOf(64, 8))
+		}
+		for i := range 2 {
+			w := b.CastTo(graph.BF16, b.Param(fmt.Sprint("w", i), graph.TypeOf(graph.F32, 8, 8)))
+			y := b.MatMul(b.CastTo(graph.BF16, b.Binary(graph.Mul, x, row("gain", i))), w, false, false)
+			x = b.Binary(graph.Add, x, b.Binary(graph.Add, y, row("bias", i)))
+		}
+		b.Output("y", b.Reduce(graph.Sum, x, false, 0))
+	})
+	g.Mesh = meshes[0]
+	for _, n := range g.Sources() {
+		if n.Name == "x" {
+			n.Sharding.Split[0], n.Sharding.Given = 1, true
+		}
+	}
+	if _, err := sameZeRO(g, graphtest.Fit(g, 1, graphtest.Ordinary), 3); err != nil {
+		t.Fatal(err)
+	}
+	local, _, err := sharded(g, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, n := range local.Nodes {
+		if op, ok := n.Op.(graph.Collective); ok {
+			got[fmt.Sprint(op.OpName(), " ", n.Type)]++
+		}
+	}
+	want := map[string]int{"all_gather bf16[8,8]": 2, "all_gather f32[1,8]": 4, "all_reduce f32[8]": 1}
+	if !maps.Equal(got, want) {
+		t.Errorf("collective operations are %v; want %v\n%s", got, want, graph.Print(local))
 	}
 }
