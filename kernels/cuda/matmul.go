@@ -137,8 +137,8 @@ func (m *matmul) writeBody() error {
 		m.status()
 	}
 	p.write(m.unit)
-	m.printf("struct Body {\n  static constexpr int SUMS = %d;\n  typedef %s Sum;\n  const Params &p;\n",
-		len(m.sums), m.sum)
+	m.printf("struct Body {\n  static constexpr int SUMS = %d;\n  static constexpr bool AHEAD = false;\n  typedef %s Sum;\n"+
+		"  const Params &p;\n", len(m.sums), m.sum)
 	m.printf("  template <int W>\n  DEVICE void operator()(int batch, int m, int n, const Vec<%s, W> &acc, "+
 		"Vec<Sum, W> *sums) const {\n", lane(p.acc))
 	for _, l := range lines {

@@ -465,10 +465,10 @@ type groupedProduct struct {
 	body func(w int) (string, error)
 }
 
-// grouped writes a product of all experts.
-func (x *mixture) grouped(g groupedProduct) error {
+// grouped writes a product of all experts, whose body reads the given fields ahead.
+func (x *mixture) grouped(g groupedProduct, ahead ...aheadField) error {
 	if x.async {
-		return x.groupedAsync(g)
+		return x.groupedAsync(g, ahead)
 	}
 	name, a, source, b, n, k, body := g.name, g.a, g.source, g.b, g.n, g.k, g.body
 	if a.arg >= 0 {
@@ -486,7 +486,7 @@ func (x *mixture) grouped(g groupedProduct) error {
 		return err
 	}
 	p.write(x.unit)
-	x.writeBody(title, n, text)
+	x.writeBody(title, n, text, ahead...)
 	x.printf("KERNEL(%s, %d, %d) {\n  Spot spot;\n  int rows;\n", name, c.threads, c.blocks)
 	x.printf("  if (!tile_of<Mixture, %s, %d>(p.tiles, p.wave, spot, rows)) return;\n", p.name, c.bn)
 	list := "nullptr"
@@ -502,11 +502,36 @@ func (x *mixture) grouped(g groupedProduct) error {
 	return nil
 }
 
-// writeBody prints the body of a product of n columns.
-func (x *mixture) writeBody(title string, n int, text string) {
-	x.openBody(title)
-	x.printf("    const i64 at = i64(m - p.wave * %d) * %d + n;\n%s  }\n};\n\n", x.capacity, n, text)
+// writeBody prints the body of a product of n columns. What it reads ahead, if anything, is the fields of a struct, each with the
+// text that reads it.
+func (x *mixture) writeBody(title string, n int, text string, ahead ...aheadField) {
+	at := fmt.Sprintf("    const i64 at = i64(m - p.wave * %d) * %d + n;\n", x.capacity, n)
+	if len(ahead) == 0 {
+		x.openBody(title)
+		x.printf("%s%s  }\n};\n\n", at, text)
+		return
+	}
+	acc := lane(x.acc)
+	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  static constexpr bool AHEAD = true;\n  typedef float Sum;\n", title)
+	x.printf("  const Params &p;\n  template <int W> struct Ahead {\n")
+	for _, f := range ahead {
+		x.printf("    %s %s;\n", f.typ, f.name)
+	}
+	x.printf("  };\n  template <int W> DEVICE Ahead<W> ahead(int e, int m, int n) const {\n%s", at)
+	names := make([]string, len(ahead))
+	for i, f := range ahead {
+		names[i] = f.name
+		x.printf("    const auto %s = %s;\n", f.name, f.read)
+	}
+	x.printf("    return {%s};\n  }\n", strings.Join(names, ", "))
+	x.printf("  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *sums) const {\n", acc)
+	x.printf("    (*this)(e, m, n, acc, sums, ahead<W>(e, m, n));\n  }\n")
+	x.printf("  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *,\n", acc)
+	x.printf("                         const Ahead<W> &read) const {\n%s%s  }\n};\n\n", at, text)
 }
+
+// An aheadField is what a body reads ahead: its type, its name, and the text that reads it.
+type aheadField struct{ typ, name, read string }
 
 // use adds templates to the translation unit.
 func (x *mixture) use(source []string) {
@@ -519,14 +544,19 @@ func (x *mixture) use(source []string) {
 
 // openBody begins the body of the product of a title.
 func (x *mixture) openBody(title string) {
-	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  typedef float Sum;\n  const Params &p;\n", title)
-	x.printf("  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *) const {\n",
+	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  static constexpr bool AHEAD = false;\n  typedef float Sum;\n", title)
+	x.printf("  const Params &p;\n  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *) const {\n",
 		lane(x.acc))
 }
 
 // kept is the text that reads a value of each slot, of the accumulators' type, that keep stored.
 func (x *mixture) kept(name string, w int, from string) string {
-	return fmt.Sprintf("    const auto %s = load<%s, W, 1, %d>(%s);\n", name, lane(x.acc), min(w*x.acc.Size(), 16), from)
+	return fmt.Sprintf("    const auto %s = %s;\n", name, x.reads(w, from))
+}
+
+// reads is the expression of kept.
+func (x *mixture) reads(w int, from string) string {
+	return fmt.Sprintf("load<%s, W, 1, %d>(%s)", lane(x.acc), min(w*x.acc.Size(), 16), from)
 }
 
 // biased is the text that makes value of acc and the expert's bias, if there are biases.

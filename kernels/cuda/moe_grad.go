@@ -40,7 +40,9 @@ func (x *mixture) backward() error {
 	xf, xs := read(in)
 	df, ds := read(dy)
 	token := "fixed_at(p.order, m)"
-	gate := fmt.Sprintf("fixed_at(%s, %s * i64(%d) + e * i64(%d))", x.gates, token, gates.row, gates.col)
+	gate := func(token string) string {
+		return fmt.Sprintf("fixed_at(%s, %s * i64(%d) + e * i64(%d))", x.gates, token, gates.row, gates.col)
+	}
 	terms := x.scratch(acc, "terms", x.at.terms) // of the gradients of gates
 
 	turned := func(w weightView) weightView { w.row, w.col = w.col, w.row; return w }
@@ -50,9 +52,9 @@ func (x *mixture) backward() error {
 			return x.biased(weights[graph.MoEB1]) + x.keep(x.acc, w, u, "value"), nil
 		}},
 		{"hidden", df, ds, x.at.dy, turned(weights[graph.MoEW2]), d.Hidden, d.Result, true, func(w int) (string, error) {
-			text, wrt := x.kept("u", w, "fixed("+u+" + at)"), []string{"u"}
+			wrt := []string{"read.u"}
 			if x.op.Gated {
-				text, wrt = text+x.kept("v", w, "fixed("+v+" + at)"), append(wrt, "v")
+				wrt = append(wrt, "read.v")
 			}
 			lines, made, err := x.elementwise(append(wrt, "da"), true)
 			if err != nil {
@@ -62,11 +64,10 @@ func (x *mixture) backward() error {
 			scaled := func(factor string) string {
 				return fmt.Sprintf("scaled<%d, %d, %d, %d>(%s, acc, dy, w2)", d.Result, dy.col, w2.row, w2.col, factor)
 			}
-			text += fmt.Sprintf("    const %s gate = %s;\n    const %s *const dy = %s + %s * i64(%d);\n", acc, gate, elem, ds,
-				token, dy.row)
+			text := fmt.Sprintf("    const %s *const dy = %s + read.token * i64(%d);\n", elem, ds, dy.row)
 			text += fmt.Sprintf("    const %s *const w2 = %s[e] + n * i64(%d);\n    const auto da = %s;\n", elem, w2.name, w2.row,
-				scaled("splat<W>(gate)")) + lines
-			text += x.keep(x.elem, w, h, fmt.Sprintf("op::mul(%s, gate)", made[0]))
+				scaled("splat<W>(read.gate)")) + lines
+			text += x.keep(x.elem, w, h, fmt.Sprintf("op::mul(%s, read.gate)", made[0]))
 			for i, to := range []string{du, dv}[:len(made)-1] {
 				text += x.keep(x.elem, w, to, made[1+i])
 			}
@@ -75,6 +76,11 @@ func (x *mixture) backward() error {
 		{"inner", own, du, x.at.du, turned(weights[graph.MoEW1]), d.Width, d.Hidden, true, func(w int) (string, error) {
 			return x.keep(x.acc, w, rows, "acc"), nil
 		}},
+	}
+	vec, reads := fmt.Sprintf("Vec<%s, W>", acc), func(from string) string { return x.reads(16/x.acc.Size(), "fixed("+from+" + at)") }
+	ahead := map[string][]aheadField{"hidden": {{"i32", "token", token}, {acc, "gate", gate("token")}, {vec, "u", reads(u)}}}
+	if x.op.Gated {
+		ahead["hidden"] = append(ahead["hidden"], aheadField{vec, "v", reads(v)})
 	}
 	if x.op.Gated {
 		linear := groupedProduct{"linear", xf, xs, x.at.x, weights[graph.MoEW3], d.Hidden, d.Width, true, func(w int) (string, error) {
@@ -87,7 +93,7 @@ func (x *mixture) backward() error {
 		products = []groupedProduct{products[0], linear, products[1], products[2], second}
 	}
 	for _, p := range products {
-		if err := x.grouped(p); err != nil {
+		if err := x.grouped(p, ahead[p.name]...); err != nil {
 			return err
 		}
 	}
@@ -119,7 +125,7 @@ func (x *mixture) backward() error {
 		switch {
 		case w == graph.MoEB2:
 			at := fmt.Sprintf("(%s)[%s * i64(%d) + n * i64(%d)]", ds, token, dy.row, dy.col)
-			x.biasGradient(w, *wanted, d.Result, fmt.Sprintf("%s * convert<%s>(%s)", gate, acc, at))
+			x.biasGradient(w, *wanted, d.Result, fmt.Sprintf("%s * convert<%s>(%s)", gate(token), acc, at))
 		case w.Bias():
 			at := fmt.Sprintf("%s[i64(m - p.wave * %d) * %d + n]", value, x.capacity, d.Hidden)
 			x.biasGradient(w, *wanted, d.Hidden, fmt.Sprintf("convert<%s>(%s)", acc, at))

@@ -159,8 +159,8 @@ func (q *asyncProduct) write(x *mixture) error {
 	return nil
 }
 
-// groupedAsync writes the product of all experts.
-func (x *mixture) groupedAsync(g groupedProduct) error {
+// groupedAsync writes the product of all experts, whose body reads the given fields ahead.
+func (x *mixture) groupedAsync(g groupedProduct, ahead []aheadField) error {
 	q := asyncProduct{name: g.name, m: x.capacity, n: g.n, k: g.k, tiles: x.rowTiles(), steps: ceilDiv(g.k*x.elem.Size(), sliceBytes),
 		cols: 8, atA: g.at, b: x.hopperWeight(g.b, g.n), heavy: x.grad && g.name == "hidden"}
 	if g.sums {
@@ -173,7 +173,7 @@ func (x *mixture) groupedAsync(g groupedProduct) error {
 	q.body = func(title string, w int) error {
 		text, err := g.body(w)
 		if err == nil {
-			x.writeBody(title, g.n, text)
+			x.writeBody(title, g.n, text, ahead...)
 		}
 		return err
 	}

@@ -18,7 +18,9 @@
 // A Body finishes W columns of one row from the accumulators, and adds its results to its column sums:
 //
 //	int SUMS;  typedef … Sum;
-//	template <int W> void operator()(int batch, int m, int n, Vec<Acc, W> acc, Vec<Sum, W> *sums) const;
+//	bool AHEAD;                            whether it can read what it needs of memory before, by
+//	template <int W> Ahead<W> ahead(int batch, int m, int n) const;
+//	template <int W> void operator()(int batch, int m, int n, Vec<Acc, W> acc, Vec<Sum, W> *sums[, Ahead<W> ahead]) const;
 
 // A Spot is one block's part of the work: a tile of a matrix, and a share of k. Spots are ordered in groups of rows of
 // tiles, column after column, so that blocks that run at the same time read the same operands.
@@ -64,6 +66,7 @@ DEVICE Piece<P> piece_of(const typename P::A *a, const typename P::B *b, const S
 // Partial is the Body of a product split along k: the accumulators go to memory [SPLITS][BATCH][M][N].
 template <class P> struct Partial {
   static constexpr int SUMS = 0;
+  static constexpr bool AHEAD = false;
   typedef float Sum;
   typename P::Acc *memory;
   int split;

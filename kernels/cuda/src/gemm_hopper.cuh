@@ -93,6 +93,25 @@ DEVICE void multiply_slice(float (&acc)[PARTS][BN / 2], u64 a, u64 b, bool add) 
   }
 }
 
+// Ahead is what a body reads before EACH calls for each of a thread's COLS / P::W pieces of a row, so that the reads are under way
+// together.
+template <class P, class Body, int COLS, bool AHEAD = Body::AHEAD> struct Ahead {
+  static constexpr int EACH = 32 / COLS;
+  DEVICE void read(int, int, const Body &, int, int, int) {}
+  template <class V, class S> DEVICE void call(int, int, const Body &body, int batch, int m, int n, const V &v, S *sums) const {
+    body(batch, m, n, v, sums);
+  }
+};
+template <class P, class Body, int COLS> struct Ahead<P, Body, COLS, true> {
+  typedef typename Body::template Ahead<P::W> Values;
+  static constexpr int EACH = least(32 / COLS, sizeof(Values) > 64 ? 1 : sizeof(Values) > 32 ? 2 : 4);
+  Values values[EACH][COLS / P::W];
+  DEVICE void read(int e, int q, const Body &body, int batch, int m, int n) { values[e][q] = body.template ahead<P::W>(batch, m, n); }
+  template <class V, class S> DEVICE void call(int e, int q, const Body &body, int batch, int m, int n, const V &v, S *sums) const {
+    body(batch, m, n, v, sums, values[e][q]);
+  }
+};
+
 // finish_tile passes a warp's accumulators to the body. The warp's threads exchange them through its own shared memory,
 // 16 rows by 64 columns at a time, so that each gets W columns of a row and neighbours have neighbouring columns.
 // Pieces of 16 bytes are permuted within a row to avoid bank conflicts in writing and reading. Rows from `end` on are
@@ -103,6 +122,7 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
                         typename Body::Sum *partial, int block) {
   constexpr int W = P::W, CALLS = W < 2 ? 2 : 1, COLS = CALLS * W, APART = 32;  // a thread's single columns are APART
   constexpr int PIECE = least(W, 4);
+  typedef Ahead<P, Body, COLS> Read;
   const int lane = threadIdx.x % 32, row = lane / 4, odd = lane / 2 % 2, col = W < 2 ? lane : lane * W % 64;
   u8 *const to = turn + row * 256 + odd * 128 + lane % 2 * 8;
 #pragma unroll
@@ -120,21 +140,33 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
       }
       __syncwarp();
 #pragma unroll
-      for (int e = 0; e < 32 / COLS; e++) {
-        const int r = (e * 32 + lane) * COLS / 64, at_m = m + i * 64 + r;
-        Vec<float, W> v[CALLS];
+      for (int first = 0; first < 32 / COLS; first += Read::EACH) {
+        Read ahead;
+        const auto row = [&](int e) { return ((first + e) * 32 + lane) * COLS / 64; };
+        const auto inside = [&](int r, int q) { return WHOLE || m + i * 64 + r < end && at_n + q * APART < P::N; };
 #pragma unroll
-        for (int w = 0; w < COLS; w += PIECE) {
-          const int from = col + (W < 2 ? w * APART : w), p = from / 4;
-          const u8 *at = turn + r * 256 + p % 2 * 128 + (p / 2 ^ (r & 3) ^ p % 2 * 4) * 16 + from % 4 * 4;
-          const auto part = load<float, PIECE, 1, PIECE * 4>(reinterpret_cast<const float *>(at));
+        for (int e = 0; e < Read::EACH; e++) {
 #pragma unroll
-          for (int q = 0; q < PIECE; q++) v[(w + q) / W][(w + q) % W] = part[q];
+          for (int q = 0; q < CALLS; q++) {
+            if (inside(row(e), q)) ahead.read(e, q, body, batch, m + i * 64 + row(e), at_n + q * APART);
+          }
         }
 #pragma unroll
-        for (int q = 0; q < CALLS; q++) {
-          const int column = at_n + q * APART;
-          if (WHOLE || at_m < end && column < P::N) body(batch, at_m, column, v[q], sums[q]);
+        for (int e = 0; e < Read::EACH; e++) {
+          const int r = row(e);
+          Vec<float, W> v[CALLS];
+#pragma unroll
+          for (int w = 0; w < COLS; w += PIECE) {
+            const int from = col + (W < 2 ? w * APART : w), p = from / 4;
+            const u8 *at = turn + r * 256 + p % 2 * 128 + (p / 2 ^ (r & 3) ^ p % 2 * 4) * 16 + from % 4 * 4;
+            const auto part = load<float, PIECE, 1, PIECE * 4>(reinterpret_cast<const float *>(at));
+#pragma unroll
+            for (int q = 0; q < PIECE; q++) v[(w + q) / W][(w + q) % W] = part[q];
+          }
+#pragma unroll
+          for (int q = 0; q < CALLS; q++) {
+            if (inside(r, q)) ahead.call(e, q, body, batch, m + i * 64 + r, at_n + q * APART, v[q], sums[q]);
+          }
         }
       }
       __syncwarp();
