@@ -9,12 +9,13 @@ const (
 	Softplus // log(1+eˣ)
 	Erf
 	Relu
-	LeakyRelu    // x where x ≥ 0, else Alpha·x
-	Elu          // x where x ≥ 0, else Alpha·(eˣ−1)
-	GeluTanh     // 0.5x(1+tanh(√(2/π)(x+0.044715x³))), Hendrycks and Gimpel, arXiv 1606.08415
-	GeluErf      // 0.5x(1+erf(x/√2))
-	GeluErfSlope // Φ(x)+x·φ(x), with the normal distribution's Φ and φ
-	Silu         // x·sigmoid(x)
+	LeakyRelu     // x where x ≥ 0, else Alpha·x
+	Elu           // x where x ≥ 0, else Alpha·(eˣ−1)
+	GeluTanh      // 0.5x(1+tanh(√(2/π)(x+0.044715x³))), Hendrycks and Gimpel, arXiv 1606.08415
+	GeluTanhSlope // s+x·s(1−s)·(2u)′ with s=σ(2u), u=√(2/π)(x+0.044715x³)
+	GeluErf       // 0.5x(1+erf(x/√2))
+	GeluErfSlope  // Φ(x)+x·φ(x), with the normal distribution's Φ and φ
+	Silu          // x·sigmoid(x)
 	endActivation
 )
 
@@ -58,13 +59,24 @@ var activations = []UnaryInfo{
 		Eval: func(x float64) float64 { // x·sigmoid(2u), which does not cancel as 1 + tanh u does
 			return gated(x, sigmoid(2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 		},
-		Grad: func(d derivative) *Node {
-			// s + y(1−s)·2u′ with s = σ(2u), y = x·s and u = √(2/π)(x+0.044715x³)
-			k := 2 * math.Sqrt(2/math.Pi)
+		Grad: func(d derivative) *Node { return d.mul(d.dy, d.of(GeluTanhSlope, d.x)) }},
+	{Fn: GeluTanhSlope, Name: "gelu_tanh_slope", Doc: "s + x·s(1 − s)·(2u)′ with s = σ(2u) and u = √(2/π)(x + 0.044715x³), the slope of gelu_tanh",
+		Of: Floats, FLOPs: 24, Bound: Bound{Terms: OfBoth},
+		Eval: func(x float64) float64 {
+			const k = 2 * math.Sqrt2 * math.SqrtPi / math.Pi
+			s := sigmoid(k * (x + 0.044715*x*x*x))
+			if s*(1-s) == 0 {
+				return s
+			}
+			return s + x*s*(1-s)*k*(1+3*0.044715*x*x)
+		},
+		Grad: func(d derivative) *Node { // s(1−s)·(2a + x·((1−2s)·a² + a′)) with a = (2u)′
+			const k = 2 * math.Sqrt2 * math.SqrtPi / math.Pi
 			sq := d.of(Square, d.x)
 			s := d.of(Sigmoid, d.mul(d.x, d.plus(d.times(sq, k*0.044715), k)))
-			slope := d.plus(d.times(sq, 3*k*0.044715), k)
-			return d.mul(d.dy, d.add(s, d.mul(d.mul(d.y, d.oneMinus(s)), slope)))
+			a := d.plus(d.times(sq, 3*k*0.044715), k)
+			bend := d.add(d.mul(d.oneMinus(d.times(s, 2)), d.of(Square, a)), d.times(d.x, 6*k*0.044715))
+			return d.mul(d.dy, d.mul(d.mul(s, d.oneMinus(s)), d.add(d.times(a, 2), d.mul(d.x, bend))))
 		}},
 	{Fn: GeluErf, Name: "gelu_erf", Doc: "0.5x(1 + erf(x/√2))", Of: Floats, FLOPs: 27, Bound: Bound{Terms: OfArguments},
 		Eval: func(x float64) float64 { return gated(x, 0.5*math.Erfc(-x/math.Sqrt2)) },

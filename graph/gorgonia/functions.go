@@ -63,6 +63,28 @@ var unaries = map[graph.UnaryFn]unaryForm{
 		return chain(w.x, gorg.Cube, w.times(0.044715), w.add(w.x), w.times(math.Sqrt(2/math.Pi)), gorg.Tanh, w.plus(1), w.mul,
 			w.times(0.5))
 	}},
+	graph.GeluTanhSlope: {write: func(w writer) (*gorg.Node, error) { // s + x·s(1−s)·(2u)′
+		const k = 2 * math.Sqrt2 * math.SqrtPi / math.Pi
+		s, err := chain(w.x, gorg.Square, w.times(k*0.044715), w.plus(k), w.mul, gorg.Sigmoid)
+		if err != nil {
+			return nil, err
+		}
+		rest, err := chain(s, gorg.Neg, w.plus(1))
+		if err != nil {
+			return nil, err
+		}
+		a, err := chain(w.x, gorg.Square, w.times(3*k*0.044715), w.plus(k), w.mul)
+		if err != nil {
+			return nil, err
+		}
+		if rest, err = gorg.HadamardProd(s, rest); err != nil {
+			return nil, err
+		}
+		if a, err = gorg.HadamardProd(a, rest); err != nil {
+			return nil, err
+		}
+		return gorg.Add(s, a)
+	}},
 	graph.GeluErf:      {refused: "it has no error function"},
 	graph.GeluErfSlope: {refused: "it has no error function"},
 	graph.Silu:         {write: func(w writer) (*gorg.Node, error) { return chain(w.x, gorg.Sigmoid, w.mul) }},

@@ -480,6 +480,14 @@ var unaries = map[graph.UnaryFn]unaryForm{
 	graph.Cube: func(w *writer, _ *graph.Node, x []string) string {
 		return w.emit("Mul", []string{w.emit("Mul", []string{x[0], x[0]}), x[0]})
 	},
+	graph.GeluTanhSlope: func(w *writer, n *graph.Node, x []string) string { // s + x·s(1−s)·(2u)′
+		const k = 2 * math.Sqrt2 * math.SqrtPi / math.Pi
+		mul := func(a, b string) string { return w.emit("Mul", []string{a, b}) }
+		sq := mul(x[0], x[0])
+		s := w.emit("Sigmoid", []string{mul(x[0], w.with(n, "Add", w.with(n, "Mul", sq, k*0.044715), k))})
+		a := mul(x[0], w.with(n, "Add", w.with(n, "Mul", sq, 3*k*0.044715), k))
+		return w.emit("Add", []string{s, mul(a, mul(s, w.with(n, "Add", w.emit("Neg", []string{s}), 1)))})
+	},
 	graph.GeluErfSlope: func(w *writer, n *graph.Node, x []string) string { // (1 + erf(x/√2))/2 + x·φ(x)
 		phi := w.with(n, "Mul", w.with(n, "Add", w.emit("Erf", []string{w.with(n, "Mul", x[0], 1/math.Sqrt2)}), 1), 0.5)
 		half := w.with(n, "Mul", w.emit("Mul", []string{x[0], x[0]}), -0.5)

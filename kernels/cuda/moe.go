@@ -511,9 +511,8 @@ func (x *mixture) writeBody(title string, n int, text string, ahead ...aheadFiel
 		x.printf("%s%s  }\n};\n\n", at, text)
 		return
 	}
-	acc := lane(x.acc)
-	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  static constexpr bool AHEAD = true;\n  typedef float Sum;\n", title)
-	x.printf("  const Params &p;\n  template <int W> struct Ahead {\n")
+	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  static constexpr bool AHEAD = true;\n", title)
+	x.printf("  typedef float Sum;\n  const Params &p;\n  template <int W> struct Ahead {\n")
 	for _, f := range ahead {
 		x.printf("    %s %s;\n", f.typ, f.name)
 	}
@@ -524,10 +523,10 @@ func (x *mixture) writeBody(title string, n int, text string, ahead ...aheadFiel
 		x.printf("    const auto %s = %s;\n", f.name, f.read)
 	}
 	x.printf("    return {%s};\n  }\n", strings.Join(names, ", "))
-	x.printf("  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *sums) const {\n", acc)
-	x.printf("    (*this)(e, m, n, acc, sums, ahead<W>(e, m, n));\n  }\n")
-	x.printf("  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *,\n", acc)
-	x.printf("                         const Ahead<W> &read) const {\n%s%s  }\n};\n\n", at, text)
+	call := fmt.Sprintf("  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *sums",
+		lane(x.acc))
+	x.printf("%s) const {\n    (*this)(e, m, n, acc, sums, ahead<W>(e, m, n));\n  }\n", call)
+	x.printf("%s,\n                         const Ahead<W> &read) const {\n%s%s  }\n};\n\n", call, at, text)
 }
 
 // An aheadField is what a body reads ahead: its type, its name, and the text that reads it.
@@ -544,8 +543,9 @@ func (x *mixture) use(source []string) {
 
 // openBody begins the body of the product of a title.
 func (x *mixture) openBody(title string) {
-	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  static constexpr bool AHEAD = false;\n  typedef float Sum;\n", title)
-	x.printf("  const Params &p;\n  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *) const {\n",
+	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  static constexpr bool AHEAD = false;\n", title)
+	x.printf("  typedef float Sum;\n  const Params &p;\n  template <int W>\n")
+	x.printf("  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *) const {\n",
 		lane(x.acc))
 }
 

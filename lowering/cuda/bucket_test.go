@@ -122,7 +122,8 @@ func (c closedComm) Close() error {
 	return c.Comm.Close()
 }
 
-// TestClosingOrder: all participants leave their communicators in the same order, because NCCL has those of one wait for one another.
+// TestClosingOrder: all participants leave their communicators in the same order, because NCCL has those of one wait for one
+// another.
 // One is for the exchanges that launches hide, with a limit to its blocks of threads, and one for the others.
 func TestClosingOrder(t *testing.T) {
 	mesh := graph.Mesh{{Name: "a", Size: 2}}

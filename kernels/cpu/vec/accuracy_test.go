@@ -70,6 +70,8 @@ var accuracies = []accuracy{
 	{op: graph.GeluTanh, lo: -5, hi: -1, ulps: 32},
 	{op: graph.GeluErf, lo: -1, hi: 20, ulps: 4},
 	{op: graph.GeluErf, lo: -5, hi: -1, ulps: 40},
+	{op: graph.GeluTanhSlope, lo: -0.5, hi: 20, ulps: 40},
+	{op: graph.GeluTanhSlope, lo: -5, hi: -1, ulps: 200},
 	{op: graph.GeluErfSlope, lo: -0.5, hi: 20, ulps: 40},
 	{op: graph.GeluErfSlope, lo: -10, hi: -1, ulps: 200},
 }

@@ -63,6 +63,14 @@ var reference = map[graph.UnaryFn]func(float64) float64{
 		}
 		return x * math.Erfc(-x*math.Sqrt(0.5)) / 2
 	},
+	graph.GeluTanhSlope: func(x float64) float64 {
+		if math.Abs(x) > 100 {
+			return max(math.Copysign(1, x), 0)
+		}
+		k := 2 * math.Sqrt(2/math.Pi)
+		s := 1 / (1 + math.Exp(-k*(x+0.044715*math.Pow(x, 3))))
+		return s + x*s*(1-s)*k*(1+3*0.044715*x*x)
+	},
 	graph.GeluErfSlope: func(x float64) float64 {
 		if math.Abs(x) > 100 {
 			return max(math.Copysign(1, x), 0)

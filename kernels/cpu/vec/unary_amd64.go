@@ -249,6 +249,11 @@ func siluF32(dst []float32, x []float32)
 //go:noescape
 func geluTanhF32(dst []float32, x []float32)
 
+// geluTanhSlopeF32 sets dst[i] to the slope of geluTanh at x[i].
+//
+//go:noescape
+func geluTanhSlopeF32(dst []float32, x []float32)
+
 // geluErfF32 sets dst[i] = x[i]·Φ(x[i]).
 //
 //go:noescape

@@ -258,59 +258,63 @@ DATA constants<>+2016(SB)/8, $0x3e75fdeb3e75fdeb
 DATA constants<>+2024(SB)/8, $0x3e75fdeb3e75fdeb
 DATA constants<>+2032(SB)/8, $0x3f3172183f317218
 DATA constants<>+2040(SB)/8, $0x3f3172183f317218
-DATA constants<>+2048(SB)/8, $0x4139c28f4139c28f
-DATA constants<>+2056(SB)/8, $0x4139c28f4139c28f
-DATA constants<>+2064(SB)/8, $0xb29ffb07b29ffb07
-DATA constants<>+2072(SB)/8, $0xb29ffb07b29ffb07
-DATA constants<>+2080(SB)/8, $0x351ff6a8351ff6a8
-DATA constants<>+2088(SB)/8, $0x351ff6a8351ff6a8
-DATA constants<>+2096(SB)/8, $0xb7089457b7089457
-DATA constants<>+2104(SB)/8, $0xb7089457b7089457
-DATA constants<>+2112(SB)/8, $0x387baa6b387baa6b
-DATA constants<>+2120(SB)/8, $0x387baa6b387baa6b
-DATA constants<>+2128(SB)/8, $0xb96a3518b96a3518
-DATA constants<>+2136(SB)/8, $0xb96a3518b96a3518
-DATA constants<>+2144(SB)/8, $0xb8f1592cb8f1592c
-DATA constants<>+2152(SB)/8, $0xb8f1592cb8f1592c
-DATA constants<>+2160(SB)/8, $0x3be81dcf3be81dcf
-DATA constants<>+2168(SB)/8, $0x3be81dcf3be81dcf
-DATA constants<>+2176(SB)/8, $0xbd5728b2bd5728b2
-DATA constants<>+2184(SB)/8, $0xbd5728b2bd5728b2
-DATA constants<>+2192(SB)/8, $0xbeeb1b90beeb1b90
-DATA constants<>+2200(SB)/8, $0xbeeb1b90beeb1b90
-DATA constants<>+2208(SB)/8, $0xbf935777bf935777
-DATA constants<>+2216(SB)/8, $0xbf935777bf935777
-DATA constants<>+2224(SB)/8, $0x415428f6415428f6
-DATA constants<>+2232(SB)/8, $0x415428f6415428f6
-DATA constants<>+2240(SB)/8, $0x3e99999a3e99999a
-DATA constants<>+2248(SB)/8, $0x3e99999a3e99999a
-DATA constants<>+2256(SB)/8, $0xbda2c964bda2c964
-DATA constants<>+2264(SB)/8, $0xbda2c964bda2c964
-DATA constants<>+2272(SB)/8, $0x3e63a07b3e63a07b
-DATA constants<>+2280(SB)/8, $0x3e63a07b3e63a07b
-DATA constants<>+2288(SB)/8, $0xbcba4056bcba4056
-DATA constants<>+2296(SB)/8, $0xbcba4056bcba4056
-DATA constants<>+2304(SB)/8, $0x3e15de623e15de62
-DATA constants<>+2312(SB)/8, $0x3e15de623e15de62
-DATA constants<>+2320(SB)/8, $0x3de87bd93de87bd9
-DATA constants<>+2328(SB)/8, $0x3de87bd93de87bd9
-DATA constants<>+2336(SB)/8, $0x3df5dfbe3df5dfbe
-DATA constants<>+2344(SB)/8, $0x3df5dfbe3df5dfbe
-DATA constants<>+2352(SB)/8, $0x3ecc422a3ecc422a
-DATA constants<>+2360(SB)/8, $0x3ecc422a3ecc422a
-DATA constants<>+2368(SB)/8, $0xbf38aa3bbf38aa3b
-DATA constants<>+2376(SB)/8, $0xbf38aa3bbf38aa3b
-DATA constants<>+2384(SB)/8, $0x4000000040000000
-DATA constants<>+2392(SB)/8, $0x4000000040000000
-DATA constants<>+2400(SB)/8, $0x3e8f7c383e8f7c38
-DATA constants<>+2408(SB)/8, $0x3e8f7c383e8f7c38
-DATA constants<>+2416(SB)/8, $0x3e8f5b093e8f5b09
-DATA constants<>+2424(SB)/8, $0x3e8f5b093e8f5b09
-DATA constants<>+2432(SB)/8, $0x3ecce93e3ecce93e
-DATA constants<>+2440(SB)/8, $0x3ecce93e3ecce93e
-DATA constants<>+2448(SB)/8, $0x3f2aaa803f2aaa80
-DATA constants<>+2456(SB)/8, $0x3f2aaa803f2aaa80
-GLOBL constants<>(SB), RODATA|NOPTR, $2464
+DATA constants<>+2048(SB)/8, $0x3e5b33b63e5b33b6
+DATA constants<>+2056(SB)/8, $0x3e5b33b63e5b33b6
+DATA constants<>+2064(SB)/8, $0x3fcc422a3fcc422a
+DATA constants<>+2072(SB)/8, $0x3fcc422a3fcc422a
+DATA constants<>+2080(SB)/8, $0x4139c28f4139c28f
+DATA constants<>+2088(SB)/8, $0x4139c28f4139c28f
+DATA constants<>+2096(SB)/8, $0xb29ffb07b29ffb07
+DATA constants<>+2104(SB)/8, $0xb29ffb07b29ffb07
+DATA constants<>+2112(SB)/8, $0x351ff6a8351ff6a8
+DATA constants<>+2120(SB)/8, $0x351ff6a8351ff6a8
+DATA constants<>+2128(SB)/8, $0xb7089457b7089457
+DATA constants<>+2136(SB)/8, $0xb7089457b7089457
+DATA constants<>+2144(SB)/8, $0x387baa6b387baa6b
+DATA constants<>+2152(SB)/8, $0x387baa6b387baa6b
+DATA constants<>+2160(SB)/8, $0xb96a3518b96a3518
+DATA constants<>+2168(SB)/8, $0xb96a3518b96a3518
+DATA constants<>+2176(SB)/8, $0xb8f1592cb8f1592c
+DATA constants<>+2184(SB)/8, $0xb8f1592cb8f1592c
+DATA constants<>+2192(SB)/8, $0x3be81dcf3be81dcf
+DATA constants<>+2200(SB)/8, $0x3be81dcf3be81dcf
+DATA constants<>+2208(SB)/8, $0xbd5728b2bd5728b2
+DATA constants<>+2216(SB)/8, $0xbd5728b2bd5728b2
+DATA constants<>+2224(SB)/8, $0xbeeb1b90beeb1b90
+DATA constants<>+2232(SB)/8, $0xbeeb1b90beeb1b90
+DATA constants<>+2240(SB)/8, $0xbf935777bf935777
+DATA constants<>+2248(SB)/8, $0xbf935777bf935777
+DATA constants<>+2256(SB)/8, $0x415428f6415428f6
+DATA constants<>+2264(SB)/8, $0x415428f6415428f6
+DATA constants<>+2272(SB)/8, $0x3e99999a3e99999a
+DATA constants<>+2280(SB)/8, $0x3e99999a3e99999a
+DATA constants<>+2288(SB)/8, $0xbda2c964bda2c964
+DATA constants<>+2296(SB)/8, $0xbda2c964bda2c964
+DATA constants<>+2304(SB)/8, $0x3e63a07b3e63a07b
+DATA constants<>+2312(SB)/8, $0x3e63a07b3e63a07b
+DATA constants<>+2320(SB)/8, $0xbcba4056bcba4056
+DATA constants<>+2328(SB)/8, $0xbcba4056bcba4056
+DATA constants<>+2336(SB)/8, $0x3e15de623e15de62
+DATA constants<>+2344(SB)/8, $0x3e15de623e15de62
+DATA constants<>+2352(SB)/8, $0x3de87bd93de87bd9
+DATA constants<>+2360(SB)/8, $0x3de87bd93de87bd9
+DATA constants<>+2368(SB)/8, $0x3df5dfbe3df5dfbe
+DATA constants<>+2376(SB)/8, $0x3df5dfbe3df5dfbe
+DATA constants<>+2384(SB)/8, $0x3ecc422a3ecc422a
+DATA constants<>+2392(SB)/8, $0x3ecc422a3ecc422a
+DATA constants<>+2400(SB)/8, $0xbf38aa3bbf38aa3b
+DATA constants<>+2408(SB)/8, $0xbf38aa3bbf38aa3b
+DATA constants<>+2416(SB)/8, $0x4000000040000000
+DATA constants<>+2424(SB)/8, $0x4000000040000000
+DATA constants<>+2432(SB)/8, $0x3e8f7c383e8f7c38
+DATA constants<>+2440(SB)/8, $0x3e8f7c383e8f7c38
+DATA constants<>+2448(SB)/8, $0x3e8f5b093e8f5b09
+DATA constants<>+2456(SB)/8, $0x3e8f5b093e8f5b09
+DATA constants<>+2464(SB)/8, $0x3ecce93e3ecce93e
+DATA constants<>+2472(SB)/8, $0x3ecce93e3ecce93e
+DATA constants<>+2480(SB)/8, $0x3f2aaa803f2aaa80
+DATA constants<>+2488(SB)/8, $0x3f2aaa803f2aaa80
+GLOBL constants<>(SB), RODATA|NOPTR, $2496
 
 // func negF32(dst []float32, x []float32)
 TEXT ·negF32(SB), NOSPLIT, $0-48
@@ -7262,6 +7266,260 @@ stored10:
 done:
 	RET
 
+// func geluTanhSlopeF32(dst []float32, x []float32)
+TEXT ·geluTanhSlopeF32(SB), NOSPLIT, $0-48
+	MOVD $constants<>(SB), R0
+	MOVD dst_base+0(FP), R1
+	MOVD dst_len+8(FP), R2
+	MOVD x_base+24(FP), R3
+	MOVD x_len+32(FP), R4
+	CMP R4, R2
+	CSEL LT, R2, R4, R2
+	CMP $12, R2
+	BLT next2
+
+loop1:
+	FMOVQ 0(R3), F0
+	FMOVQ 16(R3), F1
+	FMOVQ 32(R3), F2
+	FMOVQ 1888(R0), F3
+	WORD $0x4e20f460 // fmax v0.4s, v3.4s, v0.4s
+	WORD $0x4e21f461 // fmax v1.4s, v3.4s, v1.4s
+	WORD $0x4e22f462 // fmax v2.4s, v3.4s, v2.4s
+	FMOVQ 1904(R0), F3
+	WORD $0x4ea0f460 // fmin v0.4s, v3.4s, v0.4s
+	WORD $0x4ea1f461 // fmin v1.4s, v3.4s, v1.4s
+	WORD $0x4ea2f462 // fmin v2.4s, v3.4s, v2.4s
+	WORD $0x6e20dc03 // fmul v3.4s, v0.4s, v0.4s
+	WORD $0x6e21dc24 // fmul v4.4s, v1.4s, v1.4s
+	WORD $0x6e22dc45 // fmul v5.4s, v2.4s, v2.4s
+	FMOVQ 1920(R0), F6
+	FMOVQ 1936(R0), F7
+	FMOVQ 1936(R0), F8
+	FMOVQ 1936(R0), F9
+	WORD $0x4e26cc67 // fmla v7.4s, v3.4s, v6.4s
+	WORD $0x4e26cc88 // fmla v8.4s, v4.4s, v6.4s
+	WORD $0x4e26cca9 // fmla v9.4s, v5.4s, v6.4s
+	WORD $0x6e27dc06 // fmul v6.4s, v0.4s, v7.4s
+	WORD $0x6e28dc27 // fmul v7.4s, v1.4s, v8.4s
+	WORD $0x6e29dc48 // fmul v8.4s, v2.4s, v9.4s
+	FMOVQ 1520(R0), F9
+	WORD $0x4e29d4ca // fadd v10.4s, v6.4s, v9.4s
+	WORD $0x4e29d4eb // fadd v11.4s, v7.4s, v9.4s
+	WORD $0x4e29d509 // fadd v9.4s, v8.4s, v9.4s
+	FMOVQ 1520(R0), F12
+	WORD $0x4eacd54d // fsub v13.4s, v10.4s, v12.4s
+	WORD $0x4eacd56e // fsub v14.4s, v11.4s, v12.4s
+	WORD $0x4eacd52c // fsub v12.4s, v9.4s, v12.4s
+	WORD $0x4eadd4c6 // fsub v6.4s, v6.4s, v13.4s
+	WORD $0x4eaed4e7 // fsub v7.4s, v7.4s, v14.4s
+	WORD $0x4eacd508 // fsub v8.4s, v8.4s, v12.4s
+	FMOVQ 1952(R0), F12
+	FMOVQ 1952(R0), F13
+	FMOVQ 1952(R0), F14
+	FMOVQ 1968(R0), F15
+	FMOVQ 1968(R0), F16
+	FMOVQ 1968(R0), F17
+	WORD $0x4e26cd8f // fmla v15.4s, v12.4s, v6.4s
+	WORD $0x4e27cdb0 // fmla v16.4s, v13.4s, v7.4s
+	WORD $0x4e28cdd1 // fmla v17.4s, v14.4s, v8.4s
+	FMOVQ 1984(R0), F12
+	FMOVQ 1984(R0), F13
+	FMOVQ 1984(R0), F14
+	WORD $0x4e26cdec // fmla v12.4s, v15.4s, v6.4s
+	WORD $0x4e27ce0d // fmla v13.4s, v16.4s, v7.4s
+	WORD $0x4e28ce2e // fmla v14.4s, v17.4s, v8.4s
+	FMOVQ 2000(R0), F15
+	FMOVQ 2000(R0), F16
+	FMOVQ 2000(R0), F17
+	WORD $0x4e26cd8f // fmla v15.4s, v12.4s, v6.4s
+	WORD $0x4e27cdb0 // fmla v16.4s, v13.4s, v7.4s
+	WORD $0x4e28cdd1 // fmla v17.4s, v14.4s, v8.4s
+	FMOVQ 2016(R0), F12
+	FMOVQ 2016(R0), F13
+	FMOVQ 2016(R0), F14
+	WORD $0x4e26cdec // fmla v12.4s, v15.4s, v6.4s
+	WORD $0x4e27ce0d // fmla v13.4s, v16.4s, v7.4s
+	WORD $0x4e28ce2e // fmla v14.4s, v17.4s, v8.4s
+	FMOVQ 2032(R0), F15
+	FMOVQ 2032(R0), F16
+	FMOVQ 2032(R0), F17
+	WORD $0x4e26cd8f // fmla v15.4s, v12.4s, v6.4s
+	WORD $0x4e27cdb0 // fmla v16.4s, v13.4s, v7.4s
+	WORD $0x4e28cdd1 // fmla v17.4s, v14.4s, v8.4s
+	FMOVQ 0(R0), F12
+	FMOVQ 0(R0), F13
+	FMOVQ 0(R0), F14
+	WORD $0x4e26cdec // fmla v12.4s, v15.4s, v6.4s
+	WORD $0x4e27ce0d // fmla v13.4s, v16.4s, v7.4s
+	WORD $0x4e28ce2e // fmla v14.4s, v17.4s, v8.4s
+	WORD $0x4f375546 // shl v6.4s, v10.4s, #23
+	WORD $0x4f375567 // shl v7.4s, v11.4s, #23
+	WORD $0x4f375528 // shl v8.4s, v9.4s, #23
+	WORD $0x6e26dd86 // fmul v6.4s, v12.4s, v6.4s
+	WORD $0x6e27dda7 // fmul v7.4s, v13.4s, v7.4s
+	WORD $0x6e28ddc8 // fmul v8.4s, v14.4s, v8.4s
+	FMOVQ 0(R0), F9
+	WORD $0x4e29d4c6 // fadd v6.4s, v6.4s, v9.4s
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	FMOVQ 0(R0), F9
+	WORD $0x6e26fd26 // fdiv v6.4s, v9.4s, v6.4s
+	WORD $0x6e27fd27 // fdiv v7.4s, v9.4s, v7.4s
+	WORD $0x6e28fd28 // fdiv v8.4s, v9.4s, v8.4s
+	FMOVQ 2048(R0), F9
+	FMOVQ 2064(R0), F10
+	FMOVQ 2064(R0), F11
+	FMOVQ 2064(R0), F12
+	WORD $0x4e29cc6a // fmla v10.4s, v3.4s, v9.4s
+	WORD $0x4e29cc8b // fmla v11.4s, v4.4s, v9.4s
+	WORD $0x4e29ccac // fmla v12.4s, v5.4s, v9.4s
+	WORD $0x6e20dd40 // fmul v0.4s, v10.4s, v0.4s
+	WORD $0x6e21dd61 // fmul v1.4s, v11.4s, v1.4s
+	WORD $0x6e22dd82 // fmul v2.4s, v12.4s, v2.4s
+	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
+	WORD $0x6e27dc21 // fmul v1.4s, v1.4s, v7.4s
+	WORD $0x6e28dc42 // fmul v2.4s, v2.4s, v8.4s
+	FMOVQ 0(R0), F3
+	WORD $0x4ea6d464 // fsub v4.4s, v3.4s, v6.4s
+	WORD $0x4ea7d465 // fsub v5.4s, v3.4s, v7.4s
+	WORD $0x4ea8d463 // fsub v3.4s, v3.4s, v8.4s
+	WORD $0x4e24cc06 // fmla v6.4s, v0.4s, v4.4s
+	WORD $0x4e25cc27 // fmla v7.4s, v1.4s, v5.4s
+	WORD $0x4e23cc48 // fmla v8.4s, v2.4s, v3.4s
+	FMOVQ F6, 0(R1)
+	FMOVQ F7, 16(R1)
+	FMOVQ F8, 32(R1)
+	ADD $48, R1, R1
+	ADD $48, R3, R3
+	SUB $12, R2, R2
+	CMP $12, R2
+	BGE loop1
+
+next2:
+	CMP $4, R2
+	BLT next4
+
+loop3:
+	FMOVQ 0(R3), F0
+	FMOVQ 1888(R0), F1
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	FMOVQ 1904(R0), F1
+	WORD $0x4ea0f420 // fmin v0.4s, v1.4s, v0.4s
+	WORD $0x6e20dc01 // fmul v1.4s, v0.4s, v0.4s
+	FMOVQ 1920(R0), F2
+	FMOVQ 1936(R0), F3
+	WORD $0x4e22cc23 // fmla v3.4s, v1.4s, v2.4s
+	WORD $0x6e23dc02 // fmul v2.4s, v0.4s, v3.4s
+	FMOVQ 1520(R0), F3
+	WORD $0x4e23d443 // fadd v3.4s, v2.4s, v3.4s
+	FMOVQ 1520(R0), F4
+	WORD $0x4ea4d464 // fsub v4.4s, v3.4s, v4.4s
+	WORD $0x4ea4d442 // fsub v2.4s, v2.4s, v4.4s
+	FMOVQ 1952(R0), F4
+	FMOVQ 1968(R0), F5
+	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
+	FMOVQ 1984(R0), F4
+	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
+	FMOVQ 2000(R0), F5
+	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
+	FMOVQ 2016(R0), F4
+	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
+	FMOVQ 2032(R0), F5
+	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
+	FMOVQ 0(R0), F4
+	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
+	WORD $0x4f375462 // shl v2.4s, v3.4s, #23
+	WORD $0x6e22dc82 // fmul v2.4s, v4.4s, v2.4s
+	FMOVQ 0(R0), F3
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	FMOVQ 0(R0), F3
+	WORD $0x6e22fc62 // fdiv v2.4s, v3.4s, v2.4s
+	FMOVQ 2048(R0), F3
+	FMOVQ 2064(R0), F4
+	WORD $0x4e23cc24 // fmla v4.4s, v1.4s, v3.4s
+	WORD $0x6e20dc80 // fmul v0.4s, v4.4s, v0.4s
+	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
+	FMOVQ 0(R0), F1
+	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
+	WORD $0x4e21cc02 // fmla v2.4s, v0.4s, v1.4s
+	FMOVQ F2, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $4, R2, R2
+	CMP $4, R2
+	BGE loop3
+
+next4:
+	CBZ R2, done
+	TBZ $1, R2, loadOne5
+	FMOVD 0(R3), F0
+	TBZ $0, R2, loaded6
+	ADD $8, R3, R3
+	WORD $0x4d408060 // ld1 {v0.s}[2], [x3]
+	B loaded6
+
+loadOne5:
+	FMOVS 0(R3), F0
+
+loaded6:
+	FMOVQ 1888(R0), F1
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	FMOVQ 1904(R0), F1
+	WORD $0x4ea0f420 // fmin v0.4s, v1.4s, v0.4s
+	WORD $0x6e20dc01 // fmul v1.4s, v0.4s, v0.4s
+	FMOVQ 1920(R0), F2
+	FMOVQ 1936(R0), F3
+	WORD $0x4e22cc23 // fmla v3.4s, v1.4s, v2.4s
+	WORD $0x6e23dc02 // fmul v2.4s, v0.4s, v3.4s
+	FMOVQ 1520(R0), F3
+	WORD $0x4e23d443 // fadd v3.4s, v2.4s, v3.4s
+	FMOVQ 1520(R0), F4
+	WORD $0x4ea4d464 // fsub v4.4s, v3.4s, v4.4s
+	WORD $0x4ea4d442 // fsub v2.4s, v2.4s, v4.4s
+	FMOVQ 1952(R0), F4
+	FMOVQ 1968(R0), F5
+	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
+	FMOVQ 1984(R0), F4
+	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
+	FMOVQ 2000(R0), F5
+	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
+	FMOVQ 2016(R0), F4
+	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
+	FMOVQ 2032(R0), F5
+	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
+	FMOVQ 0(R0), F4
+	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
+	WORD $0x4f375462 // shl v2.4s, v3.4s, #23
+	WORD $0x6e22dc82 // fmul v2.4s, v4.4s, v2.4s
+	FMOVQ 0(R0), F3
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	FMOVQ 0(R0), F3
+	WORD $0x6e22fc62 // fdiv v2.4s, v3.4s, v2.4s
+	FMOVQ 2048(R0), F3
+	FMOVQ 2064(R0), F4
+	WORD $0x4e23cc24 // fmla v4.4s, v1.4s, v3.4s
+	WORD $0x6e20dc80 // fmul v0.4s, v4.4s, v0.4s
+	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
+	FMOVQ 0(R0), F1
+	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
+	WORD $0x4e21cc02 // fmla v2.4s, v0.4s, v1.4s
+	TBZ $1, R2, storeOne7
+	FMOVD F2, 0(R1)
+	TBZ $0, R2, stored8
+	ADD $8, R1, R0
+	WORD $0x4d008002 // st1 {v2.s}[2], [x0]
+	B stored8
+
+storeOne7:
+	FMOVS F2, 0(R1)
+
+stored8:
+	MOVD $0, R2
+
+done:
+	RET
+
 // func geluErfF32(dst []float32, x []float32)
 TEXT ·geluErfF32(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R0
@@ -7281,25 +7539,13 @@ loop1:
 	WORD $0x4ea0f803 // fabs v3.4s, v0.4s
 	WORD $0x4ea0f824 // fabs v4.4s, v1.4s
 	WORD $0x4ea0f845 // fabs v5.4s, v2.4s
-	FMOVQ 2048(R0), F6
+	FMOVQ 2080(R0), F6
 	WORD $0x4ea3f4c3 // fmin v3.4s, v6.4s, v3.4s
 	WORD $0x4ea4f4c4 // fmin v4.4s, v6.4s, v4.4s
 	WORD $0x4ea5f4c5 // fmin v5.4s, v6.4s, v5.4s
-	FMOVQ 2064(R0), F6
-	FMOVQ 2064(R0), F7
-	FMOVQ 2064(R0), F8
-	FMOVQ 2080(R0), F9
-	FMOVQ 2080(R0), F10
-	FMOVQ 2080(R0), F11
-	WORD $0x4e23ccc9 // fmla v9.4s, v6.4s, v3.4s
-	WORD $0x4e24ccea // fmla v10.4s, v7.4s, v4.4s
-	WORD $0x4e25cd0b // fmla v11.4s, v8.4s, v5.4s
 	FMOVQ 2096(R0), F6
 	FMOVQ 2096(R0), F7
 	FMOVQ 2096(R0), F8
-	WORD $0x4e23cd26 // fmla v6.4s, v9.4s, v3.4s
-	WORD $0x4e24cd47 // fmla v7.4s, v10.4s, v4.4s
-	WORD $0x4e25cd68 // fmla v8.4s, v11.4s, v5.4s
 	FMOVQ 2112(R0), F9
 	FMOVQ 2112(R0), F10
 	FMOVQ 2112(R0), F11
@@ -7339,6 +7585,18 @@ loop1:
 	FMOVQ 2208(R0), F9
 	FMOVQ 2208(R0), F10
 	FMOVQ 2208(R0), F11
+	WORD $0x4e23ccc9 // fmla v9.4s, v6.4s, v3.4s
+	WORD $0x4e24ccea // fmla v10.4s, v7.4s, v4.4s
+	WORD $0x4e25cd0b // fmla v11.4s, v8.4s, v5.4s
+	FMOVQ 2224(R0), F6
+	FMOVQ 2224(R0), F7
+	FMOVQ 2224(R0), F8
+	WORD $0x4e23cd26 // fmla v6.4s, v9.4s, v3.4s
+	WORD $0x4e24cd47 // fmla v7.4s, v10.4s, v4.4s
+	WORD $0x4e25cd68 // fmla v8.4s, v11.4s, v5.4s
+	FMOVQ 2240(R0), F9
+	FMOVQ 2240(R0), F10
+	FMOVQ 2240(R0), F11
 	WORD $0x4e23ccc9 // fmla v9.4s, v6.4s, v3.4s
 	WORD $0x4e24ccea // fmla v10.4s, v7.4s, v4.4s
 	WORD $0x4e25cd0b // fmla v11.4s, v8.4s, v5.4s
@@ -7427,13 +7685,9 @@ next2:
 loop3:
 	FMOVQ 0(R3), F0
 	WORD $0x4ea0f801 // fabs v1.4s, v0.4s
-	FMOVQ 2048(R0), F2
+	FMOVQ 2080(R0), F2
 	WORD $0x4ea1f441 // fmin v1.4s, v2.4s, v1.4s
-	FMOVQ 2064(R0), F2
-	FMOVQ 2080(R0), F3
-	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
 	FMOVQ 2096(R0), F2
-	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	FMOVQ 2112(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
 	FMOVQ 2128(R0), F2
@@ -7447,6 +7701,10 @@ loop3:
 	FMOVQ 2192(R0), F2
 	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	FMOVQ 2208(R0), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	FMOVQ 2224(R0), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ 2240(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
 	FMOVQ 976(R0), F2
 	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
@@ -7494,13 +7752,9 @@ loadOne5:
 
 loaded6:
 	WORD $0x4ea0f801 // fabs v1.4s, v0.4s
-	FMOVQ 2048(R0), F2
+	FMOVQ 2080(R0), F2
 	WORD $0x4ea1f441 // fmin v1.4s, v2.4s, v1.4s
-	FMOVQ 2064(R0), F2
-	FMOVQ 2080(R0), F3
-	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
 	FMOVQ 2096(R0), F2
-	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	FMOVQ 2112(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
 	FMOVQ 2128(R0), F2
@@ -7514,6 +7768,10 @@ loaded6:
 	FMOVQ 2192(R0), F2
 	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	FMOVQ 2208(R0), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	FMOVQ 2224(R0), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ 2240(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
 	FMOVQ 976(R0), F2
 	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
@@ -7575,11 +7833,11 @@ loop1:
 	WORD $0x4ea0f800 // fabs v0.4s, v0.4s
 	WORD $0x4ea0f821 // fabs v1.4s, v1.4s
 	WORD $0x4ea0f842 // fabs v2.4s, v2.4s
-	FMOVQ 2224(R0), F3
+	FMOVQ 2256(R0), F3
 	WORD $0x4ea0f460 // fmin v0.4s, v3.4s, v0.4s
 	WORD $0x4ea1f461 // fmin v1.4s, v3.4s, v1.4s
 	WORD $0x4ea2f462 // fmin v2.4s, v3.4s, v2.4s
-	FMOVQ 2240(R0), F3
+	FMOVQ 2272(R0), F3
 	FMOVQ 0(R0), F4
 	FMOVQ 0(R0), F5
 	FMOVQ 0(R0), F6
@@ -7590,21 +7848,9 @@ loop1:
 	WORD $0x6e24fc64 // fdiv v4.4s, v3.4s, v4.4s
 	WORD $0x6e25fc65 // fdiv v5.4s, v3.4s, v5.4s
 	WORD $0x6e26fc63 // fdiv v3.4s, v3.4s, v6.4s
-	FMOVQ 2256(R0), F6
-	FMOVQ 2256(R0), F7
-	FMOVQ 2256(R0), F8
-	FMOVQ 2272(R0), F9
-	FMOVQ 2272(R0), F10
-	FMOVQ 2272(R0), F11
-	WORD $0x4e24ccc9 // fmla v9.4s, v6.4s, v4.4s
-	WORD $0x4e25ccea // fmla v10.4s, v7.4s, v5.4s
-	WORD $0x4e23cd0b // fmla v11.4s, v8.4s, v3.4s
 	FMOVQ 2288(R0), F6
 	FMOVQ 2288(R0), F7
 	FMOVQ 2288(R0), F8
-	WORD $0x4e24cd26 // fmla v6.4s, v9.4s, v4.4s
-	WORD $0x4e25cd47 // fmla v7.4s, v10.4s, v5.4s
-	WORD $0x4e23cd68 // fmla v8.4s, v11.4s, v3.4s
 	FMOVQ 2304(R0), F9
 	FMOVQ 2304(R0), F10
 	FMOVQ 2304(R0), F11
@@ -7623,17 +7869,29 @@ loop1:
 	WORD $0x4e24ccc9 // fmla v9.4s, v6.4s, v4.4s
 	WORD $0x4e25ccea // fmla v10.4s, v7.4s, v5.4s
 	WORD $0x4e23cd0b // fmla v11.4s, v8.4s, v3.4s
+	FMOVQ 2352(R0), F6
+	FMOVQ 2352(R0), F7
+	FMOVQ 2352(R0), F8
+	WORD $0x4e24cd26 // fmla v6.4s, v9.4s, v4.4s
+	WORD $0x4e25cd47 // fmla v7.4s, v10.4s, v5.4s
+	WORD $0x4e23cd68 // fmla v8.4s, v11.4s, v3.4s
+	FMOVQ 2368(R0), F9
+	FMOVQ 2368(R0), F10
+	FMOVQ 2368(R0), F11
+	WORD $0x4e24ccc9 // fmla v9.4s, v6.4s, v4.4s
+	WORD $0x4e25ccea // fmla v10.4s, v7.4s, v5.4s
+	WORD $0x4e23cd0b // fmla v11.4s, v8.4s, v3.4s
 	WORD $0x6e24dd24 // fmul v4.4s, v9.4s, v4.4s
 	WORD $0x6e25dd45 // fmul v5.4s, v10.4s, v5.4s
 	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
-	FMOVQ 2352(R0), F6
+	FMOVQ 2384(R0), F6
 	WORD $0x4ea6cc04 // fmls v4.4s, v0.4s, v6.4s
 	WORD $0x4ea6cc25 // fmls v5.4s, v1.4s, v6.4s
 	WORD $0x4ea6cc43 // fmls v3.4s, v2.4s, v6.4s
 	WORD $0x6e20dc00 // fmul v0.4s, v0.4s, v0.4s
 	WORD $0x6e21dc21 // fmul v1.4s, v1.4s, v1.4s
 	WORD $0x6e22dc42 // fmul v2.4s, v2.4s, v2.4s
-	FMOVQ 2368(R0), F6
+	FMOVQ 2400(R0), F6
 	WORD $0x6e26dc00 // fmul v0.4s, v0.4s, v6.4s
 	WORD $0x6e26dc21 // fmul v1.4s, v1.4s, v6.4s
 	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
@@ -7726,29 +7984,29 @@ next2:
 loop3:
 	FMOVQ 0(R3), F0
 	WORD $0x4ea0f800 // fabs v0.4s, v0.4s
-	FMOVQ 2224(R0), F1
+	FMOVQ 2256(R0), F1
 	WORD $0x4ea0f420 // fmin v0.4s, v1.4s, v0.4s
-	FMOVQ 2240(R0), F1
+	FMOVQ 2272(R0), F1
 	FMOVQ 0(R0), F2
 	WORD $0x4e21cc02 // fmla v2.4s, v0.4s, v1.4s
 	FMOVQ 0(R0), F1
 	WORD $0x6e22fc21 // fdiv v1.4s, v1.4s, v2.4s
-	FMOVQ 2256(R0), F2
-	FMOVQ 2272(R0), F3
-	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
 	FMOVQ 2288(R0), F2
-	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	FMOVQ 2304(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
 	FMOVQ 2320(R0), F2
 	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	FMOVQ 2336(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
-	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
 	FMOVQ 2352(R0), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ 2368(R0), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
+	FMOVQ 2384(R0), F2
 	WORD $0x4ea2cc01 // fmls v1.4s, v0.4s, v2.4s
 	WORD $0x6e20dc00 // fmul v0.4s, v0.4s, v0.4s
-	FMOVQ 2368(R0), F2
+	FMOVQ 2400(R0), F2
 	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
 	FMOVQ 1520(R0), F2
 	WORD $0x4e22d402 // fadd v2.4s, v0.4s, v2.4s
@@ -7798,29 +8056,29 @@ loadOne5:
 
 loaded6:
 	WORD $0x4ea0f800 // fabs v0.4s, v0.4s
-	FMOVQ 2224(R0), F1
+	FMOVQ 2256(R0), F1
 	WORD $0x4ea0f420 // fmin v0.4s, v1.4s, v0.4s
-	FMOVQ 2240(R0), F1
+	FMOVQ 2272(R0), F1
 	FMOVQ 0(R0), F2
 	WORD $0x4e21cc02 // fmla v2.4s, v0.4s, v1.4s
 	FMOVQ 0(R0), F1
 	WORD $0x6e22fc21 // fdiv v1.4s, v1.4s, v2.4s
-	FMOVQ 2256(R0), F2
-	FMOVQ 2272(R0), F3
-	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
 	FMOVQ 2288(R0), F2
-	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	FMOVQ 2304(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
 	FMOVQ 2320(R0), F2
 	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	FMOVQ 2336(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
-	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
 	FMOVQ 2352(R0), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ 2368(R0), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
+	FMOVQ 2384(R0), F2
 	WORD $0x4ea2cc01 // fmls v1.4s, v0.4s, v2.4s
 	WORD $0x6e20dc00 // fmul v0.4s, v0.4s, v0.4s
-	FMOVQ 2368(R0), F2
+	FMOVQ 2400(R0), F2
 	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
 	FMOVQ 1520(R0), F2
 	WORD $0x4e22d402 // fadd v2.4s, v0.4s, v2.4s
@@ -7986,7 +8244,7 @@ loop1:
 	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
 	WORD $0x6e22dd42 // fmul v2.4s, v10.4s, v2.4s
 	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
-	FMOVQ 2384(R0), F4
+	FMOVQ 2416(R0), F4
 	WORD $0x4e24d405 // fadd v5.4s, v0.4s, v4.4s
 	WORD $0x4e24d426 // fadd v6.4s, v1.4s, v4.4s
 	WORD $0x4e24d447 // fadd v7.4s, v2.4s, v4.4s
@@ -7999,26 +8257,10 @@ loop1:
 	WORD $0x6e21dc25 // fmul v5.4s, v1.4s, v1.4s
 	WORD $0x6e22dc46 // fmul v6.4s, v2.4s, v2.4s
 	WORD $0x6e23dc67 // fmul v7.4s, v3.4s, v3.4s
-	FMOVQ 2400(R0), F8
-	FMOVQ 2400(R0), F9
-	FMOVQ 2400(R0), F10
-	FMOVQ 2400(R0), F11
-	FMOVQ 2416(R0), F12
-	FMOVQ 2416(R0), F13
-	FMOVQ 2416(R0), F14
-	FMOVQ 2416(R0), F15
-	WORD $0x4e24cd0c // fmla v12.4s, v8.4s, v4.4s
-	WORD $0x4e25cd2d // fmla v13.4s, v9.4s, v5.4s
-	WORD $0x4e26cd4e // fmla v14.4s, v10.4s, v6.4s
-	WORD $0x4e27cd6f // fmla v15.4s, v11.4s, v7.4s
 	FMOVQ 2432(R0), F8
 	FMOVQ 2432(R0), F9
 	FMOVQ 2432(R0), F10
 	FMOVQ 2432(R0), F11
-	WORD $0x4e24cd88 // fmla v8.4s, v12.4s, v4.4s
-	WORD $0x4e25cda9 // fmla v9.4s, v13.4s, v5.4s
-	WORD $0x4e26cdca // fmla v10.4s, v14.4s, v6.4s
-	WORD $0x4e27cdeb // fmla v11.4s, v15.4s, v7.4s
 	FMOVQ 2448(R0), F12
 	FMOVQ 2448(R0), F13
 	FMOVQ 2448(R0), F14
@@ -8027,10 +8269,26 @@ loop1:
 	WORD $0x4e25cd2d // fmla v13.4s, v9.4s, v5.4s
 	WORD $0x4e26cd4e // fmla v14.4s, v10.4s, v6.4s
 	WORD $0x4e27cd6f // fmla v15.4s, v11.4s, v7.4s
-	FMOVQ 2384(R0), F8
-	FMOVQ 2384(R0), F9
-	FMOVQ 2384(R0), F10
-	FMOVQ 2384(R0), F11
+	FMOVQ 2464(R0), F8
+	FMOVQ 2464(R0), F9
+	FMOVQ 2464(R0), F10
+	FMOVQ 2464(R0), F11
+	WORD $0x4e24cd88 // fmla v8.4s, v12.4s, v4.4s
+	WORD $0x4e25cda9 // fmla v9.4s, v13.4s, v5.4s
+	WORD $0x4e26cdca // fmla v10.4s, v14.4s, v6.4s
+	WORD $0x4e27cdeb // fmla v11.4s, v15.4s, v7.4s
+	FMOVQ 2480(R0), F12
+	FMOVQ 2480(R0), F13
+	FMOVQ 2480(R0), F14
+	FMOVQ 2480(R0), F15
+	WORD $0x4e24cd0c // fmla v12.4s, v8.4s, v4.4s
+	WORD $0x4e25cd2d // fmla v13.4s, v9.4s, v5.4s
+	WORD $0x4e26cd4e // fmla v14.4s, v10.4s, v6.4s
+	WORD $0x4e27cd6f // fmla v15.4s, v11.4s, v7.4s
+	FMOVQ 2416(R0), F8
+	FMOVQ 2416(R0), F9
+	FMOVQ 2416(R0), F10
+	FMOVQ 2416(R0), F11
 	WORD $0x4e24cd88 // fmla v8.4s, v12.4s, v4.4s
 	WORD $0x4e25cda9 // fmla v9.4s, v13.4s, v5.4s
 	WORD $0x4e26cdca // fmla v10.4s, v14.4s, v6.4s
@@ -8092,18 +8350,18 @@ loop3:
 	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
 	WORD $0x4f375440 // shl v0.4s, v2.4s, #23
 	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	FMOVQ 2384(R0), F1
+	FMOVQ 2416(R0), F1
 	WORD $0x4e21d401 // fadd v1.4s, v0.4s, v1.4s
 	WORD $0x6e21fc00 // fdiv v0.4s, v0.4s, v1.4s
 	WORD $0x6e20dc01 // fmul v1.4s, v0.4s, v0.4s
-	FMOVQ 2400(R0), F2
-	FMOVQ 2416(R0), F3
-	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
 	FMOVQ 2432(R0), F2
-	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	FMOVQ 2448(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
-	FMOVQ 2384(R0), F2
+	FMOVQ 2464(R0), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ 2480(R0), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	FMOVQ 2416(R0), F2
 	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	FMOVQ 0(R3), F1
 	FMOVQ 560(R0), F3
@@ -8157,18 +8415,18 @@ loaded6:
 	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
 	WORD $0x4f375440 // shl v0.4s, v2.4s, #23
 	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	FMOVQ 2384(R0), F1
+	FMOVQ 2416(R0), F1
 	WORD $0x4e21d401 // fadd v1.4s, v0.4s, v1.4s
 	WORD $0x6e21fc00 // fdiv v0.4s, v0.4s, v1.4s
 	WORD $0x6e20dc01 // fmul v1.4s, v0.4s, v0.4s
-	FMOVQ 2400(R0), F2
-	FMOVQ 2416(R0), F3
-	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
 	FMOVQ 2432(R0), F2
-	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	FMOVQ 2448(R0), F3
 	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
-	FMOVQ 2384(R0), F2
+	FMOVQ 2464(R0), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ 2480(R0), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	FMOVQ 2416(R0), F2
 	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
 	TBZ $1, R2, loadOne7
 	FMOVD 0(R3), F1

@@ -140,7 +140,7 @@ func tolerance[T Float](op graph.UnaryFn, x float64) (rel, abs float64) {
 		if x < -6 {
 			abs = 1e-12
 		}
-	case graph.GeluErfSlope: // it is 0 at −0.75
+	case graph.GeluTanhSlope, graph.GeluErfSlope: // it is 0 at −0.75
 		rel, abs = 3e-6+1.2e-7*x*x, 1e-6
 		if x < -1 {
 			abs = 1e-36
@@ -149,7 +149,7 @@ func tolerance[T Float](op graph.UnaryFn, x float64) (rel, abs float64) {
 		abs = 1e-36
 	}
 	if isFloat64[T]() {
-		if op == graph.GeluErfSlope {
+		if op == graph.GeluTanhSlope || op == graph.GeluErfSlope {
 			return 1e-8 * rel, 1e-8 * abs
 		}
 		return 1e-8 * rel, 0
@@ -232,14 +232,14 @@ func testUnarySpecial[T Float](t *testing.T, k *Kernels[T]) {
 		{graph.Not, nan, 0},
 		{graph.GeluTanh, inf, inf}, {graph.GeluErf, inf, inf}, {graph.Silu, inf, inf}, {graph.GeluTanh, 0, 0}, {graph.GeluErf, 0, 0},
 		{graph.Silu, 0, 0},
-		{graph.GeluErfSlope, 100, 1}, {graph.GeluErfSlope, inf, 1},
+		{graph.GeluTanhSlope, 100, 1}, {graph.GeluTanhSlope, inf, 1}, {graph.GeluErfSlope, 100, 1}, {graph.GeluErfSlope, inf, 1},
 		{graph.GeluTanh, 100, 100}, {graph.GeluErf, 100, 100}, {graph.Silu, 200, 200},
 	} {
 		x, y := []T{T(c.x)}, []T{0}
 		k.Unary(c.op)(y, x)
 		same(t, fmt.Sprintf("%v(%v)", c.op, c.x), y, []T{T(c.want)})
 	}
-	for _, op := range []graph.UnaryFn{graph.GeluTanh, graph.GeluErf, graph.GeluErfSlope, graph.Silu} {
+	for _, op := range []graph.UnaryFn{graph.GeluTanh, graph.GeluErf, graph.GeluTanhSlope, graph.GeluErfSlope, graph.Silu} {
 		for _, v := range []float64{-inf, -1e30, -1000} {
 			y := []T{0}
 			k.Unary(op)(y, []T{T(v)})

@@ -111,6 +111,16 @@ DEVICE float gelu_erf(float x) {
   return relu(x) - t * exp2_approx(y * t - 1.0f);
 }
 #endif
+// s + x·s(1 − s)·(2u)′ with s = σ(2u), which is 0 or 1 in f32 from |x| = 12 on.
+DEVICE float gelu_tanh_slope(float x) {
+  const float t = fminf(fmaxf(x, -12.0f), 12.0f), sq = t * t;
+  const float s = recip_approx(1.0f + exp2_approx(t * (-2.3022082f - 0.10294324f * sq)));
+  return x != x ? x : s + t * s * (1.0f - s) * (1.5957691f + 0.214064449f * sq);
+}
+template <class T> DEVICE T gelu_tanh_slope(T x) {
+  const T s = sigmoid(T(1.5957691216057308) * (x + T(0.044715) * x * x * x)), p = s * (T(1) - s);
+  return p == T(0) ? s : s + x * p * (T(1.5957691216057308) + T(0.21406444881780076) * x * x);
+}
 // φ(t)·(R(t) − t) for t = |x| where x < 0, else 1 minus that. R, the ratio of Φ(−t) and φ(t), over √2π is a polynomial in
 // 1/(1 + 0.3t) (a form of Hastings, in Abramowitz and Stegun, 26.2.17) by least greatest error: 6·10⁻⁷·(R + t)/√2π for t ≤ 13.5,
 // beyond which φ is 0.
@@ -179,7 +189,7 @@ UNARY(neg) UNARY(abs) UNARY(sign) UNARY(ceil) UNARY(floor) UNARY(round) UNARY(ex
 UNARY(log2) UNARY(sqrt) UNARY(rsqrt) UNARY(recip) UNARY(square) UNARY(cube) UNARY(sin) UNARY(cos) UNARY(tanh)
 UNARY(tan) UNARY(asin) UNARY(acos) UNARY(atan) UNARY(sinh) UNARY(cosh) UNARY(asinh) UNARY(acosh) UNARY(atanh)
 UNARY(sigmoid) UNARY(softplus) UNARY(erf) UNARY(relu) UNARY(gelu_tanh) UNARY(gelu_erf)
-UNARY(gelu_erf_slope) UNARY(silu) UNARY(logical_not)
+UNARY(gelu_tanh_slope) UNARY(gelu_erf_slope) UNARY(silu) UNARY(logical_not)
 UNARY_ALPHA(leaky_relu) UNARY_ALPHA(elu)
 BINARY(add) BINARY(sub) BINARY(mul) BINARY(div) BINARY(pow) BINARY(max) BINARY(min) BINARY(logical_and)
 BINARY(rem) BINARY(mod) BINARY(logical_or) BINARY(logical_xor) BINARY(shl) BINARY(shr) BINARY(lt) BINARY(gt) BINARY(le) BINARY(ge) BINARY(eq) BINARY(ne)

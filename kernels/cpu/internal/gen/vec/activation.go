@@ -9,6 +9,7 @@ var activationKernels = []mapKernel{
 	{name: "sigmoid", doc: "sets dst[i] = 1/(1 + e^−x[i]).", unroll: 4, body: of1(sigmoid)},
 	{name: "silu", doc: "sets dst[i] = x[i]/(1 + e^−x[i]).", unroll: 4, body: of1(silu)},
 	{name: "geluTanh", doc: "sets dst[i] to GELU(x[i]) by the tanh formula.", unroll: 4, body: of1(geluTanh)},
+	{name: "geluTanhSlope", doc: "sets dst[i] to the slope of geluTanh at x[i].", unroll: 3, body: of1(geluTanhSlope)},
 	{name: "geluErf", doc: "sets dst[i] = x[i]·Φ(x[i]).", unroll: 3, body: of1(geluErf)},
 	{name: "geluErfSlope", doc: "sets dst[i] = Φ(x[i]) + x[i]·φ(x[i]).", unroll: 3, body: of1(geluErfSlope)},
 	{name: "softplus", doc: "sets dst[i] = ln(1 + e^x[i]).", unroll: 4, body: of1(softplus)},
@@ -56,16 +57,27 @@ func silu(e *emitter, x vec) vec {
 // geluTanh is ½x(1 + tanh u) = x/(1 + e^−2u) with u = √(2/π)(x + 0.044715x³), the
 // exponential taken as a power of 2.
 func geluTanh(e *emitter, x vec) vec {
-	const (
-		first = 2 * math.Sqrt2 / 1.77245385090551602729816748334 * math.Log2E // 2√(2/π)·log₂e
-		third = 0.044715 * first
-		low   = -10.06 // the exponent is 127.96 there, so the quotient is −0
-		high  = 10     // the exponent is −126 there, so the quotient is x
-	)
-	t := e.atMost(e.atLeast(x, e.c(low)), e.c(high))
-	u := e.fma(e.mul(t, t), e.c(-third), e.c(-first))
+	t := e.atMost(e.atLeast(x, e.c(geluLow)), e.c(geluHigh))
+	u := e.fma(e.mul(t, t), e.c(-0.044715*geluFirst*math.Log2E), e.c(-geluFirst*math.Log2E))
 	y := e.add(exp2Normal(e, e.mul(t, u)), e.c(1))
-	return e.div(e.atLeast(e.again(0), e.c(low)), y)
+	return e.div(e.atLeast(e.again(0), e.c(geluLow)), y)
+}
+
+const (
+	geluFirst = 2 * math.Sqrt2 / 1.77245385090551602729816748334 // 2√(2/π)
+	geluLow   = -10.06                                           // the exponent is 127.96 there, so the quotient is −0
+	geluHigh  = 10                                               // the exponent is −126 there, so the quotient is x
+)
+
+// geluTanhSlope is s + x·s(1−s)·(2u)′ with s = 1/(1 + e^−2u).
+func geluTanhSlope(e *emitter, x vec) vec {
+	t := e.atMost(e.atLeast(x, e.c(geluLow)), e.c(geluHigh))
+	square := e.mul(t, t)
+	u := e.fma(square, e.c(-0.044715*geluFirst*math.Log2E), e.c(-geluFirst*math.Log2E))
+	s := e.div(e.c(1), e.add(exp2Normal(e, e.mul(t, u)), e.c(1)))
+	a := e.mul(e.fma(square, e.c(3*0.044715*geluFirst), e.c(geluFirst)), t)
+	a = e.mul(a, s)
+	return e.fma(a, e.sub(e.c(1), s), s)
 }
 
 // geluErf is max(x, 0) − |x|·Φ(−|x|), with Φ(−t) = 2^P(t). P is a minimax
