@@ -60,7 +60,7 @@ var activations = []UnaryInfo{
 			return gated(x, sigmoid(2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 		},
 		Grad: func(d derivative) *Node { return d.mul(d.dy, d.of(GeluTanhSlope, d.x)) }},
-	{Fn: GeluTanhSlope, Name: "gelu_tanh_slope", Doc: "s + x·s(1 − s)·(2u)′ with s = σ(2u) and u = √(2/π)(x + 0.044715x³), the slope of gelu_tanh",
+	{Fn: GeluTanhSlope, Name: "gelu_tanh_slope", Doc: "σ(2u) + x·σ′(2u)·(2u)′ with u = √(2/π)(x + 0.044715x³), the slope of gelu_tanh",
 		Of: Floats, FLOPs: 24, Bound: Bound{Terms: OfBoth},
 		Eval: func(x float64) float64 {
 			const k = 2 * math.Sqrt2 * math.SqrtPi / math.Pi
