@@ -1,6 +1,6 @@
 package graph
 
-// FilePart is bytes of a file.
+// FilePart is the part of a file that begins at Offset, in bytes.
 type FilePart struct {
 	Path          string
 	Offset, Bytes int64

@@ -57,25 +57,23 @@ var activations = []UnaryInfo{
 	{Fn: GeluTanh, Name: "gelu_tanh", Doc: "0.5x(1 + tanh(√(2/π)(x + 0.044715x³)))", Of: Floats, FLOPs: 22,
 		Bound: Bound{Terms: OfArguments},
 		Eval: func(x float64) float64 { // x·sigmoid(2u), which does not cancel as 1 + tanh u does
-			return gated(x, sigmoid(2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+			return gated(x, sigmoid(geluRate*(x+0.044715*x*x*x)))
 		},
 		Grad: func(d derivative) *Node { return d.mul(d.dy, d.of(GeluTanhSlope, d.x)) }},
 	{Fn: GeluTanhSlope, Name: "gelu_tanh_slope", Doc: "σ(2u) + x·σ′(2u)·(2u)′ with u = √(2/π)(x + 0.044715x³), the slope of gelu_tanh",
 		Of: Floats, FLOPs: 24, Bound: Bound{Terms: OfBoth},
 		Eval: func(x float64) float64 {
-			const k = 2 * math.Sqrt2 * math.SqrtPi / math.Pi
-			s := sigmoid(k * (x + 0.044715*x*x*x))
+			s := sigmoid(geluRate * (x + 0.044715*x*x*x))
 			if s*(1-s) == 0 {
 				return s
 			}
-			return s + x*s*(1-s)*k*(1+3*0.044715*x*x)
+			return s + x*s*(1-s)*geluRate*(1+3*0.044715*x*x)
 		},
 		Grad: func(d derivative) *Node { // s(1−s)·(2a + x·((1−2s)·a² + a′)) with a = (2u)′
-			const k = 2 * math.Sqrt2 * math.SqrtPi / math.Pi
 			sq := d.of(Square, d.x)
-			s := d.of(Sigmoid, d.mul(d.x, d.plus(d.times(sq, k*0.044715), k)))
-			a := d.plus(d.times(sq, 3*k*0.044715), k)
-			bend := d.add(d.mul(d.oneMinus(d.times(s, 2)), d.of(Square, a)), d.times(d.x, 6*k*0.044715))
+			s := d.of(Sigmoid, d.mul(d.x, d.plus(d.times(sq, geluRate*0.044715), geluRate)))
+			a := d.plus(d.times(sq, 3*geluRate*0.044715), geluRate)
+			bend := d.add(d.mul(d.oneMinus(d.times(s, 2)), d.of(Square, a)), d.times(d.x, 6*geluRate*0.044715))
 			return d.mul(d.dy, d.mul(d.mul(s, d.oneMinus(s)), d.add(d.times(a, 2), d.mul(d.x, bend))))
 		}},
 	{Fn: GeluErf, Name: "gelu_erf", Doc: "0.5x(1 + erf(x/√2))", Of: Floats, FLOPs: 27, Bound: Bound{Terms: OfArguments},
@@ -99,6 +97,9 @@ var activations = []UnaryInfo{
 			return d.mul(d.dy, d.add(s, d.mul(d.y, d.oneMinus(s))))
 		}},
 }
+
+// geluRate is 2√(2/π), the slope of 2u at 0 for the u of gelu_tanh.
+const geluRate = 2 * math.Sqrt2 * math.SqrtPi / math.Pi
 
 // sigmoid is computed with whichever of eˣ and e⁻ˣ is below 1.
 func sigmoid(x float64) float64 {

@@ -58,7 +58,8 @@ func openFor(t testing.TB, rank int) (driver.GPU, driver.Compiler) {
 	return g, cache.New(c, dir)
 }
 
-// unread ends a test of files that the GPU does not read.
+// unread skips a test of files on a machine whose GPU reads none, for want of GPUDirect Storage. The same test runs whole on the
+// emulator.
 func unread(t testing.TB, err error) {
 	t.Helper()
 	t.Skip(err)

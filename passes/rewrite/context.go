@@ -31,7 +31,8 @@ type Context struct {
 	heirs    map[*graph.Node]heir // of the nodes of missed fusions, and of what they became
 }
 
-// Uses are those of the graph as the last pass left it, for a pass that has not changed it yet.
+// Uses are those of the graph as the last pass left it, for a pass that has not changed it yet. With Verify, another pass panics:
+// it has a fault, which package passes reports as an error with its name.
 func (c *Context) Uses() *graph.Uses {
 	if c.uses == nil {
 		c.uses = c.Graph.Uses()
@@ -41,7 +42,7 @@ func (c *Context) Uses() *graph.Uses {
 	return c.uses
 }
 
-// FrozenNodes is [graph.Frozen] of the graph as the last pass left it, for a pass that has not changed it yet.
+// FrozenNodes is [graph.Frozen] of the graph as the last pass left it, under the same condition as Uses.
 func (c *Context) FrozenNodes() graph.PerNode[bool] {
 	if c.frozen == nil {
 		frozen := graph.Frozen(c.Graph, c.Frozen)
