@@ -22,9 +22,10 @@ const killSteps = 40
 
 var kills = map[int]int{2: 20, 4: 5, 8: 3}
 
-// TestKills kills participants at random moments, from when they are started until they end: each time all end with an error that
-// names the one, within 30 s, and training goes on to the same bits. With the environment variable FUSEC_TEST_TARGET each of two
-// participants has a device of that target, such as cuda. FUSEC_COMMAND is the fusec that starts them, which is built otherwise.
+// TestKills kills participants at random moments after they have done their first step, and on processors also some while they
+// start: each time all end with an error that names the one, within 30 s, and training goes on to the same bits. With the environment
+// variable FUSEC_TEST_TARGET each of two participants has a device of that target, such as cuda. FUSEC_COMMAND is the fusec that
+// starts them, which is built otherwise.
 func TestKills(t *testing.T) {
 	if os.Getenv("FUSEC_LONG") == "" {
 		t.Skip("it takes minutes: .ci/long kills")
@@ -40,7 +41,7 @@ func TestKills(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
-	args, times := []string{"--steps", fmt.Sprint(killSteps), "--zero", "1"}, kills
+	args, times, starting := []string{"--steps", fmt.Sprint(killSteps), "--zero", "1"}, kills, 4
 	launches := map[string]func(n int, args ...string) *exec.Cmd{
 		"mpirun": func(n int, args ...string) *exec.Cmd { return command(t, n, args...) },
 		"fusec launch": func(n int, args ...string) *exec.Cmd {
@@ -50,7 +51,7 @@ func TestKills(t *testing.T) {
 		},
 	}
 	if target := os.Getenv("FUSEC_TEST_TARGET"); target != "" {
-		args, times = append(args, "--target", target), map[int]int{2: kills[2]}
+		args, times, starting = append(args, "--target", target), map[int]int{2: kills[2]}, 0
 		delete(launches, "mpirun")
 	}
 	for name, launch := range launches {
@@ -60,10 +61,16 @@ func TestKills(t *testing.T) {
 				k := killer{t: t, n: n, start: start, random: rand.New(rand.NewPCG(uint64(n), 1))}
 				k.whole()
 				for range times {
-					k.kill()
+					k.kill(true)
+				}
+				for range starting {
+					k.kill(false)
 				}
 				t.Logf("%d kills, %d of them before the first step; the slowest run ended %v after it; %d launchers had to be ended, too",
-					times, k.early, k.slowest, k.lingered)
+					times+starting, k.early, k.slowest, k.lingered)
+				if k.early > starting {
+					t.Errorf("%d kills came before the first step, want at most %d", k.early, starting)
+				}
 			})
 		}
 	}
@@ -75,7 +82,8 @@ type killer struct {
 	n       int
 	start   func(folder string) *exec.Cmd
 	random  *rand.Rand
-	took    time.Duration // by a run without a kill, from when its participants are there
+	first   time.Duration // from when the participants of a run without a kill are there to their first step
+	rest    time.Duration // from then to its end
 	weights string        // at the end
 	slowest time.Duration
 	early   int // kills before the first step
@@ -93,16 +101,24 @@ type running struct {
 
 // said is what a run says.
 type said struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu   sync.Mutex
+	b    bytes.Buffer
+	step chan struct{} // closed when it has told of a step, which all participants have done
 }
 
 // Write implements io.Writer.
 func (s *said) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.b.Write(b)
+	before := s.worked()
+	n, err := s.b.Write(b)
+	if !before && s.worked() {
+		close(s.step)
+	}
+	return n, err
 }
+
+func (s *said) worked() bool { return stepLine.Match(s.b.Bytes()) }
 
 func (s *said) bytes() []byte {
 	s.mu.Lock()
@@ -112,7 +128,7 @@ func (s *said) bytes() []byte {
 
 // begin starts a run, and returns when all its participants are there, or when it has ended.
 func (k *killer) begin(folder string) *running {
-	r := &running{cmd: k.start(folder), done: make(chan error, 1)}
+	r := &running{cmd: k.start(folder), said: said{step: make(chan struct{})}, done: make(chan error, 1)}
 	r.cmd.Stdout, r.cmd.Stderr = &r.said, &r.said
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := r.cmd.Start(); err != nil {
@@ -175,14 +191,25 @@ func runs(pid int) bool {
 	return err == nil && !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))
 }
 
+// works waits until all participants have done a step, or the run has ended.
+func (r *running) works() {
+	select {
+	case <-r.said.step:
+	case err := <-r.done:
+		r.done <- err
+	}
+}
+
 // whole does a run without a kill.
 func (k *killer) whole() {
 	r := k.begin(k.t.TempDir())
 	start := time.Now()
+	r.works()
+	k.first = time.Since(start)
 	if err := k.end(r); err != nil {
 		k.t.Fatalf("%v:\n%s", err, r.said.bytes())
 	}
-	k.took = time.Since(start)
+	k.rest = time.Since(start) - k.first
 	_, hashes := steps(k.t, r.said.bytes())
 	if len(hashes) != killSteps {
 		k.t.Fatalf("%d steps", len(hashes))
@@ -190,22 +217,27 @@ func (k *killer) whole() {
 	k.weights = hashes[killSteps-1]
 }
 
-// kill kills a participant of a run at a random moment, and starts the run again.
-func (k *killer) kill() {
+// kill kills a participant of a run at a random moment, when all work or while they start, and starts the run again.
+func (k *killer) kill(work bool) {
 	folder := k.t.TempDir()
 	r := k.begin(folder)
 	if len(r.pids) < k.n {
 		if err := k.end(r); err != nil {
 			k.t.Fatalf("without a kill: %v:\n%s", err, r.said.bytes())
 		}
-		k.kill()
+		k.kill(work)
 		return
 	}
-	moment, victim := time.Duration(k.random.Int64N(int64(k.took))), k.random.IntN(k.n)
+	within := k.first
+	if work {
+		within = k.rest
+		r.works()
+	}
+	moment, victim := time.Duration(k.random.Int64N(int64(within))), k.random.IntN(k.n)
 	time.Sleep(moment)
 	if err := syscall.Kill(r.pids[victim], syscall.SIGKILL); err != nil {
 		k.end(r)
-		k.kill() // the run was faster than the one before
+		k.kill(work) // the run was faster than the one before
 		return
 	}
 	start := time.Now()
@@ -215,7 +247,7 @@ func (k *killer) kill() {
 	_, before := steps(k.t, out)
 	switch {
 	case err == nil && len(before) == killSteps:
-		k.kill() // it had ended
+		k.kill(work) // it had ended
 		return
 	case err == nil:
 		k.t.Fatalf("kill of participant %d after %v: the run ends without an error:\n%s", victim, moment, out)

@@ -41,10 +41,13 @@ func command(t *testing.T, n int, args ...string) *exec.Cmd {
 	return c
 }
 
+// stepLine is what the first participant says after each step.
+var stepLine = regexp.MustCompile(`(?m)^step \d+ of \d+ participants: cost (\S+), weights (\S+)$`)
+
 // steps are the costs and the hashes of the weights in an output.
 func steps(t *testing.T, out []byte) (costs []float64, hashes []string) {
 	t.Helper()
-	for _, m := range regexp.MustCompile(`(?m)^step \d+ of \d+ participants: cost (\S+), weights (\S+)$`).FindAllSubmatch(out, -1) {
+	for _, m := range stepLine.FindAllSubmatch(out, -1) {
 		cost, err := strconv.ParseFloat(string(m[1]), 64)
 		if err != nil {
 			t.Fatal(err)
