@@ -16,7 +16,8 @@ type Access uint8
 // The ways to read. If one is not available, the next in the order Direct, Mapped, Plain is used. [Loader.Stats] says
 // which one, and why.
 const (
-	// Mapped reads through a mapping of the file. Data in the page cache are copied only once, to the batch.
+	// Mapped reads through a mapping of the file. Data in the page cache are copied only once, to the batch. Of rows in random
+	// order the kernel is asked for all of a batch that the page cache lacks, and reads them at the same time.
 	Mapped Access = iota
 	// Direct reads with O_DIRECT into aligned buffers, with one read at a time for each worker, or of small rows that are
 	// scattered with many, by io_uring where the system has it. Large files that are read in order then do not evict
@@ -46,6 +47,7 @@ type file struct {
 	shuffle bool     // rows are read in random order
 	large   bool     // it will not stay in the page cache
 	touched atomic.Int64
+	cached  atomic.Int64 // how many rows, one after another, were found in the page cache
 }
 
 // openFile opens a file, which counts as large if it has more bytes than large.
@@ -82,8 +84,9 @@ func openFile(path string, want Access, shuffle bool, large int64) (*file, error
 type scratch struct {
 	buf   []byte
 	list  []extent
-	ring  *ring // or nil
-	asked bool  // for a ring
+	pages []byte // which ones the page cache has
+	ring  *ring  // or nil
+	asked bool   // for a ring
 }
 
 // aligned gives n bytes whose address is a multiple of align, a power of two.

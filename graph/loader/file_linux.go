@@ -6,6 +6,8 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,12 +33,11 @@ func (f *file) mapped() (err error) {
 		return err
 	}
 	f.access = Mapped
-	switch {
-	case !f.shuffle:
-		_ = unix.Madvise(f.mem, unix.MADV_SEQUENTIAL) // all advice may be refused: it changes no result
-	case f.large: // no readahead: neighbouring rows would be evicted before they are needed; announce requests rows
-		_ = unix.Madvise(f.mem, unix.MADV_RANDOM)
+	advice := unix.MADV_SEQUENTIAL
+	if f.shuffle { // no readahead, which for each row may read megabytes around it; announce requests rows
+		advice = unix.MADV_RANDOM
 	}
+	_ = unix.Madvise(f.mem, advice) // all advice may be refused: it changes no result
 	return nil
 }
 
@@ -52,15 +53,46 @@ func (f *file) unmap() error {
 // pageStart is the beginning of the page that holds a byte.
 func pageStart(off int64) int64 { return off &^ int64(os.Getpagesize()-1) }
 
-// announce makes the kernel read scattered rows of a large file in parallel.
-func (f *file) announce(c *column, rows []int64) {
-	if f.access != Mapped || !f.shuffle || !f.large {
+// requested is how many bytes the kernel is asked for at a time: of more it may read only the first ones.
+const requested = 128 << 10
+
+// After so many rows that were all in the page cache, only every sampled-th row is looked for there, until one is not.
+const (
+	sampledAfter = 4096
+	sampled      = 16
+)
+
+// announce makes the kernel read scattered rows in parallel, as far as they are not in the page cache.
+func (f *file) announce(c *column, rows []int64, buf *scratch) {
+	if f.access != Mapped || !f.shuffle {
 		return
 	}
-	for _, row := range rows {
-		off := c.begin + row*c.stride
-		_ = unix.Madvise(f.mem[pageStart(off):off+c.size], unix.MADV_WILLNEED)
+	for i := 0; i < len(rows); i++ {
+		off, all := c.begin+rows[i]*c.stride, true
+		for at, end := pageStart(off), off+c.size; at < end; at += requested {
+			if part := f.mem[at:min(at+requested, end)]; !buf.cached(part) {
+				_ = unix.Madvise(part, unix.MADV_WILLNEED)
+				all = false
+			}
+		}
+		if !all {
+			f.cached.Store(0)
+		} else if f.cached.Add(1) > sampledAfter {
+			i += sampled - 1
+		}
 	}
+}
+
+// cached reports whether mapped pages are all in the page cache.
+func (s *scratch) cached(pages []byte) bool {
+	n := (len(pages) + os.Getpagesize() - 1) / os.Getpagesize()
+	if len(s.pages) < n {
+		s.pages = make([]byte, n)
+	}
+	in := s.pages[:n]
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&pages[0])), uintptr(len(pages)),
+		uintptr(unsafe.Pointer(&in[0])))
+	return errno == 0 && !slices.ContainsFunc(in, func(b byte) bool { return b&1 == 0 })
 }
 
 // How much of a large file stays in memory.

@@ -96,6 +96,34 @@ func TestDoesNotGrow(t *testing.T) {
 	}
 }
 
+// TestReadsRowsOnly: of a file that is not in the page cache, rows in random order are read, and not what lies around them.
+func TestReadsRowsOnly(t *testing.T) {
+	const size, batch = 96 << 20, 4
+	path, _ := random(t, size)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, row := range []int{8 << 10, 384 << 10} {
+		if err := errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)); err != nil {
+			t.Fatal(err)
+		}
+		if cached(t, path, size) > 0 {
+			t.Skipf("the file system of %s keeps files in memory", path)
+		}
+		l := opened(t, Options{Batch: batch, Shuffle: true, Seed: 5, Prefetch: 1},
+			Source{Name: "x", Path: path, Raw: "u8", Row: []int{row}})
+		next(t, l)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if in := cached(t, path, size); in < int64(batch*row) || in > int64(2*batch*row) { // another batch may have been read ahead
+			t.Errorf("%d KiB are in the page cache after a batch of %d rows of %d KiB", in>>10, batch, row>>10)
+		}
+	}
+}
+
 // TestFallsBack: an unavailable access is replaced, and the reason is reported.
 func TestFallsBack(t *testing.T) {
 	// Files of /proc are regular and empty to look at, and can be read in no way but the plain one.

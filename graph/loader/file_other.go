@@ -17,7 +17,7 @@ func physicalMemory() int64 { return math.MaxInt64 }
 
 func (f *file) mapped() error                           { return errSystem }
 func (f *file) unmap() error                            { return nil }
-func (f *file) announce(*column, []int64)               {}
+func (f *file) announce(*column, []int64, *scratch)     {}
 func (f *file) release(off, n int64)                    {}
 func (f *file) direct() error                           { return errSystem }
 func (f *file) readDirect([]byte, int64) (int64, error) { return 0, errSystem }

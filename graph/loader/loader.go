@@ -234,6 +234,12 @@ func (l *Loader) Next() (*Batch, error) {
 	return &s.batch, nil
 }
 
+// Ready reports whether Next returns without waiting for data. If reading has not begun, it begins.
+func (l *Loader) Ready() bool {
+	p, err := l.start()
+	return err != nil || p.ready()
+}
+
 // start returns the running pipeline, or starts one at the next step.
 func (l *Loader) start() (*pipeline, error) {
 	l.mu.Lock()

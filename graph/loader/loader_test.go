@@ -304,6 +304,41 @@ func TestBatchesEnds(t *testing.T) {
 	}
 }
 
+// TestReady: a batch that is ready is given without waiting, and asking changes no batch; an error is ready, too.
+func TestReady(t *testing.T) {
+	opts := Options{Batch: 7, Shuffle: true, Seed: 3, Epochs: 1}
+	asked, other := opened(t, opts, sources(t, 40)...), opened(t, opts, sources(t, 40)...)
+	for i := range asked.Steps() {
+		for deadline := time.Now().Add(30 * time.Second); !asked.Ready(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("batch %d is not ready after 30 s", i)
+			}
+		}
+		if asked.Position() != i {
+			t.Fatalf("position %d before batch %d", asked.Position(), i)
+		}
+		if b, want := next(t, asked), next(t, other); !slices.Equal(b.Index, want.Index) {
+			t.Errorf("batch %d has rows %v, want %v", i, b.Index, want.Index)
+		}
+	}
+	if waited := asked.Stats().Waited; waited > 100*time.Millisecond {
+		t.Errorf("batches that were ready were waited for %v", waited)
+	}
+	if _, err := asked.Next(); !asked.Ready() || err != io.EOF {
+		t.Errorf("after the last batch: %v", err)
+	}
+	if err := asked.SetPosition(2); err != nil {
+		t.Fatal(err)
+	}
+	asked.Ready()
+	if err := asked.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := asked.Next(); !asked.Ready() || !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
 // TestCloseWhileWaiting: a Close from another goroutine ends a loop at any moment.
 func TestCloseWhileWaiting(t *testing.T) {
 	src := sources(t, 61)

@@ -62,12 +62,13 @@ type pipeline struct {
 	free, work, order chan *slot
 	stop              chan struct{}
 	wg                sync.WaitGroup
+	first             *slot // taken from order, and not yet given to the consumer
 }
 
 // newPipeline starts goroutines that make the batches from step on.
 func (l *Loader) newPipeline(step int64) *pipeline {
 	n := len(l.slots) // no channel ever holds more, so that sending never blocks
-	p := &pipeline{make(chan *slot, n), make(chan *slot, n), make(chan *slot, n), make(chan struct{}), sync.WaitGroup{}}
+	p := &pipeline{free: make(chan *slot, n), work: make(chan *slot, n), order: make(chan *slot, n), stop: make(chan struct{})}
 	for _, s := range l.slots {
 		s.done = make(chan struct{}, 1)
 		p.free <- s
@@ -111,18 +112,34 @@ func (l *Loader) worker(p *pipeline, buf *scratch) {
 	}
 }
 
+// ready reports whether the next batch is there, or its error.
+func (p *pipeline) ready() bool {
+	if p.first == nil {
+		select {
+		case p.first = <-p.order:
+		default:
+			return false
+		}
+	}
+	return len(p.first.done) > 0
+}
+
 // wait gives the next batch in the order of the steps.
 func (p *pipeline) wait() (*slot, error) {
-	select {
-	case s := <-p.order:
+	s := p.first
+	if p.first = nil; s == nil {
 		select {
-		case <-s.done:
-			return s, s.err
+		case s = <-p.order:
 		case <-p.stop:
+			return nil, errClosed
 		}
-	case <-p.stop:
 	}
-	return nil, errClosed
+	select {
+	case <-s.done:
+		return s, s.err
+	case <-p.stop:
+		return nil, errClosed
+	}
 }
 
 // end stops the goroutines and waits for them.

@@ -283,7 +283,7 @@ const maxSpan = 4 << 20
 // fill reads rows into the operands' buffers and returns the number of bytes read. Consecutive rows of the file are
 // read at once.
 func (c *column) fill(to []any, index []int64, buf *scratch) (bytes int64, err error) {
-	c.file.announce(c, index)
+	c.file.announce(c, index, buf)
 	for i := 0; i < len(index); {
 		buf.list = c.extents(buf.list[:0], index[i:], c.file.together(buf, c.size))
 		at, err := c.file.read(buf, buf.list)

@@ -87,6 +87,9 @@ type model struct {
 	p      *fusec.Program
 	data   *loader.Loader
 	staged bool // each participant of a group has a stage
+	steps  int
+	beside bool // the device computes by itself, and the next batch is copied to it meanwhile
+	given  int  // the step whose batch the program has been given beside the one before, or 0
 }
 
 // kept is the present value of a state, or of a parameter that is updated. All participants of a group call it.
@@ -274,6 +277,9 @@ func (m *model) start(s train.Settings) (*train.Run, error) {
 		opts = append(opts, fusec.WithWorkers(s.Workers))
 	}
 	m.staged = s.Group != nil && s.Microbatches > 0
+	first, _, _ := strings.Cut(s.Target, ",")
+	kind, _ := fusec.TargetNamed(first)
+	m.steps, m.beside = s.Steps, kind.Device != "" && s.Microbatches == 0
 	for _, o := range s.Participants() {
 		opts = append(opts, fusec.CompileOption(o))
 	}
@@ -282,7 +288,7 @@ func (m *model) start(s train.Settings) (*train.Run, error) {
 		return nil, err
 	}
 	if m.weights == nil {
-		m.weights = first(m.g, s.Seed)
+		m.weights = firstWeights(m.g, s.Seed)
 	}
 	if err := m.set(m.weights); err != nil {
 		return nil, err
@@ -305,8 +311,11 @@ func (m *model) task() *train.Task {
 	return &train.Task{Fill: m.fill, Evaluate: func() ([]train.Score, error) { return []train.Score{}, nil }}
 }
 
-// fill gives the program the batch of a step.
+// fill gives the program the batch of a step, unless it has been given it beside the step before.
 func (m *model) fill(step int) error {
+	if m.given == step && step > 0 {
+		return nil
+	}
 	if m.data.Position() != int64(step) { // after a checkpoint
 		if err := m.data.SetPosition(int64(step)); err != nil {
 			return err
@@ -317,6 +326,26 @@ func (m *model) fill(step int) error {
 		return err
 	}
 	return m.set(b.Tensors)
+}
+
+// ahead gives the program the batch of the next step, if it has been read, while the device computes. An error of reading is that
+// of fill, which tries again.
+func (m *model) ahead() error {
+	step := m.data.Position()
+	if step >= int64(m.steps) || !m.data.Ready() {
+		return nil
+	}
+	b, err := m.data.Next()
+	if err != nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.Tensors)) {
+		if err := m.p.Prefetch(name, b.Tensors[name]); err != nil {
+			return err
+		}
+	}
+	m.given = int(step)
+	return nil
 }
 
 // loss is the cost of the last step.
@@ -365,9 +394,9 @@ func (m *model) save(path string, vm train.Machine) error {
 	return graph.Save(path, &g, weights)
 }
 
-// first makes the first weights: filters of convolutions as [train.DrawFilters] draws them, matrices as [train.Draw] does, vectors
-// 1 where they are factors, such as the gain of a norm, else 0.
-func first(g *graph.Graph, seed uint64) map[string]*graph.Tensor {
+// firstWeights makes the first weights: filters of convolutions as [train.DrawFilters] draws them, matrices as [train.Draw] does,
+// vectors 1 where they are factors, such as the gain of a norm, else 0.
+func firstWeights(g *graph.Graph, seed uint64) map[string]*graph.Tensor {
 	uses := g.Uses()
 	weights := map[string]*graph.Tensor{}
 	for _, n := range g.Sources() {
@@ -462,7 +491,17 @@ func factor(uses *graph.Uses, n *graph.Node) bool {
 // ownMachine has a model's program do the steps of a run.
 type ownMachine struct{ *model }
 
-func (m ownMachine) RunAll() error              { return m.p.Exec() }
+func (m ownMachine) RunAll() error {
+	if !m.beside {
+		return m.p.Exec()
+	}
+	if err := m.p.Start(); err != nil {
+		return err
+	}
+	err := m.ahead()
+	return errors.Join(m.p.Wait(), err)
+}
+
 func (m ownMachine) Reset()                     {}
 func (m ownMachine) Sync() error                { return m.p.Sync() }
 func (m ownMachine) Close() error               { return m.p.Close() }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
@@ -85,7 +87,7 @@ func TestTrainModel(t *testing.T) {
 	}
 	r := run("--save", file("whole.graph"), "--metrics", file("m.jsonl"), "--curve", file("c.svg"), "--draw", file("d.svg"),
 		"--report", file("r.html"))
-	if r.Steps != 2*83 || r.Batch != 4 || r.Parameters != 2*8*words+2*8 || r.Waited == nil || r.DataBytes == 0 {
+	if r.Steps != 2*83 || r.Batch != 4 || r.Parameters != 2*8*words+2*8 || r.Waited == nil || !(*r.Waited > 0) || r.DataBytes == 0 {
 		t.Errorf("%+v", r)
 	}
 	if float64(*r.Loss) > 0.1 {
@@ -147,7 +149,7 @@ func TestTrainModel(t *testing.T) {
 	}
 	// It goes on from weights of a file, on the text form.
 	text := clitest.Good(t, "train", file("whole.graph"), "--data", data+":u16", "--steps", "10", "--optimizer", "sgd,clip=1")
-	for _, want := range []string{"step 10 of 10: loss 0.", "whole: loss 0.", "data: ", "192 parameters"} {
+	for _, want := range []string{"step 10 of 10: loss 0.", "whole: loss 0.", "data: ", " % of the time waited for it", "192 parameters"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -225,6 +227,95 @@ func TestTrainModelArrays(t *testing.T) {
 	bad(cli.ExitFailure, "no such file", "--data", "x=no.npy", "--data", data[3], model)
 	bad(cli.ExitFailure, "the model takes f32[8,1]", "--data", data[1], "--data", "y="+data[1][2:], model)
 	bad(cli.ExitFailure, "not a whole number of rows", "--data", data[3], "--data", "x="+data[3][2:]+":f64", model)
+}
+
+// TestTrainAhead: a device is given a batch that has been read while it computes the step before, and comes to the same weights. A
+// batch that cannot be made is an error of its own step.
+func TestTrainAhead(t *testing.T) {
+	clitest.Emulated(t)
+	dir := t.TempDir()
+	path, corpus := bigrams(t, dir)
+	const steps = 12
+	open := func(corpus, target string) (*model, *train.Run) {
+		var own ownFlags
+		if err := own.addData("tokens,labels=" + corpus); err != nil {
+			t.Fatal(err)
+		}
+		m, err := own.open(&cli.Env{}, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := m.start(train.Settings{Steps: steps, Batch: m.batch, Rate: 0.1, Seed: 7, Target: target})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := errors.Join(r.Close(), m.close()); err != nil {
+				t.Error(err)
+			}
+		})
+		return m, r
+	}
+	weights := func(beside bool) map[string]*graph.Tensor {
+		m, r := open(corpus, "cuda")
+		if !m.beside {
+			t.Fatal("no batch is given beside a step of a device")
+		}
+		m.beside = beside
+		for i := range steps {
+			if err := m.fill(i); err != nil {
+				t.Fatal(err)
+			}
+			for deadline := time.Now().Add(30 * time.Second); !m.data.Ready(); time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("batch %d is not read after 30 s", i+1)
+				}
+			}
+			if err := r.Machine().RunAll(); err != nil {
+				t.Fatal(err)
+			}
+			want := 0
+			if beside {
+				want = min(i+1, steps-1)
+			}
+			if m.given != want {
+				t.Errorf("beside %v: the batch of step %d was given beside step %d, want %d", beside, m.given, i, want)
+			}
+		}
+		w, err := r.Machine().Weights()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	want := weights(false)
+	for name, w := range weights(true) {
+		if !bytes.Equal(w.Bytes(), want[name].Bytes()) {
+			t.Errorf("%s differs", name)
+		}
+	}
+	if m, _ := open(corpus, "cpu"); m.beside {
+		t.Error("batches are copied for the processor")
+	}
+	// A token in the middle of the file that the table does not have.
+	text, err := os.ReadFile(corpus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)/2&^1] = 99
+	bad := filepath.Join(dir, "bad.bin")
+	if err := os.WriteFile(bad, text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var failed [2]string
+	for i, target := range []string{"cpu", "cuda"} {
+		r := clitest.FusecRun(t, "train", path, "--data", "tokens,labels="+bad, "--target", target)
+		clitest.Bad(t, r, cli.ExitFailure, "does not fit into [0,11)")
+		failed[i] = r.Stderr
+	}
+	if !strings.Contains(failed[0], "the batch of step ") || failed[0] != failed[1] {
+		t.Errorf("%q on the processor, %q on a device", failed[0], failed[1])
+	}
 }
 
 // TestTrainModelRefused names what is wrong with a model.
@@ -319,7 +410,7 @@ func TestFirstWeights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	weights := first(g, 1)
+	weights := firstWeights(g, 1)
 	for name, of := range inputs {
 		w := weights[name].Floats()
 		sum := 0.0

@@ -44,8 +44,9 @@ A model of your own is a .graph or .onnx file with one output of a single number
 of its inputs comes from; the first axis of an input counts the samples of a step. FILE is an .npy file, a safetensors file
 (FILE#TENSOR if it has several), or bare little-endian numbers: of the input's own type, u16 for an input of integers, or of
 another, as in tokens=corpus.bin:i32. With --data NAME,NEXT=FILE the input NEXT gets what is one element further, as a language
-model's targets are. Samples are read ahead while steps run, and each epoch has them in another order. Weights come from the
-file beside the model, and without one are drawn at random.
+model's targets are. Each epoch has the samples in another order. They are read ahead while steps run, and a GPU is given those
+of the next step beside each step; the result says for what part of the time steps waited for them. Weights come from the file
+beside the model, and without one are drawn at random.
 
 What a run computes is decided by --seed, --steps, --batch and --lr, to the bit and for any number of --threads.
 
