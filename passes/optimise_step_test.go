@@ -133,6 +133,10 @@ func TestMergeLaunches(t *testing.T) {
 			b.Output("y", scaled(b, b.Transpose(b.Input("x", passtest.F64(3, 4)), 1, 0), 2))
 			b.Output("v", scaled(b, b.Input("u", passtest.F64(7)), 2))
 		}, "elementwise{transpose[1,0] mul tanh mul tanh}"},
+		{"handed out through a view", func(b *graph.Builder) {
+			b.Output("y", b.Reshape(scaled(b, b.Input("x", passtest.F64(3, 4)), 2), 12))
+			b.Output("v", scaled(b, b.Input("u", passtest.F64(7)), 2))
+		}, "elementwise{mul tanh mul tanh}"},
 		{"other constants", func(b *graph.Builder) {
 			b.Output("y", scaled(b, b.Input("x", passtest.F64(3, 4)), 2))
 			b.Output("v", scaled(b, b.Input("u", passtest.F64(7)), 3))
@@ -157,6 +161,14 @@ func TestMergeLaunches(t *testing.T) {
 			u, v := b.Input("u", passtest.F64(5)), b.Input("v", passtest.F64(5))
 			b.Output("b", b.Binary(graph.Sub, v, b.Unary(graph.Exp, u)))
 		}, "elementwise{exp sub} elementwise{exp sub}"},
+		{"rounded inputs that products read, and others that are widened again", func(b *graph.Builder) {
+			y := b.CastTo(graph.BF16, b.Input("x", graph.TypeOf(graph.F32, 3, 4)))
+			y = b.MatMul(y, b.CastTo(graph.BF16, b.Input("w", graph.TypeOf(graph.F32, 4, 5))), false, false)
+			u := b.CastTo(graph.F32, b.CastTo(graph.BF16, b.Input("u", graph.TypeOf(graph.F32, 7))))
+			v := b.CastTo(graph.F32, b.CastTo(graph.BF16, b.Input("v", graph.TypeOf(graph.F32, 8))))
+			b.Output("y", y)
+			b.Output("uv", b.Add(graph.Concat{Axis: 0}, u, v))
+		}, "elementwise{cast bf16 cast f32 cast bf16 cast f32} concat elementwise{cast bf16 cast bf16} matmul{matmul}"},
 		{"several results", func(b *graph.Builder) {
 			for _, n := range []string{"1", "2", "3"} {
 				x := b.Input("x"+n, passtest.F64(len(n), 5))

@@ -16,8 +16,8 @@ import (
 //
 // Their bodies are the same but for shapes, and become the segments of one body. Only fusions are merged whose results
 // nothing reads within the graph, such as an optimiser's updates: they do not depend on each other, and nothing waits
-// for one of them while the others are computed. Fusions that round parameters to 16 bits are merged as well: they depend
-// on nothing, and all rounded parameters are there before the first of them is read. Frozen ones are rounded apart from
+// for one of them while the others are computed. Fusions that round parameters and inputs to 16 bits are merged as well: they
+// depend on nothing, and all rounded values are there before the first of them is read. Frozen ones are rounded apart from
 // others.
 func Merge(c *rewrite.Context) error {
 	g := c.Graph
@@ -31,7 +31,7 @@ func Merge(c *rewrite.Context) error {
 			continue
 		}
 		last := isLast(n, uses)
-		if !last && !roundsParams(n, f) {
+		if !last && !roundsSources(n, f) {
 			continue
 		}
 		s := signature(f)
@@ -58,31 +58,41 @@ func Merge(c *rewrite.Context) error {
 	return g.Tidy()
 }
 
-// isLast reports whether nothing in the graph reads n's results.
+// isLast reports whether nothing in the graph computes with n's results, through views or without.
 func isLast(n *graph.Node, uses *graph.Uses) bool {
-	for _, r := range uses.Readers(n) {
-		if _, ok := r.Op.(graph.Result); !ok || len(uses.Readers(r)) > 0 {
-			return false
+	for list := []*graph.Node{n}; len(list) > 0; {
+		last := len(list) - 1
+		readers := uses.Readers(list[last])
+		list = list[:last]
+		for _, r := range readers {
+			if _, ok := r.Op.(graph.Result); !ok && !graph.IsView(r.Op) {
+				return false
+			}
 		}
+		list = append(list, readers...)
 	}
 	return !uses.None(n)
 }
 
-// roundsParams reports whether a fusion does nothing but cast parameters to 16 bits.
-func roundsParams(n *graph.Node, f graph.Fusion) bool {
+// roundsSources reports whether a fusion does nothing but cast parameters and inputs to 16 bits, and perhaps back.
+func roundsSources(n *graph.Node, f graph.Fusion) bool {
 	for _, a := range n.Args {
-		if _, ok := a.Op.(graph.Param); !ok {
+		switch a.Op.(type) {
+		case graph.Param, graph.Input:
+		default:
 			return false
 		}
 	}
+	rounds := false
 	for _, m := range f.Body.Nodes {
 		_, input := m.Op.(graph.Input)
 		op, cast := m.Op.(graph.Cast)
-		if !input && !(cast && op.To.Is16()) {
+		if !input && !(cast && op.To.IsReal()) {
 			return false
 		}
+		rounds = rounds || cast && op.To.Is16()
 	}
-	return true
+	return rounds
 }
 
 // signature describes what a body computes for each element: its operations in order, with what they read. Shapes, and the
