@@ -15,22 +15,80 @@ import (
 //	x, w ─► MatMul ─► Mul ─► dx                x, w ─► Fusion{matmul} ─► dx
 //	                     └─► Reduce ─► db   to                      └─► db
 //
-// so that nothing reads the value again for them.
+// so that nothing reads the value again for them. A launch over rows may do so for a value that it reads, too.
 func (f *fuser) sumColumns() {
 	for _, n := range f.g.Nodes {
 		if !graph.SumsColumns(n) || f.in[n.ID] != nil {
 			continue
 		}
-		r := f.in[n.Args[0].ID]
-		if r == nil || f.sumsAlong(r, n) != "" || f.once.apart(r.root, n) != nil || f.order.between(r.root, n) {
+		from := []*region{f.in[n.Args[0].ID]}
+		for _, u := range f.uses.Readers(n.Args[0]) {
+			if r := f.in[u.ID]; r != nil && r.anchor == graph.AnchorRow {
+				from = append(from, r)
+			}
+		}
+		for _, r := range from {
+			if r == nil || f.sumsAlong(r, n) != "" || f.once.apart(r.root, n) != nil || f.order.between(r.root, n) {
+				continue
+			}
+			f.add(r, n)
+			if r.columns == nil {
+				r.columns = map[*graph.Node]bool{}
+			}
+			r.columns[n] = true
+			break
+		}
+	}
+}
+
+// sumBeforeReshape sums the columns of values in the shape in which they are made:
+//
+//	y ─► Reshape ─┬─► MatMul             y ─┬─► Reshape ─► MatMul
+//	              └─► Cast ─► Reduce  to    └─► Cast ─► Reduce ─►
+//
+// where the shapes have the same columns, and no other elementwise work is done in the later one.
+func sumBeforeReshape(g *graph.Graph) error {
+	if !slices.ContainsFunc(g.Nodes, graph.SumsColumns) {
+		return nil
+	}
+	uses := g.Uses()
+	b := graph.Extend(g)
+	with := map[*graph.Node]*graph.Node{}
+	works := func(n *graph.Node) bool { _, isRow := graph.RowAxes(n); return isRow || graph.Joins(n.Op) }
+	for _, n := range g.Nodes {
+		if axes, _ := graph.RowAxes(n); !graph.SumsColumns(n) || axes.Len() != n.Args[0].Type.Shape.Rank()-1 {
 			continue
 		}
-		f.add(r, n)
-		if r.columns == nil {
-			r.columns = map[*graph.Node]bool{}
+		x, only := n.Args[0], n // what reads it
+		cast, casts := x.Op.(graph.Cast)
+		if casts {
+			x, only = x.Args[0], x
 		}
-		r.columns[n] = true
+		if _, ok := x.Op.(graph.Reshape); !ok || casts && !uses.One(only) ||
+			slices.ContainsFunc(uses.Readers(x), func(u *graph.Node) bool { return u != only && works(u) }) {
+			continue
+		}
+		y := x.Args[0]
+		last := y.Type.Shape.Rank() - 1
+		if last < 1 || y.Type.Shape.At(last) != n.Type.Shape.Elems() || graph.IsSource(y.Op) || graph.IsView(y.Op) {
+			continue
+		}
+		b.From(n).In(n.Phase)
+		if casts {
+			y = b.CastTo(cast.To, y)
+		}
+		rows := make([]int, last)
+		for i := range rows {
+			rows[i] = i
+		}
+		with[n] = b.Reshape(b.Reduce(graph.Sum, y, false, rows...), n.Type.Shape.Slice()...)
+		with[n].Name = n.Name
 	}
+	if err := b.Err(); err != nil || len(with) == 0 {
+		return err
+	}
+	g.Replace(with)
+	return g.Tidy()
 }
 
 // add puts a node that fits into a region.
@@ -110,6 +168,7 @@ func (f *fuser) recompute() {
 // leaves reports whether n, of contraction r, is better computed where it is read. out is what has left already.
 func (f *fuser) leaves(r *region, n *graph.Node, out map[*graph.Node]bool) bool {
 	inside := func(u *graph.Node) bool { return f.in[u.ID] == r && !out[u] }
+	outside := func(u *graph.Node) bool { return !inside(u) }
 	handedOut := func(a *graph.Node) bool { // even if n stays
 		return f.uses.Escapes(a) || slices.ContainsFunc(f.uses.Readers(a), func(u *graph.Node) bool { return u != n && !inside(u) })
 	}
@@ -125,6 +184,9 @@ func (f *fuser) leaves(r *region, n *graph.Node, out map[*graph.Node]bool) bool 
 		_, isRow := rowAxes(u)
 		if q == r || !isRow && !graph.Joins(u.Op) || i > 0 && q != to {
 			return false
+		}
+		if graph.SumsColumns(u) && f.sumsAlong(r, u) == "" && !slices.ContainsFunc(n.Args, outside) {
+			return false // the sum stays, too, and reads nothing again
 		}
 		to = q
 	}

@@ -99,6 +99,49 @@ func TestBackwardLaunches(t *testing.T) {
 	}
 }
 
+// TestColumnSumsOfRounded sums the columns of values of 16 bits, as the gradients of biases are under autocast, in the launches that
+// make or read them.
+func TestColumnSumsOfRounded(t *testing.T) {
+	bf16 := func(dims ...int) graph.Type { return graph.TypeOf(graph.BF16, dims...) }
+	sum := func(b *graph.Builder, x *graph.Node, axes ...int) {
+		b.Output("sum", b.Reduce(graph.Sum, x, true, axes...))
+	}
+	for _, tt := range []struct {
+		name  string
+		build func(b *graph.Builder)
+		want  string
+	}{
+		{"of a product", func(b *graph.Builder) {
+			y := b.CastTo(graph.BF16, b.MatMul(b.Input("x", bf16(6, 4)), b.Input("w", bf16(4, 8)), false, false))
+			b.Output("z", b.MatMul(y, b.Input("v", bf16(8, 4)), false, false))
+			sum(b, b.CastTo(graph.F32, y), 0)
+		}, "matmul{matmul cast bf16 cast f32 sum[0]}"},
+		{"of what a launch over rows makes, in another shape", func(b *graph.Builder) {
+			x := b.Unary(graph.Exp, b.Input("x", graph.TypeOf(graph.F32, 2, 3, 8)))
+			y := b.Binary(graph.Sub, x, b.Broadcast(b.Reduce(graph.Mean, x, true, 2), x.Type.Shape))
+			rows := b.Reshape(b.CastTo(graph.BF16, y), 6, 8)
+			b.Output("z", b.MatMul(rows, b.Input("v", bf16(8, 4)), false, false))
+			sum(b, b.CastTo(graph.F32, rows), 0)
+		}, "sub cast bf16 cast f32 sum[0,1]}"},
+		{"of what a launch over rows reads", func(b *graph.Builder) {
+			y := b.CastTo(graph.BF16, b.MatMul(b.Input("x", bf16(6, 4)), b.Input("w", bf16(4, 8)), false, false))
+			x := b.Reshape(b.CastTo(graph.F32, y), 2, 3, 8)
+			b.Output("z", b.Binary(graph.Sub, x, b.Broadcast(b.Reduce(graph.Mean, x, true, 2), x.Type.Shape)))
+			sum(b, x, 0, 1)
+		}, "mean[2] broadcast[2,3,8] sub sum[0,1]}"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, _, err := passes.Run(graphtest.Built(t, tt.build), passes.Config{Verify: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all := passtest.Launches(h); !strings.Contains(all, tt.want) {
+				t.Errorf("launches: %s\nwant %s among them", all, tt.want)
+			}
+		})
+	}
+}
+
 // TestColumnSumMisses says why a launch does not hand out sums of its value.
 func TestColumnSumMisses(t *testing.T) {
 	for _, tt := range []struct {

@@ -27,6 +27,9 @@ func Regions(c *rewrite.Context) error {
 	if err := mergeResults(g); err != nil {
 		return err
 	}
+	if err := sumBeforeReshape(g); err != nil {
+		return err
+	}
 	if TakesMoments(c) {
 		if err := repeatNormed(g); err != nil {
 			return err
