@@ -13,14 +13,7 @@ import (
 // TestGeluErf holds the form of GELU that f32 is computed by to the error that its comment states, in the tail as well;
 // beyond it, infinities and NaN included, it goes to its limits.
 func TestGeluErf(t *testing.T) {
-	inf := float32(math.Inf(1))
-	x := []float32{0, 1e-30, 1e-5, 40, 1e30, math.MaxFloat32, inf, float32(math.NaN())}
-	for i := range 40_000 {
-		x = append(x, float32(i+1)/2_500) // to 16
-	}
-	for _, v := range x[:len(x):len(x)] {
-		x = append(x, -v)
-	}
+	x := wideRange()
 	near := func(got *graph.Tensor, want ref.Value) error {
 		for i, v := range got.Data.([]float32) {
 			x, y := float64(x[i]), want.F[i]
@@ -43,4 +36,41 @@ func TestGeluErf(t *testing.T) {
 		Name: "gelu_erf", Op: graph.Unary{Fn: graph.GeluErf}, Compare: near,
 		Args: []*graph.Tensor{{Type: graph.TypeOf(graph.F32, len(x)), Data: x}},
 	})
+}
+
+// wideRange is numbers of both signs, many of them up to 16, with infinities and NaN.
+func wideRange() []float32 {
+	x := []float32{0, 1e-30, 1e-5, 40, 90, 1e15, 1e30, math.MaxFloat32, float32(math.Inf(1)), float32(math.NaN())}
+	for i := range 40_000 {
+		x = append(x, float32(i+1)/2_500)
+	}
+	for _, v := range x[:len(x):len(x)] {
+		x = append(x, -v)
+	}
+	return x
+}
+
+// TestGated holds functions of f32 that are x times a sigmoid to a small relative error, and in the tail to one that grows with
+// the exponent.
+func TestGated(t *testing.T) {
+	x := wideRange()
+	near := func(got *graph.Tensor, want ref.Value) error {
+		for i, v := range got.Data.([]float32) {
+			x, y := float64(x[i]), want.F[i]
+			bound := 1.5e-6 * math.Abs(y)
+			if x < -2 {
+				bound = 2e-5*math.Abs(y) + 1e-36
+			}
+			if same := float64(v) == y || v != v && y != y; !same && !(math.Abs(float64(v)-y) <= bound) {
+				return fmt.Errorf("of %v it is %v, want %v ± %.1e", x, v, y, bound)
+			}
+		}
+		return nil
+	}
+	for _, fn := range []graph.UnaryFn{graph.GeluTanh, graph.Silu} {
+		cudatest.Run(t, cudatest.Open(t), cudatest.Check{
+			Name: fn.String(), Op: graph.Unary{Fn: fn}, Compare: near,
+			Args: []*graph.Tensor{{Type: graph.TypeOf(graph.F32, len(x)), Data: x}},
+		})
+	}
 }

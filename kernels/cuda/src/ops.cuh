@@ -92,6 +92,12 @@ DEVICE float gelu_erf(float x) {
   return gated(x, tanh_approx(x * (0.797507878f + s * (0.0370056510f - 0.000351517557f * s))));
 }
 #else
+// x/(1 + 2ᵗ), with a relative error of 2⁻²⁰ and that of t. Scaled by 2⁸, the reciprocal is 0 only where the result is. −Inf gives 0.
+DEVICE float gated(float x, float t) {
+  return fmaxf(x, -1e30f) * 0.00390625f * recip_approx(0.00390625f + exp2_approx(t - 8.0f));
+}
+DEVICE float gelu_tanh(float x) { return gated(x, x * (-2.3022082f - 0.10294324f * (x * x))); }
+DEVICE float silu(float x) { return gated(x, -1.44269504f * x); }
 // x·Φ(x) = max(x, 0) − t·Φ(−t) for t = |x|. log₂ Φ(−t) is smooth enough for one polynomial: −1 at 0, the rest by least
 // greatest error over t ≤ 7 (Remez's exchange), weighted by 1 + t²/4, as the exponent's own rounding grows. Beyond, it
 // decreases without bound, so that −Inf gives 0. The error is below 4·10⁻⁷·|x|, and relative to the result below
