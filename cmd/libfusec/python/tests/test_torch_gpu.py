@@ -3,6 +3,7 @@ emulator computes as it would on a GPU."""
 
 import copy
 import unittest
+import unittest.mock
 
 import torch
 import torch.nn.functional as F
@@ -133,6 +134,18 @@ class OnGPU(unittest.TestCase):
         for autocast, tolerance in ((False, 1e-4), (True, 4e-2)):
             torch._dynamo.reset()
             self.train(Block(32).to(DEVICE), (normal(2, 24, 32, grad=False),), lambda y: y.square().mean(), autocast, tolerance)
+
+    def test_saved(self):
+        """What is kept for the backward pass lies in one piece of memory, which what is given out does not hold, and is read there."""
+        records = []
+        block, x = Block(32).to(DEVICE), normal(2, 16, 32)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            y = compiled(block, records)(x)
+        forward, = next(r.programs for r in records if r.phase == "forward")
+        self.assertEqual(len(forward.together), len(forward.gives) - 1)
+        self.assertEqual(y.untyped_storage().nbytes(), y.numel() * y.itemsize)
+        with unittest.mock.patch.object(_backend.Runner, "_addresses", side_effect=AssertionError("an operand is copied")):
+            y.backward(torch.randn_like(y))
 
     def test_language(self):
         tokens = torch.randint(0, 50, (2, 16), device=DEVICE)

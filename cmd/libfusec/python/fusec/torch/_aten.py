@@ -87,6 +87,12 @@ def _gelu(w, n, x, approximate="none"):
     return w.unary("gelu_tanh" if approximate == "tanh" else "gelu_erf", w.wide(x))
 
 
+@lowers("aten.gelu_backward.default")
+def _gelu_backward(w, n, dy, x, approximate="none"):
+    slope = "gelu_tanh_slope" if approximate == "tanh" else "gelu_erf_slope"
+    return w.binary("mul", w.wide(dy), w.unary(slope, w.wide(x)))
+
+
 @lowers("aten.leaky_relu.default")
 def _leaky(w, n, x, slope=0.01):
     return w.unary("leaky_relu", w.wide(x), f" alpha={float(slope)!r}")

@@ -6,6 +6,7 @@ import functools
 import glob
 import logging
 import math
+import operator
 import os
 import re
 import threading
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 OPTIONS = ("freeze", "threads", "memory_budget")  # of torch.compile(…, options={…})
 TARGETS = {"cpu": "cpu", "cuda": "cuda"}  # fusec's names of PyTorch's types of devices
 ALIGNMENT = 64  # of addresses on a GPU
+SPACING = 512  # of results in one piece of memory, that of PyTorch's allocator for GPUs
 MAX_SHAPES = 16  # programs that are kept for the shapes of a graph whose shapes may change
 
 
@@ -189,15 +191,20 @@ def gaps(t):
     return Gaps(t.stride(), order, outer, rows, row, first)
 
 
+def _whole_rows(t, g):
+    """Whether all of the rows that a tensor of these strides is in are in its memory, too."""
+    start = t.storage_offset() - g.first
+    return start >= 0 and (start + g.rows * g.row) * t.itemsize <= t.untyped_storage().nbytes()
+
+
 def _row_address(t, g, held):
     """Where the first row of a tensor begins, which is copied if it has other gaps."""
-    start, size = t.storage_offset() - g.first, t.element_size()
-    if t.stride() != g.strides or start % g.row or start < 0 or (start + g.rows * g.row) * size > t.untyped_storage().nbytes():
+    if t.stride() != g.strides or not _whole_rows(t, g):
         whole = torch.empty(g.rows * g.row, dtype=t.dtype, device=t.device)
         whole.as_strided(t.shape, g.strides, g.first).copy_(t)
         held.append(whole)
         return whole.data_ptr()
-    return t.data_ptr() - g.first * size
+    return t.data_ptr() - g.first * t.itemsize
 
 
 def inverse(perm):
@@ -223,6 +230,23 @@ _SOFT = 1  # omp_pause_soft: what threads have set stays
 _WORTH = 1e-4  # seconds of a run for each of PyTorch's threads from which it is worth ending them
 
 
+_guards = torch._C._dynamo.guards
+_empty_on_gpu = getattr(_guards, "_empty_strided_cuda", None)  # torch.empty_strided on the current one, for Inductor, in less time
+_reinterpret = getattr(_guards, "_reinterpret_tensor", None)
+
+
+def part(t, shape, strides, offset):
+    """A tensor on the elements of another from an offset on. Autograd does not keep it as a view."""
+    if _reinterpret is None:
+        return t.detach().as_strided(shape, strides, t.storage_offset() + offset)
+    return _reinterpret(t, shape, strides, offset)
+
+
+def _pointers(addresses):
+    """A list of C."""
+    return (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
+
+
 class Runner(torch.nn.Module):
     """Calls a program on tensors of the processor."""
 
@@ -232,49 +256,81 @@ class Runner(torch.nn.Module):
         super().__init__()
         self.model, self.seeds, self.device = model, seeds, device
         self.lock = threading.Lock()
-        self.takes = takes  # shape, strides of each operand that is an input; None for a frozen one
+        self.takes = takes  # the strides of each operand that is an input, or its Gaps; None for a frozen one
         self.gives = gives  # shape, strides, type of each result
         self.frozen = frozen  # position of an operand: name, and where its present value lies
-        count = len(model.inputs)
-        self._values = (ctypes.c_void_p * max(count, 1))()
-        self._results = (ctypes.c_void_p * max(len(gives), 1))()
+        self._strides = [t.strides if isinstance(t, Gaps) else t for t in takes]
+        self._gaps = [(i, t) for i, t in enumerate(takes) if isinstance(t, Gaps)]
+        self.together = {}  # of results that lie in one piece of memory, by their index: where, in bytes
+        self._piece = 0  # bytes of that
         self._handle = model._handle
         self._least = math.inf  # seconds of the shortest run
         self._seed = [torch.zeros((), dtype=torch.int64, device=device) for _ in seeds]
-        self._single = len(gives) == 1
+        self.single = len(gives) == 1
 
     def forward(self, *args):
-        values, results = self._values, self._results
-        device, alignment = self.device, self.alignment
-        outs = [torch.empty_strided(shape, strides, dtype=dtype, device=device) for shape, strides, dtype in self.gives]
         held = []
         with self.lock:
-            i = 0
-            for position, t in enumerate(args):
-                strides = self.takes[position]
-                if strides is None:
-                    self._freeze(position, t)
-                    continue
-                if strides.__class__ is Gaps:
-                    at = _row_address(t, strides, held)
-                    if at % alignment:
-                        at = _row_address(t.contiguous(), strides, held)
-                    values[i] = at
-                    i += 1
-                    continue
-                if (t.stride() != strides or t.data_ptr() % alignment) and t.numel() > 0:
-                    t = torch.empty_strided(t.shape, strides, dtype=t.dtype, device=device).copy_(t)
-                    held.append(t)
-                values[i] = t.data_ptr()
-                i += 1
+            values = [t.data_ptr() for t in args]
+            for i, g in self._gaps:
+                values[i] -= g.first * args[i].itemsize
+            if ([t.stride() for t in args] != self._strides or functools.reduce(operator.or_, values, 0) % self.alignment
+                    or not all(_whole_rows(args[i], g) for i, g in self._gaps)):
+                values = self._addresses(args, held)
             for seed in self._seed:
                 seed.random_()
-                values[i] = seed.data_ptr()
-                i += 1
-            for i, t in enumerate(outs):
-                results[i] = t.data_ptr()
-            self._call(values, results)
-        return outs[0] if self._single else tuple(outs)
+                values.append(seed.data_ptr())
+            outs, piece, results = self._allocate()
+            self._call(_pointers(values), _pointers(results))
+        if self.together:  # while a GPU computes
+            pieces = {dtype: piece.view(dtype) for dtype in {self.gives[i][2] for i in self.together}}
+            for i, at in self.together.items():
+                shape, strides, dtype = self.gives[i]
+                outs[i] = part(pieces[dtype], shape, strides, at // dtype.itemsize)
+        return outs[0] if self.single else tuple(outs)
+
+    def _addresses(self, args, held):
+        """Where the operands that are inputs lie. One that lies otherwise than the program takes it is copied; held keeps it."""
+        values = []
+        for position, (t, strides) in enumerate(zip(args, self.takes)):
+            if strides is None:
+                self._freeze(position, t)
+                continue
+            if strides.__class__ is Gaps:
+                at = _row_address(t, strides, held)
+                if at % self.alignment:
+                    at = _row_address(t.contiguous(), strides, held)
+            else:
+                at = t.data_ptr()
+                if (t.stride() != strides or at % self.alignment) and t.numel() > 0:
+                    t = torch.empty_strided(t.shape, strides, dtype=t.dtype, device=self.device).copy_(t)
+                    held.append(t)
+                    at = t.data_ptr()
+            values.append(at)
+        return values
+
+    def _allocate(self):
+        """Memory for the results, and where each begins."""
+        outs, results = [None] * len(self.gives), [0] * len(self.gives)
+        device, piece = self.device, None
+        fast = _empty_on_gpu and device.type == "cuda" and torch.cuda.current_device() == device.index
+        for i, (shape, strides, dtype) in enumerate(self.gives):
+            if i not in self.together:
+                t = _empty_on_gpu(shape, strides, dtype) if fast else torch.empty_strided(shape, strides, dtype=dtype, device=device)
+                outs[i], results[i] = t, t.data_ptr()
+        if self.together:
+            piece = torch.empty(self._piece, dtype=torch.uint8, device=device)
+            start = piece.data_ptr()
+            for i, at in self.together.items():
+                results[i] = start + at
+        return outs, piece, results
+
+    def keep_together(self, indices):
+        """Has results lie in one piece of memory."""
+        for i in indices:
+            shape, _, dtype = self.gives[i]
+            self.together[i] = self._piece
+            self._piece += -(-math.prod(shape) * dtype.itemsize // SPACING) * SPACING
 
     def _call(self, values, results):
         threads = torch.get_num_threads()
@@ -482,12 +538,12 @@ def _join_views(gm):
         result, like, view = "fusec_outside" in node.meta and follow(node) or (None,) * 3
         if isinstance(view, torch.Tensor) and StorageWeakRef(view.untyped_storage()) == StorageWeakRef(like.untyped_storage()):
             with gm.graph.inserting_before(node):
-                joined = gm.graph.call_function(torch.as_strided, (result, view.shape, view.stride(), view.storage_offset()))
+                joined = gm.graph.call_function(part, (result, view.shape, view.stride(), view.storage_offset()))
             joined.meta = dict(node.meta)
             node.replace_all_uses_with(joined)
     gm.graph.eliminate_dead_code()
     for node in gm.graph.output_node().all_input_nodes:
-        if node.target is torch.as_strided and len(node.args[0].users) == 1:
+        if node.target is part and len(node.args[0].users) == 1:
             result, like, _ = follow(node.args[0])
             view = like.as_strided(*node.args[1:])
             if view.numel() == like.numel() and plain(view)[1] == view.stride():
@@ -497,13 +553,29 @@ def _join_views(gm):
                 gm.graph.erase_node(node)
 
 
-def compile_static(gm, phase, options, records, frozen=(), names=()):
-    """A function for a graph of ATen's operations with fixed shapes."""
+def _keep_together(gm, kept):
+    """Has each program's results that are for the backward pass only, which frees them at once, lie in one piece of memory: the
+    results of a graph from an index on."""
+    output = gm.graph.output_node()
+    others = {n for n in output.args[0][:kept] if isinstance(n, torch.fx.Node)}
+
+    def saved(node):
+        return node not in others and node.users and all(u is output or u.target is part and saved(u) for u in node.users)
+
+    for node in gm.graph.nodes:
+        made = getattr(gm, node.target) if node.op == "call_module" else None
+        if isinstance(made, QueueRunner):
+            results = {0: node} if made.single else {u.args[1]: u for u in node.users}
+            made.keep_together(i for i, n in results.items() if saved(n))
+
+
+def compile_static(gm, phase, options, records, frozen=(), names=(), kept=None):
+    """A function for a graph of ATen's operations with fixed shapes. Its results from index kept on are for the backward pass."""
     with unset_fake_temporarily():  # constants are tensors with elements
-        return _compile_static(gm, phase, options, records, frozen, names)
+        return _compile_static(gm, phase, options, records, frozen, names, kept)
 
 
-def _compile_static(gm, phase, options, records, frozen, names):
+def _compile_static(gm, phase, options, records, frozen, names, kept):
     for node in gm.graph.nodes:
         if node.op == "get_attr" and "val" not in node.meta:
             node.meta["val"] = getattr(gm, node.target)
@@ -542,6 +614,8 @@ def _compile_static(gm, phase, options, records, frozen, names):
         if str(node.target) in ("aten.view.default", "aten._unsafe_view.default"):
             node.target = torch.ops.aten.reshape.default  # a program need not give the strides that a view is for
     _join_views(gm)
+    if kept is not None:
+        _keep_together(gm, kept)
     gm.recompile()
     if records is not None:
         count = sum("fusec_outside" not in n.meta for n in nodes)
@@ -631,13 +705,21 @@ def _parameters(gm):
     return positions
 
 
+def _first_saved():
+    """How many results of the forward graph that is compiled come before those for the backward pass; None if PyTorch does not tell."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context and context.fw_metadata
+    return metadata and metadata.num_forward + len(metadata.tokens)
+
+
 def compile_graph(gm, example_inputs, *, phase, options, records=None, names=()):
     options = dict(options)
     freeze = options.pop("freeze", False)
     if _dynamic(gm):
         f = _ByShape(gm, phase, options, records)
     else:
-        f = compile_static(gm, phase, options, records, _parameters(gm) if freeze and phase == "inference" else (), names)
+        frozen = _parameters(gm) if freeze and phase == "inference" else ()
+        f = compile_static(gm, phase, options, records, frozen, names, _first_saved() if phase == "forward" else None)
 
     def boxed(args):
         args, given = list(args), args
