@@ -13,10 +13,10 @@ import (
 // function is flat, even if da is not finite, the steps are
 //
 //	gate, linear       u = x·w1 + b1 and, if gated, v = x·w3 + b3
-//	hidden             da, and of it gate·h, du, dv, and h⊙(dy·w2ᵀ)
+//	hidden             da, and of it gate·h, du, dv, and h⊙(dy·w2ᵀ), the sums of its pieces
 //	inner, second      a row du·w1ᵀ, plus dv·w3ᵀ, for each slot
 //	sum                dx, the rows of each token, in the order of experts
-//	gates              the gradients of the gates, rows h⊙(dy·w2ᵀ) summed, plus dy·b2
+//	gates              the gradients of the gates, sums of these, plus dy·b2
 //	dw1, dw3, dw2      products over the slots of each expert
 //	db1, db3, db2      sums over them
 func (x *mixture) backward() error {
@@ -43,7 +43,8 @@ func (x *mixture) backward() error {
 	gate := func(token string) string {
 		return fmt.Sprintf("fixed_at(%s, %s * i64(%d) + e * i64(%d))", x.gates, token, gates.row, gates.col)
 	}
-	terms := x.scratch(acc, "terms", x.at.terms) // of the gradients of gates
+	// Of the gradients of gates, the sum of each piece of a row.
+	terms, pieces := x.scratch(acc, "terms", x.at.terms), 0
 
 	turned := func(w weightView) weightView { w.row, w.col = w.col, w.row; return w }
 	own := factor{arg: -1, dtype: x.elem, outer: d.Hidden, k: 1}
@@ -71,7 +72,8 @@ func (x *mixture) backward() error {
 			for i, to := range []string{du, dv}[:len(made)-1] {
 				text += x.keep(x.elem, w, to, made[1+i])
 			}
-			return text + x.keep(x.acc, w, terms, scaled(made[0])), nil
+			pieces = d.Hidden / w
+			return text + fmt.Sprintf("    %s[at / W] = total(%s);\n", terms, scaled(made[0])), nil
 		}},
 		{"inner", own, du, x.at.du, turned(weights[graph.MoEW1]), d.Width, d.Hidden, true, func(w int) (string, error) {
 			return x.keep(x.acc, w, rows, "acc"), nil
@@ -103,7 +105,7 @@ func (x *mixture) backward() error {
 		if x.op.Bias {
 			b2 = weights[graph.MoEB2].name
 		}
-		x.printf("KERNEL(gates, 128, 1) {\n  gate_gradients<Mixture, %d, %d, %d, %d, %v, %d, %d, %d>(", d.Hidden, d.Result, dy.row,
+		x.printf("KERNEL(gates, 128, 1) {\n  gate_gradients<Mixture, %d, %d, %d, %d, %v, %d, %d, %d>(", pieces, d.Result, dy.row,
 			dy.col, x.op.Bias, weights[graph.MoEB2].col, r.rows.row, r.rows.col)
 		x.printf("%s + %d, %s, %s, %s, %s, %s, p.wave);\n}\n\n", x.result(r.result), r.rows.offset, terms, ds, b2, x.gates,
 			x.scratch("i32", "place", x.at.place))

@@ -112,6 +112,19 @@ template <class P, class Body, int COLS> struct Ahead<P, Body, COLS, true> {
   }
 };
 
+// take_chunk reads the accumulators of 64 columns of 16 rows, those of number `number`, or of FIRST. Registers have constant numbers.
+template <int FIRST, int PARTS, int EACH> DEVICE void take_chunk(float (&chunk)[32], const float (&acc)[PARTS][EACH], int number) {
+  if constexpr (FIRST < PARTS * EACH / 32 - 1) {
+    if (number != FIRST) {
+      take_chunk<FIRST + 1>(chunk, acc, number);
+      return;
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < 32; e++) chunk[e] = acc[FIRST % PARTS][FIRST / PARTS * 32 + e];
+  pin(chunk);
+}
+
 // finish_tile passes a warp's accumulators to the body. The warp's threads exchange them through its own shared memory,
 // 16 rows by 64 columns at a time, so that each gets W columns of a row and neighbours have neighbouring columns.
 // Pieces of 16 bytes are permuted within a row to avoid bank conflicts in writing and reading. Rows from `end` on are
@@ -123,23 +136,32 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
   constexpr int W = P::W, CALLS = W < 2 ? 2 : 1, COLS = CALLS * W, APART = 32;  // a thread's single columns are APART
   constexpr int PIECE = least(W, 4);
   typedef Ahead<P, Body, COLS> Read;
+  // The instructions of a long body, unrolled, would not fit into the cache of instructions.
+  constexpr int UNROLL = Body::AHEAD ? 1 : 8;
   const int lane = threadIdx.x % 32, row = lane / 4, odd = lane / 2 % 2, col = W < 2 ? lane : lane * W % 64;
   u8 *const to = turn + row * 256 + odd * 128 + lane % 2 * 8;
-#pragma unroll
+#pragma unroll UNROLL
   for (int c = 0; c < BN; c += 64) {
     const int at_n = n + c + col;
     Vec<typename Body::Sum, W> sums[CALLS][Body::SUMS + 1] = {};
-#pragma unroll
+#pragma unroll UNROLL
     for (int i = 0; i < PARTS; i++) {
+      float chunk[32];
+      if constexpr (UNROLL == 1) {
+        take_chunk<0>(chunk, acc, c / 64 * PARTS + i);
+      } else {
+#pragma unroll
+        for (int e = 0; e < 32; e++) chunk[e] = acc[i][c / 2 + e];
+      }
 #pragma unroll
       for (int j = 0; j < 8; j++) {
-        const float *x = acc[i] + (c / 8 + j) * 4;
+        const float *x = chunk + j * 4;
         u8 *const at = to + (j ^ (row & 3) ^ odd * 4) * 16;
         *reinterpret_cast<float2 *>(at) = {x[0], x[1]};
         *reinterpret_cast<float2 *>(at + 8 * 256) = {x[2], x[3]};
       }
       __syncwarp();
-#pragma unroll
+#pragma unroll UNROLL
       for (int first = 0; first < 32 / COLS; first += Read::EACH) {
         Read ahead;
         const auto row = [&](int e) { return ((first + e) * 32 + lane) * COLS / 64; };

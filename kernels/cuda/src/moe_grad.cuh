@@ -30,9 +30,17 @@ DEVICE Vec<L, W> scaled(Vec<L, W> factor, Vec<L, W> sums, const T *a, const T *b
   return r;
 }
 
-// gate_gradients writes the gradient of one token's gates: for an expert that it is sent to, the sum of row h⊙(dy·w2ᵀ)
-// of its slot and of dy·b2. A gate that is zero gets zero. A warp takes an expert; later waves add to the first.
-template <class X, int HIDDEN, int RESULT, i64 DY_T, i64 DY_C, bool BIAS, i64 B_C, i64 D_T, i64 D_E, class T, class L, class B>
+// total is the sum of the elements.
+template <class L, int W> DEVICE L total(Vec<L, W> v) {
+  L sum = v[0];
+#pragma unroll
+  for (int i = 1; i < W; i++) sum += v[i];
+  return sum;
+}
+
+// gate_gradients writes the gradient of one token's gates: for an expert that it is sent to, the sum of h⊙(dy·w2ᵀ) of its slot,
+// given as a row of PIECES sums, and of dy·b2. A gate that is zero gets zero. A warp takes an expert; later waves add to the first.
+template <class X, int PIECES, int RESULT, i64 DY_T, i64 DY_C, bool BIAS, i64 B_C, i64 D_T, i64 D_E, class T, class L, class B>
 DEVICE void gate_gradients(L *to, const L *products, const T *dy, B b2, const L *gates, const i32 *place, int wave) {
   const int token = blockIdx.x, lane = threadIdx.x % 32;
   for (int e = threadIdx.x / 32; e < X::EXPERTS; e += blockDim.x / 32) {
@@ -42,7 +50,7 @@ DEVICE void gate_gradients(L *to, const L *products, const T *dy, B b2, const L 
       const i32 slot = place[i64(token) * X::EXPERTS + e] - wave * X::CAPACITY;
       mine = slot >= 0 && slot < X::CAPACITY;
       if (mine) {
-        for (int c = lane; c < HIDDEN; c += 32) sum += products[i64(slot) * HIDDEN + c];
+        for (int c = lane; c < PIECES; c += 32) sum += products[i64(slot) * PIECES + c];
         if constexpr (BIAS) {
           for (int c = lane; c < RESULT; c += 32) sum += convert<L>(dy[token * DY_T + c * DY_C]) * b2[e][c * B_C];
         }
