@@ -26,7 +26,7 @@ type Kernel struct {
 	// has.
 	Zeroed int64
 	// Kept is how many bytes of memory the steps have besides that no other launch has, so that what they write there is there at
-	// the end of the run.
+	// the end of the run. The gradient of a mixture has those of the mixture, see [Config.KeepHidden].
 	Kept int64
 }
 
@@ -271,6 +271,10 @@ type Config struct {
 	// is such a next launch, which reads nothing that those it runs beside write, and writes nothing that they use. Both kernels
 	// are of those that [Kernel.MayRunBeside].
 	Leads, Beside bool
+	// KeepHidden has a mixture of experts keep its hidden values before the activation, with the lists of slots and their rows of x,
+	// in the memory [Kernel.Kept], and its gradient find them there instead of computing them again. A kernel that cannot has
+	// no such memory. Where those of a mixture and of its gradient have as much, they agree about what is in it.
+	KeepHidden bool
 	// Mesh is that of the participants that run the program, and Rank the one that the kernels are for.
 	Mesh graph.Mesh
 	Rank int

@@ -55,15 +55,19 @@ type mixture struct {
 	at     scratchPlaces
 	k      *Kernel
 	gates  string   // C++ of where they begin
+	keeps  bool     // the gradient finds the hidden values of the mixture
 	source []string // the templates of the products
 
 	fast bool // activations may be as inaccurate as 16 bits
 }
 
-// scratchPlaces are where things lie in the scratch memory, in bytes.
+// scratchPlaces are where things lie in the scratch memory, in bytes. With Config.KeepHidden the lists of slots and x, u and v lie in
+// the memory that is kept instead.
 type scratchPlaces struct {
-	counts, starts, partial, order, place, tiles int64
-	x, dy, u, v, h, du, dv, out, terms           int64 // a row for each slot of a wave
+	counts, starts, order, place, tiles int64
+	x, u, v                             int64 // a row for each slot of a wave
+	partial                             int64
+	dy, h, du, dv, out, terms           int64 // a row for each slot of a wave
 }
 
 // mixtureOperands are where the operands are.
@@ -147,8 +151,17 @@ func (x *mixture) find() (err error) {
 	return err
 }
 
-// plan sizes tiles, waves and memory.
+// plan sizes tiles, waves and memory. What one wave has is all that can be kept.
 func (x *mixture) plan() {
+	x.keeps = x.cfg.KeepHidden
+	x.size()
+	if x.keeps && x.waves > 1 {
+		x.keeps = false
+		x.size()
+	}
+}
+
+func (x *mixture) size() {
 	t, e := x.dims.Tokens, x.op.Experts
 	size, acc := x.elem.Size(), x.acc.Size()
 	f, out := x.dims.Hidden, x.dims.Result
@@ -156,11 +169,18 @@ func (x *mixture) plan() {
 	if x.op.Gated {
 		us = 1
 	}
-	if x.grad {
-		us, vs, ds, out = 1, us, us, x.dims.Width
+	both := x.grad || x.keeps // all that follows is the same for a mixture and its gradient where the hidden values are kept
+	if both {
+		us, vs, ds = 1, us, us
+	}
+	switch {
+	case x.keeps:
+		out = max(out, x.dims.Width)
+	case x.grad:
+		out = x.dims.Width
 	}
 	slot := f*size*(1+ds) + f*acc*(us+vs) + out*acc
-	if x.grad {
+	if both {
 		slot += f*size + f*acc
 	}
 	promised := t * e
@@ -173,7 +193,7 @@ func (x *mixture) plan() {
 			x.rows = rows
 		}
 	}
-	if x.async = x.asynchronous(); x.async && x.grad {
+	if x.async = x.asynchronous(); x.async && both {
 		x.align = sliceBytes / size // of k, in products over the slots of an expert
 	}
 	between := e * (x.align - 1)
@@ -194,25 +214,46 @@ func (x *mixture) plan() {
 		at += roundUp(max(int64(bytes), 1), 256) // no two at one place
 		return had
 	}
+	rows := func(width, bytes int) int64 { return take(x.capacity * width * bytes) }
 	x.at.counts, x.at.starts = take(4*e), take(4*e)
-	x.at.partial = take(4 * e * ceilDiv(t, routeTokens))
 	x.at.order, x.at.place = take(4*x.slots), take(4*t*e)
 	x.at.tiles = take(16 * x.waves * (x.tiles + 1))
 	if x.async {
-		x.at.x = take(x.capacity * x.dims.Width * size)
-		if x.grad {
-			x.at.dy = take(x.capacity * x.dims.Result * size)
-		}
+		x.at.x = rows(x.dims.Width, size)
 	}
-	x.at.u, x.at.v = take(us*x.capacity*f*acc), take(vs*x.capacity*f*acc)
-	x.at.h = take(x.capacity * f * size)
+	x.at.u, x.at.v = rows(us*f, acc), rows(vs*f, acc)
+	x.k.Kept = 0
+	if x.keeps {
+		x.k.Kept, at = at, 0
+	}
+	x.at.partial = take(4 * e * ceilDiv(t, routeTokens))
+	x.at.h = rows(f, size)
 	if x.grad {
-		x.at.du, x.at.dv = take(x.capacity*f*size), take(ds*x.capacity*f*size)
-		x.at.terms = take(x.capacity * f * acc)
+		if x.async {
+			x.at.dy = rows(x.dims.Result, size)
+		}
+		x.at.du, x.at.dv = rows(f, size), rows(ds*f, size)
+		x.at.terms = rows(f, acc)
 	}
-	x.at.out = take(x.capacity * out * acc)
+	x.at.out = rows(out, acc)
 	x.k.Scratch = at
 }
+
+// shared is scratch for what the gradient may find.
+func (x *mixture) shared(typ, name string, byte int64) string {
+	return x.field(x.sharedAt(byte), typ+" *", name)
+}
+
+// sharedAt is where that is: in the memory that is kept, if there is such.
+func (x *mixture) sharedAt(byte int64) Param {
+	if x.keeps {
+		return Param{Kind: KeptPtr, Byte: byte}
+	}
+	return Scratch(byte)
+}
+
+// finds reports whether this is a gradient that finds the lists of slots and hidden values.
+func (x *mixture) finds() bool { return x.grad && x.keeps }
 
 // chosen reports whether TopK says to how many experts tokens are sent, and these are not all.
 func (x *mixture) chosen() bool { return x.op.TopK > 0 && x.op.TopK < x.op.Experts && !x.op.Dense }
@@ -352,18 +393,27 @@ func (x *mixture) route() {
 	x.printf("  static constexpr bool DENSE = %v;\n};\n\n", x.op.Dense)
 	g := fmt.Sprintf("%s + %d", x.arg(gates.arg), gates.offset)
 	x.gates = g
+	lists := []string{x.shared("i32", "counts", x.at.counts), x.shared("i32", "starts", x.at.starts),
+		x.shared("i32", "order", x.at.order), x.shared("i32", "place", x.at.place), x.shared("int4", "tiles", x.at.tiles)}
+	if !x.finds() {
+		x.list(lists)
+	}
+	if x.async {
+		x.gather()
+	}
+}
+
+// list writes the steps count and list.
+func (x *mixture) list(lists []string) {
+	t, e := x.dims.Tokens, x.op.Experts
 	partial := x.scratch("i32", "partial", x.at.partial)
-	x.printf("KERNEL(count, %d, 1) { count_tokens<Mixture>(%s, %s); }\n", routeTokens, g, partial)
-	x.printf("KERNEL(list, %d, 1) {\n  list_tokens<Mixture>(%s, %s, %s, %s, %s, %s, %s);\n}\n\n", routeTokens, g,
-		partial, x.scratch("i32", "counts", x.at.counts), x.scratch("i32", "starts", x.at.starts),
-		x.scratch("i32", "order", x.at.order), x.scratch("i32", "place", x.at.place), x.scratch("int4", "tiles", x.at.tiles))
+	x.printf("KERNEL(count, %d, 1) { count_tokens<Mixture>(%s, %s); }\n", routeTokens, x.gates, partial)
+	x.printf("KERNEL(list, %d, 1) {\n  list_tokens<Mixture>(%s, %s, %s);\n}\n\n", routeTokens, x.gates, partial,
+		strings.Join(lists, ", "))
 	// With no tokens there still is one block, which writes that all experts have none.
 	grid := [3]int{max(ceilDiv(t, routeTokens), 1), 1, 1}
 	x.step(Step{Entry: "count", Grid: grid, Block: routeTokens, Shared: 8 * 4 * e}, false)
 	x.step(Step{Entry: "list", Grid: grid, Block: routeTokens, Shared: 11 * 4 * e}, false)
-	if x.async {
-		x.gather()
-	}
 }
 
 // forward writes the steps that follow.
@@ -381,7 +431,7 @@ func (x *mixture) forward() error {
 			continue
 		}
 		x.printf("KERNEL(load, 256, 1) { load_counts<%d, %d>(%s + %d, %s); }\n\n", x.op.Experts, l.Stride[0],
-			x.result(i), l.Offset, x.scratch("i32", "counts", x.at.counts))
+			x.result(i), l.Offset, x.shared("i32", "counts", x.at.counts))
 		x.step(Step{Entry: "load", Grid: [3]int{ceilDiv(x.op.Experts, 256), 1, 1}, Block: 256}, false)
 	}
 	in, weights := x.operands.x, x.operands.weights
@@ -396,23 +446,35 @@ func (x *mixture) forward() error {
 	gathered := factor{arg: in.arg, dtype: x.elem, outer: in.row, k: in.col, offset: in.offset}
 	source := fmt.Sprintf("%s + %d", x.arg(in.arg), in.offset)
 	var products []groupedProduct
-	var u string
+	first := Param{} // where the copied rows of x begin
+	if x.async {
+		first = x.sharedAt(x.at.x)
+	}
+	u := ""
+	if x.op.Gated || x.keeps {
+		u = x.shared(acc, "u", x.at.u)
+	}
 	matrix, bias := graph.MoEW1, graph.MoEB1
 	if x.op.Gated {
-		u = x.scratch(acc, "u", x.at.u)
 		products = append(products,
-			groupedProduct{"gate", gathered, source, x.at.x, weights[matrix], d.Hidden, d.Width, true, func(w int) (string, error) {
+			groupedProduct{"gate", gathered, source, first, weights[matrix], d.Hidden, d.Width, true, func(w int) (string, error) {
 				return x.biased(weights[graph.MoEB1]) + x.keep(x.acc, w, u, "value"), nil
 			}})
 		matrix, bias = graph.MoEW3, graph.MoEB3
 	}
 	own, w2 := factor{arg: -1, dtype: x.elem, outer: d.Hidden, k: 1}, weights[graph.MoEW2]
 	products = append(products,
-		groupedProduct{"hidden", gathered, source, x.at.x, weights[matrix], d.Hidden, d.Width, x.op.Gated, func(w int) (string, error) {
-			text, in := x.biased(weights[bias]), []string{"value"}
+		groupedProduct{"hidden", gathered, source, first, weights[matrix], d.Hidden, d.Width, x.op.Gated, func(w int) (string, error) {
+			text, in, last := x.biased(weights[bias]), []string{"value"}, u
 			if x.op.Gated {
 				text += x.kept("u", w, "fixed("+u+" + at)")
 				in = []string{"u", "value"}
+				if x.keeps {
+					last = x.shared(acc, "v", x.at.v)
+				}
+			}
+			if x.keeps {
+				text += x.keep(x.acc, w, last, "value")
 			}
 			lines, h, err := x.elementwise(in, false)
 			if err != nil {
@@ -420,7 +482,7 @@ func (x *mixture) forward() error {
 			}
 			return text + lines + x.keep(x.elem, w, hidden, h[0]), nil
 		}},
-		groupedProduct{"expert", own, hidden, x.at.h, w2, d.Result, d.Hidden, !rowType.Is16(), func(w int) (string, error) {
+		groupedProduct{"expert", own, hidden, Scratch(x.at.h), w2, d.Result, d.Hidden, !rowType.Is16(), func(w int) (string, error) {
 			return x.biased(weights[graph.MoEB2]) + x.keep(rowType, w, rows, "value"), nil
 		}})
 	for _, p := range products {
@@ -444,19 +506,19 @@ func (x *mixture) sum(result int, to rowsView, rows string, size, n int, weighte
 	}
 	x.printf("KERNEL(sum, 128, 1) {\n  sum_experts<Mixture, %d, %d, %d, %v>(", n, w, to.col, weighted)
 	x.printf("%s + %d + i64(blockIdx.x) * %d, %s, %s, %s, p.wave);\n}\n\n", x.result(result), to.offset, to.row, rows,
-		x.gates, x.scratch("i32", "place", x.at.place))
+		x.gates, x.shared("i32", "place", x.at.place))
 	shared := x.op.Experts*(x.acc.Size()+4) + 16
 	x.step(Step{Entry: "sum", Grid: [3]int{x.dims.Tokens, 1, 1}, Block: 128, Shared: shared}, true)
 }
 
 // A groupedProduct is the product of all experts: rows of a, at source, times each expert's matrix. A is gathered if it is an
-// operand, else its rows are those of the slots of the wave, at byte at of the scratch memory; where the rows that are gathered
+// operand, else its rows are those of the slots of the wave, which begin at `at`; where the rows that are gathered
 // are copied first, that is where they are copied to.
 type groupedProduct struct {
 	name   string
 	a      factor
 	source string
-	at     int64
+	at     Param
 	b      weightView
 	n, k   int
 	sums   bool // the body stores values of the accumulators' type

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"fusec/graph"
@@ -9,7 +10,7 @@ import (
 )
 
 // backward writes the steps of a gradient, which follow count and list; see mixture. The hidden values are computed
-// again. With da = gate·dy·w2ᵀ, and du and dv its products with the derivatives of h = act(u) ⊙ v, which are 0 where a
+// again, unless the mixture has kept them. With da = gate·dy·w2ᵀ, and du and dv its products with the derivatives of h = act(u) ⊙ v, which are 0 where a
 // function is flat, even if da is not finite, the steps are
 //
 //	gate, linear       u = x·w1 + b1 and, if gated, v = x·w3 + b3
@@ -27,11 +28,11 @@ func (x *mixture) backward() error {
 	in, gates, dy, weights := x.operands.x, x.operands.gates, x.operands.dy, x.operands.weights
 	d := x.dims
 	acc, elem := lane(x.acc), ctype(x.elem)
-	u, h := x.scratch(acc, "u", x.at.u), x.scratch(elem, "h", x.at.h)
+	u, h := x.shared(acc, "u", x.at.u), x.scratch(elem, "h", x.at.h)
 	du, rows := x.scratch(elem, "du", x.at.du), x.scratch(acc, "rows", x.at.out)
 	v, dv := "", ""
 	if x.op.Gated {
-		v, dv = x.scratch(acc, "v", x.at.v), x.scratch(elem, "dv", x.at.dv)
+		v, dv = x.shared(acc, "v", x.at.v), x.scratch(elem, "dv", x.at.dv)
 	}
 	read := func(r rowsView) (factor, string) {
 		f := factor{arg: r.arg, dtype: x.elem, outer: r.row, k: r.col, offset: r.offset}
@@ -49,10 +50,10 @@ func (x *mixture) backward() error {
 	turned := func(w weightView) weightView { w.row, w.col = w.col, w.row; return w }
 	own := factor{arg: -1, dtype: x.elem, outer: d.Hidden, k: 1}
 	products := []groupedProduct{
-		{"gate", xf, xs, x.at.x, weights[graph.MoEW1], d.Hidden, d.Width, true, func(w int) (string, error) {
+		{"gate", xf, xs, x.sharedAt(x.at.x), weights[graph.MoEW1], d.Hidden, d.Width, true, func(w int) (string, error) {
 			return x.biased(weights[graph.MoEB1]) + x.keep(x.acc, w, u, "value"), nil
 		}},
-		{"hidden", df, ds, x.at.dy, turned(weights[graph.MoEW2]), d.Hidden, d.Result, true, func(w int) (string, error) {
+		{"hidden", df, ds, Scratch(x.at.dy), turned(weights[graph.MoEW2]), d.Hidden, d.Result, true, func(w int) (string, error) {
 			wrt := []string{"read.u"}
 			if x.op.Gated {
 				wrt = append(wrt, "read.v")
@@ -75,7 +76,7 @@ func (x *mixture) backward() error {
 			pieces = d.Hidden / w
 			return text + fmt.Sprintf("    %s[at / W] = total(%s);\n", terms, scaled(made[0])), nil
 		}},
-		{"inner", own, du, x.at.du, turned(weights[graph.MoEW1]), d.Width, d.Hidden, true, func(w int) (string, error) {
+		{"inner", own, du, Scratch(x.at.du), turned(weights[graph.MoEW1]), d.Width, d.Hidden, true, func(w int) (string, error) {
 			return x.keep(x.acc, w, rows, "acc"), nil
 		}},
 	}
@@ -85,14 +86,17 @@ func (x *mixture) backward() error {
 		ahead["hidden"] = append(ahead["hidden"], aheadField{vec, "v", reads(v)})
 	}
 	if x.op.Gated {
-		linear := groupedProduct{"linear", xf, xs, x.at.x, weights[graph.MoEW3], d.Hidden, d.Width, true, func(w int) (string, error) {
+		linear := groupedProduct{"linear", xf, xs, x.sharedAt(x.at.x), weights[graph.MoEW3], d.Hidden, d.Width, true, func(w int) (string, error) {
 			return x.biased(weights[graph.MoEB3]) + x.keep(x.acc, w, v, "value"), nil
 		}}
 		w3 := turned(weights[graph.MoEW3])
-		second := groupedProduct{"second", own, dv, x.at.dv, w3, d.Width, d.Hidden, true, func(w int) (string, error) {
+		second := groupedProduct{"second", own, dv, Scratch(x.at.dv), w3, d.Width, d.Hidden, true, func(w int) (string, error) {
 			return x.kept("had", w, rows+" + at") + x.keep(x.acc, w, rows, "op::add(had, acc)"), nil
 		}}
 		products = []groupedProduct{products[0], linear, products[1], products[2], second}
+	}
+	if x.finds() {
+		products = slices.DeleteFunc(products, func(p groupedProduct) bool { return p.name == "gate" || p.name == "linear" })
 	}
 	for _, p := range products {
 		if err := x.grouped(p, ahead[p.name]...); err != nil {
@@ -108,7 +112,7 @@ func (x *mixture) backward() error {
 		x.printf("KERNEL(gates, 128, 1) {\n  gate_gradients<Mixture, %d, %d, %d, %d, %v, %d, %d, %d>(", pieces, d.Result, dy.row,
 			dy.col, x.op.Bias, weights[graph.MoEB2].col, r.rows.row, r.rows.col)
 		x.printf("%s + %d, %s, %s, %s, %s, %s, p.wave);\n}\n\n", x.result(r.result), r.rows.offset, terms, ds, b2, x.gates,
-			x.scratch("i32", "place", x.at.place))
+			x.shared("i32", "place", x.at.place))
 		x.step(Step{Entry: "gates", Grid: [3]int{d.Tokens, 1, 1}, Block: 128}, true)
 	}
 	across := func(f factor) factor { f.outer, f.k = f.k, f.outer; return f }
@@ -117,12 +121,12 @@ func (x *mixture) backward() error {
 		if wanted == nil {
 			continue
 		}
-		value, at := du, x.at.du
+		value, at := du, Scratch(x.at.du)
 		switch w {
 		case graph.MoEW3, graph.MoEB3:
-			value, at = dv, x.at.dv
+			value, at = dv, Scratch(x.at.dv)
 		case graph.MoEW2:
-			value, at = h, x.at.h
+			value, at = h, Scratch(x.at.h)
 		}
 		switch {
 		case w == graph.MoEB2:
@@ -132,9 +136,9 @@ func (x *mixture) backward() error {
 			at := fmt.Sprintf("%s[i64(m - p.wave * %d) * %d + n]", value, x.capacity, d.Hidden)
 			x.biasGradient(w, *wanted, d.Hidden, fmt.Sprintf("convert<%s>(%s)", acc, at))
 		case x.async && w == graph.MoEW2:
-			err = x.weightGradientAsync(w, d.Hidden, d.Result, at, x.at.dy, *wanted)
+			err = x.weightGradientAsync(w, d.Hidden, d.Result, at, Scratch(x.at.dy), *wanted)
 		case x.async:
-			err = x.weightGradientAsync(w, d.Width, d.Hidden, x.at.x, at, *wanted)
+			err = x.weightGradientAsync(w, d.Width, d.Hidden, x.sharedAt(x.at.x), at, *wanted)
 		case w == graph.MoEW2:
 			x.weightGradient(w, across(df), ds, value, turned(*wanted), d.Result)
 		default:

@@ -58,7 +58,10 @@ func (x *mixture) gather() {
 		to    string
 		width int
 	}
-	read := []rows{{x.operands.x, x.scratch(typ, "x", x.at.x), d.Width}}
+	read := []rows{{x.operands.x, x.shared(typ, "x", x.at.x), d.Width}}
+	if x.finds() {
+		read = nil
+	}
 	made := []string{x.scratch(typ, "h", x.at.h)}
 	if x.grad {
 		read = append(read, rows{x.operands.dy, x.scratch(typ, "dys", x.at.dy), d.Result})
@@ -124,7 +127,7 @@ type asyncProduct struct {
 	tiles, steps int // of rows in all, and of k in each of them, about
 	cols         int // that the body takes at once
 	a, b         hopperFactor
-	atA, atB     int64 // where the copy engine finds what is in the scratch memory
+	atA, atB     Param // where the copy engine finds what is no operand
 	heavy        bool  // the body needs the registers of a thread with few sums
 	// work is C++ of the Work, of the names of the Problem and the Tile.
 	work func(problem, tile string) string
@@ -140,7 +143,10 @@ func (q *asyncProduct) write(x *mixture) error {
 	each := batches{x.op.Experts, 1}
 	maps := [2]string{}
 	for i, f := range []*hopperFactor{&q.a, &q.b} {
-		tm := f.tensorMap(q.k, []int{t.bm, t.bn}[i], each, []int64{q.atA, q.atB}[i])
+		tm := f.tensorMap(q.k, []int{t.bm, t.bn}[i], each, 0)
+		if f.pitch > 0 {
+			tm.Base = []Param{q.atA, q.atB}[i]
+		}
 		maps[i] = "&" + x.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", q.name+[]string{"_a", "_b"}[i])
 	}
 	p := &product{name: title + "Problem", batch: x.op.Experts, m: q.m, n: q.n, k: q.k, a: q.a.factor, b: q.b.factor, acc: x.acc,
@@ -182,7 +188,7 @@ func (x *mixture) groupedAsync(g groupedProduct, ahead []aheadField) error {
 
 // weightGradientAsync writes the product over the slots of each expert, Σ a[slot, m]·b[slot, n], as the gradient of w; a and b are
 // rows of the scratch memory, and to is where elements [m, n] go.
-func (x *mixture) weightGradientAsync(w graph.MoEWeight, m, n int, atA, atB int64, to weightView) error {
+func (x *mixture) weightGradientAsync(w graph.MoEWeight, m, n int, atA, atB Param, to weightView) error {
 	side := func(rows int) hopperFactor {
 		return hopperFactor{factor: factor{dtype: x.elem, outer: 1, k: rows}, rows: rows, pitch: rows}
 	}

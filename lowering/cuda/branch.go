@@ -102,7 +102,7 @@ type schedule struct {
 }
 
 // newSchedule plans the branches of a program; nil if there are none.
-func newSchedule(p *lowering.Program, parts []part, list []*kernels.Kernel, branches int) *schedule {
+func newSchedule(p *lowering.Program, parts []part, list []*kernels.Kernel, mixtures []int, branches int) *schedule {
 	n := len(p.Launches)
 	s := &schedule{parts: make([][]task, len(parts)), branch: make([]int, n), apart: make([]bool, n), branches: branches,
 		left: max(private, p.RunningBytes/privatePart)}
@@ -112,7 +112,7 @@ func newSchedule(p *lowering.Program, parts []part, list []*kernels.Kernel, bran
 	}
 	for k, t := range parts {
 		if !t.host && branches > 0 && p.Trains() {
-			s.parts[k] = s.tasks(p, t, list, update)
+			s.parts[k] = s.tasks(p, t, list, mixtures, update)
 			planWaits(p, s.parts[k], branches, update)
 		}
 	}
@@ -141,7 +141,7 @@ func (s *schedule) split(i int, k *kernels.Kernel) bool {
 }
 
 // tasks makes the tasks of a part.
-func (s *schedule) tasks(p *lowering.Program, t part, list []*kernels.Kernel, update int) (tasks []task) {
+func (s *schedule) tasks(p *lowering.Program, t part, list []*kernels.Kernel, mixtures []int, update int) (tasks []task) {
 	few := min(t.to, update) - 2 // launches from there on have hardly anything beside them
 	whole := make([]bool, t.to-t.from)
 	for i := few - 1; i >= t.from; i-- {
@@ -150,6 +150,9 @@ func (s *schedule) tasks(p *lowering.Program, t part, list []*kernels.Kernel, up
 	for i := t.from; i < t.to; i++ {
 		l, k := &p.Launches[i], list[i]
 		main := task{launch: i, reads: l.Args, writes: l.Results}
+		if m := mixtures[i]; m >= 0 { // which has written hidden values
+			main.reads = slices.Concat(l.Args, p.Launches[m].Results)
+		}
 		for j := range k.Steps {
 			main.steps = append(main.steps, j)
 		}

@@ -52,7 +52,8 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 	list := d.Kernels(e.p)
 	extra := d.ending(e.p)
 	e.cutParts()
-	e.schedule = newSchedule(e.p, e.parts, list, d.branching())
+	e.mixtures = mixturesOf(e.p)
+	e.schedule = newSchedule(e.p, e.parts, list, e.mixtures, d.branching())
 	e.scratchAt, e.scratchN = e.shareScratch(list)
 	modules, err := e.load(append(list, extra[:]...), compiler, d.cfg.Chip)
 	if err != nil {
@@ -275,7 +276,11 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 	e.takeZeroed(list)
 	end := status + roundUp(e.zeroed)
 	for i, k := range list {
-		if k != nil {
+		switch m := e.mixtures[i]; {
+		case k == nil:
+		case m >= 0:
+			e.launches[i].kept = e.launches[m].kept
+		default:
 			e.launches[i].kept = driver.Ptr(end)
 			end += roundUp(k.Kept)
 		}
@@ -371,7 +376,9 @@ func (e *executable) takeApart(list []*kernels.Kernel) (err error) {
 		if e.launches[i].scratch, err = e.take(k.Scratch); err != nil {
 			return err
 		}
-		if e.launches[i].kept, err = e.take(k.Kept); err != nil {
+		if m := e.mixtures[i]; m >= 0 {
+			e.launches[i].kept = e.launches[m].kept
+		} else if e.launches[i].kept, err = e.take(k.Kept); err != nil {
 			return err
 		}
 		e.scratchN += k.Scratch

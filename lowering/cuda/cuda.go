@@ -30,10 +30,11 @@ import (
 type Device struct {
 	lowering.Defaults
 	cfg      kernels.Config
-	each     bool // wait for each launch
-	apart    bool // each buffer has a separate allocation
-	queued   bool // runs take the caller's memory
-	branches int  // beside the main one of a run
+	each     bool  // wait for each launch
+	apart    bool  // each buffer has a separate allocation
+	queued   bool  // runs take the caller's memory
+	branches int   // beside the main one of a run
+	hidden   int64 // bytes of hidden values that may be kept
 	host     *cpu.Device
 
 	// group is the participants with which programs run, or nil; see exchanges for the rest.
@@ -128,8 +129,9 @@ func On(gpu driver.GPU, compiler driver.Compiler) Option {
 // New makes a device. Without [On] it only plans. Options that are nil are ignored.
 func New(opts ...Option) *Device {
 	d := &Device{bucket: DefaultBucket, exchangeBlocks: DefaultExchangeBlocks, spare: -1, branches: DefaultBranches,
-		cfg:  kernels.Config{Chip: kernels.H200},
-		host: cpu.New(), compile: kernels.Compile, made: map[made]generated{}}
+		hidden: DefaultHidden,
+		cfg:    kernels.Config{Chip: kernels.H200},
+		host:   cpu.New(), compile: kernels.Compile, made: map[made]generated{}}
 	for _, o := range opts {
 		if o != nil {
 			o(d)
@@ -148,7 +150,7 @@ func (d *Device) FallbackAccepts(op graph.Op, args, results []graph.Type) error 
 
 // generate makes the kernel of an operation, once.
 func (d *Device) generate(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
-	key := made{op, fmt.Sprint(args, results, cfg.Mesh, cfg.Chip.SMs, cfg.Leads, cfg.Beside)}
+	key := made{op, fmt.Sprint(args, results, cfg.Mesh, cfg.Chip.SMs, cfg.Leads, cfg.Beside, cfg.KeepHidden)}
 	if g, ok := d.made[key]; ok {
 		return g.kernel, g.err
 	}
@@ -163,7 +165,8 @@ var links = estimate.Links{Rate: 313e9, Latency: 12 * time.Microsecond}
 
 // Place implements lowering.Device: it sends what has no kernel on the GPU to the processor.
 func (d *Device) Place(p *lowering.Program) {
-	var scratch, exchanging int64 // at most
+	var scratch, exchanging, kept int64 // at most
+	mixtures := mixturesOf(p)
 	for i, g := range d.generateAll(p) {
 		l, k := &p.Launches[i], g.kernel
 		if g.err != nil {
@@ -174,13 +177,16 @@ func (d *Device) Place(p *lowering.Program) {
 		if k.Way != "" {
 			l.Way = k.Way + ", tuned"
 		}
+		if mixtures[i] < 0 {
+			kept += roundUp(k.Kept)
+		}
 		if k.Exchanges() {
 			exchanging = max(exchanging, roundUp(k.Scratch))
 		} else {
 			scratch = max(scratch, roundUp(k.Scratch))
 		}
 	}
-	p.ScratchBytes = scratch + exchanging
+	p.ScratchBytes = scratch + exchanging + kept
 	estimate.Exchanges(p, links)
 }
 

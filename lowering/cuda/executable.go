@@ -75,6 +75,7 @@ type executable struct {
 	exchanges *exchanges             // nil for a program that runs alone
 	lent      *lent                  // nil unless runs take the caller's memory
 	schedule  *schedule              // nil if no launches run beside others
+	mixtures  []int                  // see mixturesOf
 	update    int                    // the first launch that writes a State or Param in place, or −1
 }
 

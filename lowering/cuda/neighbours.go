@@ -22,6 +22,12 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 		}
 		kernel(i, d.cfg)
 	}
+	d.keepHidden(p, list, func(i int) generated {
+		cfg := d.cfg
+		cfg.KeepHidden = true
+		k, err := d.kernel(p, &p.Launches[i], cfg, beside[i], fixed)
+		return generated{k, err}
+	})
 	if p.Trains() && d.branching() > 0 || slices.ContainsFunc(joins(p), func(at int) bool { return at > 0 }) {
 		return list
 	}
