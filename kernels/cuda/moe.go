@@ -67,6 +67,7 @@ type scratchPlaces struct {
 	counts, starts, order, place, tiles int64
 	x, u, v                             int64 // a row for each slot of a wave
 	partial                             int64
+	weights                             int64 // the gate of each slot of a wave
 	dy, h, du, dv, out, terms           int64 // a row for each slot of a wave
 }
 
@@ -230,7 +231,7 @@ func (x *mixture) size() {
 	x.at.h = rows(f, size)
 	if x.grad {
 		if x.async {
-			x.at.dy = rows(x.dims.Result, size)
+			x.at.weights, x.at.dy = rows(1, acc), rows(x.dims.Result, size)
 		}
 		x.at.du, x.at.dv = rows(f, size), rows(ds*f, size)
 		x.at.terms = rows(f, acc)

@@ -44,6 +44,10 @@ func (x *mixture) backward() error {
 	gate := func(token string) string {
 		return fmt.Sprintf("fixed_at(%s, %s * i64(%d) + e * i64(%d))", x.gates, token, gates.row, gates.col)
 	}
+	dyRow, row := fmt.Sprintf("%s + read.token * i64(%d)", ds, dy.row), fmt.Sprintf("i64(m - p.wave * %d)", x.capacity)
+	if x.async {
+		dyRow = fmt.Sprintf("%s + %s * %d", x.scratch(elem, "dys", x.at.dy), row, d.Result)
+	}
 	// Of the gradients of gates, the sum of each piece of a row.
 	terms, pieces := x.scratch(acc, "terms", x.at.terms), 0
 
@@ -66,7 +70,7 @@ func (x *mixture) backward() error {
 			scaled := func(factor string) string {
 				return fmt.Sprintf("scaled<%d, %d, %d, %d>(%s, acc, dy, w2)", d.Result, dy.col, w2.row, w2.col, factor)
 			}
-			text := fmt.Sprintf("    const %s *const dy = %s + read.token * i64(%d);\n", elem, ds, dy.row)
+			text := fmt.Sprintf("    const %s *const dy = %s;\n", elem, dyRow)
 			text += fmt.Sprintf("    const %s *const w2 = %s[e] + n * i64(%d);\n    const auto da = %s;\n", elem, w2.name, w2.row,
 				scaled("splat<W>(read.gate)")) + lines
 			text += x.keep(x.elem, w, h, fmt.Sprintf("op::mul(%s, read.gate)", made[0]))
@@ -81,7 +85,11 @@ func (x *mixture) backward() error {
 		}},
 	}
 	vec, reads := fmt.Sprintf("Vec<%s, W>", acc), func(from string) string { return x.reads(16/x.acc.Size(), "fixed("+from+" + at)") }
-	ahead := map[string][]aheadField{"hidden": {{"i32", "token", token}, {acc, "gate", gate("token")}, {vec, "u", reads(u)}}}
+	fields := []aheadField{{"i32", "token", token}, {acc, "gate", gate("token")}, {vec, "u", reads(u)}}
+	if x.async { // gather has put the gates in the order of slots, and the rows of dy
+		fields = []aheadField{{acc, "gate", fmt.Sprintf("fixed_at(%s, %s)", x.scratch(acc, "weights", x.at.weights), row)}, fields[2]}
+	}
+	ahead := map[string][]aheadField{"hidden": fields}
 	if x.op.Gated {
 		ahead["hidden"] = append(ahead["hidden"], aheadField{vec, "v", reads(v)})
 	}

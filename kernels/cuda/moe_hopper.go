@@ -49,7 +49,7 @@ func (x *mixture) hopperWeight(w weightView, n int) hopperFactor {
 		stride: [2]int{w.expert, 0}, kInner: w.row == 1}
 }
 
-// gather writes the step that puts the rows of x, and those of dy, side by side in the order of slots. A warp reads the row of a
+// gather writes the step that puts the rows of x, and those of dy with their gates, side by side in the order of slots. A warp reads the row of a
 // token once, for all its slots. Other warps clear what products read of rows that belong to no token.
 func (x *mixture) gather() {
 	typ, d := ctype(x.elem), x.dims
@@ -74,7 +74,12 @@ func (x *mixture) gather() {
 	x.printf("KERNEL(gather, %d, 1) {\n  if (blockIdx.x < %d) {\n", 32*gatherTokens, blocks)
 	x.printf("    SHARED;\n    i32 *const rows = reinterpret_cast<i32 *>(shared) + threadIdx.x / 32 * %d;\n", x.op.Experts)
 	x.printf("    const int token = blockIdx.x * %d + threadIdx.x / 32;\n", gatherTokens)
-	x.printf("    const int n = rows_of<Mixture>(%s, p.place, p.wave, token, rows, [](int, int) {});\n", x.gates)
+	each := "(int, int) {}"
+	if x.grad {
+		each = fmt.Sprintf("(int i, int e) { %s[rows[i]] = (%s)[token * i64(%d) + e * i64(%d)]; }",
+			x.scratch(ctype(x.acc), "weights", x.at.weights), x.gates, x.operands.gates.row, x.operands.gates.col)
+	}
+	x.printf("    const int n = rows_of<Mixture>(%s, p.place, p.wave, token, rows, [&]%s);\n", x.gates, each)
 	for _, r := range read {
 		x.printf("    spread_row<%d>(%s, %s + %d + token * i64(%d), rows, n);\n", r.width, r.to, x.arg(r.of.arg), r.of.offset, r.of.row)
 	}

@@ -140,6 +140,20 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
   constexpr int UNROLL = Body::AHEAD ? 1 : 8;
   const int lane = threadIdx.x % 32, row = lane / 4, odd = lane / 2 % 2, col = W < 2 ? lane : lane * W % 64;
   u8 *const to = turn + row * 256 + odd * 128 + lane % 2 * 8;
+  const auto row_of = [&](int piece) { return (piece * 32 + lane) * COLS / 64; };
+  const auto inside = [&](int i, int row, int column) { return WHOLE || m + i * 64 + row < end && column < P::N; };
+  const auto read = [&](Read &to, int c, int i, int first) {
+#pragma unroll
+    for (int e = 0; e < Read::EACH; e++) {
+#pragma unroll
+      for (int q = 0; q < CALLS; q++) {
+        const int r = row_of(first + e), column = n + c + col + q * APART;
+        if (inside(i, r, column)) to.read(e, q, body, batch, m + i * 64 + r, column);
+      }
+    }
+  };
+  Read next;
+  read(next, 0, 0, 0);
 #pragma unroll UNROLL
   for (int c = 0; c < BN; c += 64) {
     const int at_n = n + c + col;
@@ -163,19 +177,17 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
       __syncwarp();
 #pragma unroll UNROLL
       for (int first = 0; first < 32 / COLS; first += Read::EACH) {
-        Read ahead;
-        const auto row = [&](int e) { return ((first + e) * 32 + lane) * COLS / 64; };
-        const auto inside = [&](int r, int q) { return WHOLE || m + i * 64 + r < end && at_n + q * APART < P::N; };
-#pragma unroll
-        for (int e = 0; e < Read::EACH; e++) {
-#pragma unroll
-          for (int q = 0; q < CALLS; q++) {
-            if (inside(row(e), q)) ahead.read(e, q, body, batch, m + i * 64 + row(e), at_n + q * APART);
-          }
+        const Read ahead = next;
+        if (first + Read::EACH < 32 / COLS) {
+          read(next, c, i, first + Read::EACH);
+        } else if (i + 1 < PARTS) {
+          read(next, c, i + 1, 0);
+        } else if (c + 64 < BN) {
+          read(next, c + 64, 0, 0);
         }
 #pragma unroll
         for (int e = 0; e < Read::EACH; e++) {
-          const int r = row(e);
+          const int r = row_of(first + e);
           Vec<float, W> v[CALLS];
 #pragma unroll
           for (int w = 0; w < COLS; w += PIECE) {
@@ -187,7 +199,7 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
           }
 #pragma unroll
           for (int q = 0; q < CALLS; q++) {
-            if (inside(r, q)) ahead.call(e, q, body, batch, m + i * 64 + r, at_n + q * APART, v[q], sums[q]);
+            if (inside(i, r, at_n + q * APART)) ahead.call(e, q, body, batch, m + i * 64 + r, at_n + q * APART, v[q], sums[q]);
           }
         }
       }
