@@ -80,6 +80,7 @@ func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
 	if l.beside > 0 {
 		l.p.hasten(l.beside)
 	}
+	l.p.gatherAhead()
 	plan(l.p, l.beside)
 	return l.p, nil
 }

@@ -15,8 +15,8 @@ const besides = 8
 // values are put together, and may begin late.
 const small = 64 << 10
 
-// keepExchanged keeps the operands of exchanges until their results are read, or some launches have followed, so that no launch has
-// to wait for the memory before that.
+// keepExchanged keeps the operands of exchanges until their results are read, or some launches have followed unless they are gathered
+// ahead, so that no launch has to wait for the memory before that.
 func (p *Program) keepExchanged() {
 	for i := range p.Launches {
 		l := &p.Launches[i]
@@ -25,7 +25,7 @@ func (p *Program) keepExchanged() {
 			continue
 		}
 		end := len(p.Launches) - 1
-		if l.Node.Args[0].Type.Bytes() > small {
+		if l.Node.Args[0].Type.Bytes() > small && l.Ahead == 0 {
 			end = min(i+besides, end)
 		}
 		if i < p.Prepared {

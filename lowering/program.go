@@ -100,6 +100,8 @@ type Launch struct {
 	Results []View
 	FLOPs   int64
 	Bytes   int64 // of the buffers read and written, each part once
+	// Ahead is the number, from 1 on, of the bucket of gathers that begin together before they are needed; 0 for all others.
+	Ahead int
 	// Device is the device of the launch if it is not the program's target, and Reason why it does not run on the
 	// target.
 	Device, Reason string

@@ -65,36 +65,63 @@ func TestBuckets(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.Mesh = mesh
-		var once sync.Once
-		var lists []int
-		together(t, mesh.Size(), 0, func(of *group.Group) error {
-			gpu, compiler := openOf(t, of.Rank(), mesh.Size())
-			own := new([]int)
-			d := cuda.New(cuda.On(tapped{gpu, own}, compiler), cuda.In(of), cuda.Bucket(c.bucket))
-			p, err := lowering.Lower(g, d.Name(), d.Lowering()...)
-			if err != nil {
-				return err
-			}
-			e, err := d.Compile(p)
-			if err != nil {
-				return err
-			}
-			for i, b := range p.Buffers {
-				if b.Role == lowering.Input {
-					if err := e.Bind(i, graph.NewTensor(b.Type)); err != nil {
-						return err
-					}
-				}
-			}
-			if err := e.Run(); err != nil {
-				return err
-			}
-			once.Do(func() { lists = *own })
-			return e.Close()
-		})
+		lists := exchangesOf(t, g, c.bucket)
 		if !slices.Equal(lists, c.want) {
 			t.Errorf("%v with buckets of %d bytes: exchanges of %v, want %v", c.sizes, c.bucket, lists, c.want)
 		}
+	}
+}
+
+// exchangesOf runs a program on the participants of its mesh, and gives how many exchanges one of them has made together.
+func exchangesOf(t *testing.T, g *graph.Graph, bucket int64) (lists []int) {
+	t.Helper()
+	var once sync.Once
+	together(t, g.Mesh.Size(), 0, func(of *group.Group) error {
+		gpu, compiler := openOf(t, of.Rank(), g.Mesh.Size())
+		own := new([]int)
+		d := cuda.New(cuda.On(tapped{gpu, own}, compiler), cuda.In(of), cuda.Bucket(bucket))
+		p, err := lowering.Lower(g, d.Name(), d.Lowering()...)
+		if err != nil {
+			return err
+		}
+		e, err := d.Compile(p)
+		if err != nil {
+			return err
+		}
+		for i, b := range p.Buffers {
+			if b.Role == lowering.Input || b.Role == lowering.Param {
+				if err := e.Bind(i, graph.NewTensor(b.Type)); err != nil {
+					return err
+				}
+			}
+		}
+		if err := e.Run(); err != nil {
+			return err
+		}
+		once.Do(func() { lists = *own })
+		return e.Close()
+	})
+	return lists
+}
+
+// TestGathersTogether: parameters that are gathered ahead are exchanged by buckets, each of which begins at once.
+func TestGathersTogether(t *testing.T) {
+	mesh := graph.Mesh{{Name: "a", Size: 2}}
+	b := graph.NewBuilder("")
+	half, whole := graph.TypeOf(graph.F32, 75<<10), graph.TypeOf(graph.F32, 150<<10) // 600 KiB
+	y := b.Input("x", whole)
+	for i := range 6 {
+		w := b.Add(graph.AllGather{Group: graph.Group{Over: mesh.Names(1), Parts: 2}}, b.Param(fmt.Sprint("w", i), half))
+		y = b.Binary(graph.Add, y, w)
+	}
+	b.Output("y", y)
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Mesh = mesh
+	if lists := exchangesOf(t, g, cuda.DefaultBucket); !slices.Equal(lists, []int{1, 3, 2}) {
+		t.Errorf("exchanges of %v, want buckets of up to 1, 2 and 4 MiB", lists)
 	}
 }
 

@@ -227,11 +227,17 @@ func (e *executable) beside(i int) error {
 	}
 	x.open = append(x.open, i)
 	x.bytes += steps[0].sends()
-	if len(steps) > 1 || x.joins[i] == i+1 || x.bytes >= x.bucket ||
+	if len(steps) > 1 || x.joins[i] == i+1 || x.bytes >= x.bucket || e.lastAhead(i) ||
 		x.time() > x.roomy[i] && (x.later[i] == 0 || x.bytes >= max(x.later[i], leastBucket)) {
 		return e.sendBucket()
 	}
 	return nil
+}
+
+// lastAhead reports whether launch i is the last one of a bucket that begins before it is needed.
+func (e *executable) lastAhead(i int) bool {
+	number := e.p.Launches[i].Ahead
+	return number > 0 && (i+1 == len(e.launches) || e.p.Launches[i+1].Ahead != number)
 }
 
 // time is how long the open bucket should take.

@@ -181,8 +181,28 @@ func (a *autocast) passes(x *graph.Node) bool {
 		return true
 	case graph.Copy, graph.Im2Col:
 		return len(a.uses.Readers(x)) == 1
+	case graph.AllGather: // half as much is sent then
+		return a.contractedOnly(x)
 	}
 	return false
+}
+
+// contractedOnly reports whether only contractions read x, as what they multiply, or views of it that only they read.
+func (a *autocast) contractedOnly(x *graph.Node) bool {
+	if a.uses.Escapes(x) {
+		return false
+	}
+	for _, r := range a.uses.Readers(x) {
+		if graph.IsView(r.Op) && !a.contractedOnly(r) {
+			return false
+		}
+		for i, arg := range r.Args {
+			if arg == x && !graph.IsView(r.Op) && !graph.Contracts(r.Op, i) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // rounded is x cast, or a value equal to that.

@@ -2,6 +2,7 @@ package narrow_test
 
 import (
 	"errors"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -136,6 +137,38 @@ func expect(t *testing.T, h *graph.Graph, want []string) {
 	if got := contractionTypes(h); !slices.Equal(got, want) {
 		t.Errorf("the contractions are\n\t%s\nwant\n\t%s\n%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"),
 			passtest.Launches(h))
+	}
+}
+
+// TestPrecisionOfGathers: parts are rounded before they are gathered, unless something reads the whole value in f32.
+func TestPrecisionOfGathers(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		whole := func(name string) *graph.Node {
+			return b.Add(graph.AllGather{Group: graph.Group{Over: "data", Parts: 2}}, b.Param(name, f32(64, 128)))
+		}
+		x, w, u, v := b.Input("x", f32(128, 128)), whole("w"), whole("u"), whole("v")
+		y := b.MatMul(b.MatMul(x, w, false, false), b.Transpose(w, 1, 0), false, false)
+		y = b.Binary(graph.Add, b.MatMul(y, u, false, false), u)
+		b.Output("y", b.MatMul(y, v, false, false))
+		b.Output("v", v)
+	})
+	g.Mesh, g.Parts = graph.Mesh{{Name: "data", Size: 2}}, true
+	h, _, err := passes.Run(g, passes.Config{Precision: precision.BF16, Verify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]graph.DType{}
+	for _, n := range h.Nodes {
+		if _, ok := n.Op.(graph.AllGather); ok {
+			from := n.Args[0]
+			for !graph.IsSource(from.Op) {
+				from = from.Args[0]
+			}
+			got[from.Name] = n.Type.DType
+		}
+	}
+	if want := map[string]graph.DType{"w": graph.BF16, "u": graph.F32, "v": graph.F32}; !maps.Equal(got, want) {
+		t.Errorf("gathers are of %v, want %v\n%s", got, want, graph.Print(h))
 	}
 }
 
