@@ -48,9 +48,10 @@ func (p *Program) keepExchanged() {
 // a while or takes little memory.
 func Beside(n int) Option { return func(l *lowerer) { l.beside = n } }
 
-// Trains reports whether the program updates parameters.
+// Trains reports whether the program updates parameters or makes gradients.
 func (p *Program) Trains() bool {
-	return slices.ContainsFunc(p.Updates, func(u Update) bool { return p.Buffers[u.Target].Role == Param })
+	return slices.ContainsFunc(p.Updates, func(u Update) bool { return p.Buffers[u.Target].Role == Param }) ||
+		slices.ContainsFunc(p.Launches, func(l Launch) bool { return l.Node.Phase == graph.Backward })
 }
 
 // independent reports whether launch i is not of the prepared part, and none of the n launches that follow reads or writes some of

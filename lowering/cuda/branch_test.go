@@ -10,12 +10,10 @@ import (
 	"fusec/lowering/cuda"
 )
 
-// descent is a step of gradient descent on layers with a norm, a product and a sum with what went in. Gradients of weights are
-// products, and those of a norm's gain and bias sums over rows; both are needed only at the end.
-func descent(t testing.TB, layers, rows, width int) *graph.Graph {
+// sloped adds layers with a norm, a product and a sum with what went in, and gives their parameters and the gradients of a cost by
+// these. Gradients of weights are products, and those of a norm's gain and bias sums over rows; both are needed only at the end.
+func sloped(t testing.TB, b *graph.Builder, layers, rows, width int) (params, ds []*graph.Node) {
 	t.Helper()
-	var params []*graph.Node
-	b := graph.NewBuilder("descent")
 	param := func(name string, i int, dims ...int) *graph.Node {
 		p := b.Param(fmt.Sprint(name, i), graph.TypeOf(graph.F32, dims...))
 		params = append(params, p)
@@ -32,15 +30,22 @@ func descent(t testing.TB, layers, rows, width int) *graph.Graph {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ds, err := graph.Gradients(g, cost, params)
-	if err != nil {
+	if ds, err = graph.Gradients(g, cost, params); err != nil {
 		t.Fatal(err)
 	}
-	b = graph.Extend(g)
+	return params, ds
+}
+
+// descent is a step of gradient descent on such layers.
+func descent(t testing.TB, layers, rows, width int) *graph.Graph {
+	t.Helper()
+	b := graph.NewBuilder("descent")
+	params, ds := sloped(t, b, layers, rows, width)
 	for i, p := range params {
 		b.Update(p, b.Binary(graph.Sub, p, b.BinaryScalar(graph.Mul, ds[i], 0.1)))
 	}
-	if g, err = b.Graph(); err != nil {
+	g, err := b.Graph()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return g

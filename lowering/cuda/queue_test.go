@@ -141,6 +141,12 @@ func TestQueue(t *testing.T) {
 	}{
 		"on the GPU": {picks, nil}, "on both": {onBoth, nil}, "prepared": {rounded(8, true), nil},
 		"apart": {picks, []cuda.Option{cuda.Apart()}},
+		"gradients": {func(b *graph.Builder) {
+			params, ds := sloped(t, b, 3, 6, 16)
+			for i, d := range ds {
+				b.Output("d"+params[i].Name, d)
+			}
+		}, nil},
 		"nothing": {func(b *graph.Builder) {
 			b.Output("none", b.Unary(graph.Tanh, b.Input("x", graph.TypeOf(graph.F32, 0, 4))))
 			b.Output("y", b.Unary(graph.Tanh, b.Input("z", graph.TypeOf(graph.F32, 4))))
@@ -157,6 +163,9 @@ func TestQueue(t *testing.T) {
 				t.Fatal(err)
 			}
 			q := queues(t, g, in, c.opts...)
+			if whole, _, err := cuda.CheckBranches(cuda.New(c.opts...), q.p); err != nil || whole > 0 != (name == "gradients") {
+				t.Errorf("%d launches in branches, %v", whole, err)
+			}
 			first := map[string]*graph.Tensor{}
 			var runs []*lowering.QueuedRun
 			for range 10 {
