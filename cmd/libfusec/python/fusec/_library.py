@@ -41,6 +41,7 @@ INPUT, PARAMETER, STATE, OUTPUT = range(4)
 
 _program, _text, _tensor = ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(Tensor)
 _options = ctypes.POINTER(ctypes.c_char_p)
+_pointers = ctypes.c_void_p  # where a list of pointers begins
 _signatures = {  # name: result, arguments
     "fusec_version": (_text, []),
     "fusec_error": (_text, []),
@@ -52,9 +53,8 @@ _signatures = {  # name: result, arguments
     "fusec_set": (ctypes.c_int, [_program, _text, _tensor]),
     "fusec_get": (ctypes.c_int, [_program, _text, _tensor]),
     "fusec_run": (ctypes.c_int, [_program]),
-    "fusec_call": (ctypes.c_int, [_program, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_void_p)]),
-    "fusec_queue": (ctypes.c_int, [_program, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p,
-                                   ctypes.c_void_p]),
+    "fusec_call": (ctypes.c_int, [_program, _pointers, _pointers]),
+    "fusec_queue": (ctypes.c_int, [_program, _pointers, _pointers, ctypes.c_void_p, ctypes.c_void_p]),
     "fusec_queue_bytes": (ctypes.c_int64, [_program]),
     "fusec_wait": (ctypes.c_int, [_program]),
     "fusec_save": (ctypes.c_int, [_program, _text]),

@@ -146,6 +146,8 @@ class OnGPU(unittest.TestCase):
         self.assertEqual(y.untyped_storage().nbytes(), y.numel() * y.itemsize)
         with unittest.mock.patch.object(_backend.Runner, "_addresses", side_effect=AssertionError("an operand is copied")):
             y.backward(torch.randn_like(y))
+        backward, = next(r.programs for r in records if r.phase == "backward")
+        self.assertEqual({launch["phase"] for launch in backward.model.trace["program"]["launches"]}, {"backward"})
 
     def test_language(self):
         tokens = torch.randint(0, 50, (2, 16), device=DEVICE)

@@ -1,5 +1,6 @@
 """torch.compile(model, backend="fusec"): graphs of ATen's operations, forward and backward, become programs of fusec."""
 
+import array
 import collections
 import ctypes
 import functools
@@ -242,11 +243,6 @@ def part(t, shape, strides, offset):
     return _reinterpret(t, shape, strides, offset)
 
 
-def _pointers(addresses):
-    """A list of C."""
-    return (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
-
-
 class Runner(torch.nn.Module):
     """Calls a program on tensors of the processor."""
 
@@ -261,8 +257,7 @@ class Runner(torch.nn.Module):
         self.frozen = frozen  # position of an operand: name, and where its present value lies
         self._strides = [t.strides if isinstance(t, Gaps) else t for t in takes]
         self._gaps = [(i, t) for i, t in enumerate(takes) if isinstance(t, Gaps)]
-        self.together = {}  # of results that lie in one piece of memory, by their index: where, in bytes
-        self._piece = 0  # bytes of that
+        self.together = ()  # the indices of results that lie in one piece of memory
         self._handle = model._handle
         self._least = math.inf  # seconds of the shortest run
         self._seed = [torch.zeros((), dtype=torch.int64, device=device) for _ in seeds]
@@ -271,22 +266,23 @@ class Runner(torch.nn.Module):
     def forward(self, *args):
         held = []
         with self.lock:
-            values = [t.data_ptr() for t in args]
+            values = list(map(torch.Tensor.data_ptr, args))
             for i, g in self._gaps:
                 values[i] -= g.first * args[i].itemsize
-            if ([t.stride() for t in args] != self._strides or functools.reduce(operator.or_, values, 0) % self.alignment
+            if (list(map(torch.Tensor.stride, args)) != self._strides or functools.reduce(operator.or_, values, 0) % self.alignment
                     or not all(_whole_rows(args[i], g) for i, g in self._gaps)):
                 values = self._addresses(args, held)
             for seed in self._seed:
                 seed.random_()
                 values.append(seed.data_ptr())
             outs, piece, results = self._allocate()
-            self._call(_pointers(values), _pointers(results))
+            values, results = array.array("Q", values), array.array("Q", results)
+            self._call(values.buffer_info()[0], results.buffer_info()[0])
         if self.together:  # while a GPU computes
-            pieces = {dtype: piece.view(dtype) for dtype in {self.gives[i][2] for i in self.together}}
-            for i, at in self.together.items():
+            places, pieces = self._places[0], {dtype: piece.view(dtype) for dtype in {self.gives[i][2] for i in self.together}}
+            for i in self.together:
                 shape, strides, dtype = self.gives[i]
-                outs[i] = part(pieces[dtype], shape, strides, at // dtype.itemsize)
+                outs[i] = part(pieces[dtype], shape, strides, places[i] // dtype.itemsize)
         return outs[0] if self.single else tuple(outs)
 
     def _addresses(self, args, held):
@@ -309,28 +305,34 @@ class Runner(torch.nn.Module):
             values.append(at)
         return values
 
+    @functools.cached_property
+    def _places(self):
+        """Of the results that lie together: where in their piece of memory each begins, 0 for the others, and its size, in bytes."""
+        places, size = [0] * len(self.gives), 0
+        for i in self.together:
+            shape, _, dtype = self.gives[i]
+            places[i] = size
+            size += -(-math.prod(shape) * dtype.itemsize // SPACING) * SPACING
+        return places, size
+
+    @functools.cached_property
+    def _apart(self):
+        return [i for i in range(len(self.gives)) if i not in set(self.together)]
+
     def _allocate(self):
         """Memory for the results, and where each begins."""
-        outs, results = [None] * len(self.gives), [0] * len(self.gives)
-        device, piece = self.device, None
-        fast = _empty_on_gpu and device.type == "cuda" and torch.cuda.current_device() == device.index
-        for i, (shape, strides, dtype) in enumerate(self.gives):
-            if i not in self.together:
-                t = _empty_on_gpu(shape, strides, dtype) if fast else torch.empty_strided(shape, strides, dtype=dtype, device=device)
-                outs[i], results[i] = t, t.data_ptr()
+        device, piece, start = self.device, None, 0
+        places, size = self._places
         if self.together:
-            piece = torch.empty(self._piece, dtype=torch.uint8, device=device)
+            piece = torch.empty(size, dtype=torch.uint8, device=device)
             start = piece.data_ptr()
-            for i, at in self.together.items():
-                results[i] = start + at
+        outs, results = [None] * len(places), [start + at for at in places]
+        fast = _empty_on_gpu and device.type == "cuda" and torch.cuda.current_device() == device.index
+        for i in self._apart:
+            shape, strides, dtype = self.gives[i]
+            t = _empty_on_gpu(shape, strides, dtype) if fast else torch.empty_strided(shape, strides, dtype=dtype, device=device)
+            outs[i], results[i] = t, t.data_ptr()
         return outs, piece, results
-
-    def keep_together(self, indices):
-        """Has results lie in one piece of memory."""
-        for i in indices:
-            shape, _, dtype = self.gives[i]
-            self.together[i] = self._piece
-            self._piece += -(-math.prod(shape) * dtype.itemsize // SPACING) * SPACING
 
     def _call(self, values, results):
         threads = torch.get_num_threads()
@@ -410,9 +412,9 @@ def runner(writer, takes, gives, frozen, device, options):
     return make(model, takes, gives, writer.seeds, frozen, device)
 
 
-def build(module, name, device, frozen=(), options=None, names=()):
+def build(module, phase, name, device, frozen=(), options=None, names=()):
     """A Runner for a graph all of whose operations fusec takes. frozen are the positions of its operands that do not change."""
-    writer = Writer(name, TARGETS[device.type])
+    writer = Writer(f"{phase}.{name}", TARGETS[device.type], phase == "backward")
     values, takes, freezes = {}, [], {}
     outputs = gives = None
     for node in module.graph.nodes:
@@ -566,7 +568,7 @@ def _keep_together(gm, kept):
         made = getattr(gm, node.target) if node.op == "call_module" else None
         if isinstance(made, QueueRunner):
             results = {0: node} if made.single else {u.args[1]: u for u in node.users}
-            made.keep_together(i for i, n in results.items() if saved(n))
+            made.together = [i for i, n in results.items() if saved(n)]
 
 
 def compile_static(gm, phase, options, records, frozen=(), names=(), kept=None):
@@ -601,7 +603,7 @@ def _compile_static(gm, phase, options, records, frozen, names, kept):
             part = getattr(gm, node.target)
             fixed = [i for i, a in enumerate(node.args) if positions.get(a.name) in frozen]
             try:
-                part_runner = build(part, f"{phase}.{node.target}", device, fixed, options, names if phase != "backward" else ())
+                part_runner = build(part, phase, node.target, device, fixed, options, names if phase != "backward" else ())
             except (FusecError, Unsupported) as e:
                 log.warning("a part of the %s graph is left to PyTorch: %s", phase, e)
                 left += [(str(n.target), *_origin(n), str(e)) for n in part.graph.nodes

@@ -73,8 +73,8 @@ def number(v, dtype):
 class Writer:
     """Writes a graph line by line. constants are parameters that are set once: pairs of a name and a tensor."""
 
-    def __init__(self, name="torch", target="cpu"):
-        self.name, self.target, self.lines = name, target, []
+    def __init__(self, name="torch", target="cpu", backward=False):
+        self.name, self.target, self.backward, self.lines = name, target, backward, []
         self.count = 0
         self.origin = ""
         self.constants = []
@@ -119,7 +119,8 @@ class Writer:
         """Any operation; shape and dtype are those of its result."""
         if len(shape) > MAX_RANK:
             raise Unsupported(f"more than {MAX_RANK} axes")
-        return Value(self._line(f"= {text} {' '.join(a.name for a in args)}{self.origin}"), shape, dtype)
+        phase = f" : {DTYPES[dtype]}{_ints(shape)} backward" if self.backward else ""
+        return Value(self._line(f"= {text} {' '.join(a.name for a in args)}{phase}{self.origin}"), shape, dtype)
 
     def result(self, of, index, shape, dtype):
         return self.op(f"result[index={index}]", [of], shape, dtype)
