@@ -99,7 +99,7 @@ func TestBackwardLaunches(t *testing.T) {
 	}
 }
 
-// TestColumnSumsOfRounded sums the columns of values of 16 bits, as the gradients of biases are under autocast, in the launches that
+// TestColumnSumsOfRounded sums the columns of values of 16 bits, such as the gradients of biases under autocast, in launches that
 // make or read them.
 func TestColumnSumsOfRounded(t *testing.T) {
 	bf16 := func(dims ...int) graph.Type { return graph.TypeOf(graph.BF16, dims...) }

@@ -92,7 +92,7 @@ DEVICE float gelu_erf(float x) {
   return gated(x, tanh_approx(x * (0.797507878f + s * (0.0370056510f - 0.000351517557f * s))));
 }
 #else
-// x/(1 + 2ᵗ), with a relative error of 2⁻²⁰ and that of t. Scaled by 2⁸, the reciprocal is 0 only where the result is. −Inf gives 0.
+// x/(1 + 2ᵗ), with a relative error of 2⁻²⁰ and that of t. The reciprocal, times 2⁸, is 0 only where the result is. −Inf gives 0.
 DEVICE float gated(float x, float t) {
   return fmaxf(x, -1e30f) * 0.00390625f * recip_approx(0.00390625f + exp2_approx(t - 8.0f));
 }

@@ -136,7 +136,7 @@ class OnGPU(unittest.TestCase):
             self.train(Block(32).to(DEVICE), (normal(2, 24, 32, grad=False),), lambda y: y.square().mean(), autocast, tolerance)
 
     def test_saved(self):
-        """What is kept for the backward pass lies in one piece of memory, which what is given out does not hold, and is read there."""
+        """What is kept for the backward pass lies in one piece of memory, is read there, and is not held by what is given out."""
         records = []
         block, x = Block(32).to(DEVICE), normal(2, 16, 32)
         with torch.autocast(DEVICE, torch.bfloat16):

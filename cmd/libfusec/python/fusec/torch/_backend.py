@@ -307,7 +307,7 @@ class Runner(torch.nn.Module):
 
     @functools.cached_property
     def _places(self):
-        """Of the results that lie together: where in their piece of memory each begins, 0 for the others, and its size, in bytes."""
+        """Where each of the results that lie together begins in their memory, 0 for the others, and the size of that, in bytes."""
         places, size = [0] * len(self.gives), 0
         for i in self.together:
             shape, _, dtype = self.gives[i]
@@ -708,7 +708,7 @@ def _parameters(gm):
 
 
 def _first_saved():
-    """How many results of the forward graph that is compiled come before those for the backward pass; None if PyTorch does not tell."""
+    """How many results of the forward graph that is compiled come before those for the backward pass; None if it is not known."""
     context = torch._guards.TracingContext.try_get()
     metadata = context and context.fw_metadata
     return metadata and metadata.num_forward + len(metadata.tokens)
