@@ -220,11 +220,11 @@ func (r *request) plan(device lowering.Device) (*trace.Trace, *lowering.Program,
 	return tr, program, nil
 }
 
-// lowering is how graphs are lowered for a device. Within a budget of memory no value is kept for launches that run beside others.
+// lowering is how graphs are lowered for a device. A budget of memory has them be frugal.
 func (c *config) lowering(device lowering.Device) []lowering.Option {
 	opts := device.Lowering()
 	if c.budget > 0 {
-		opts = append(opts, lowering.Beside(0))
+		opts = append(opts, lowering.Frugal())
 	}
 	return opts
 }

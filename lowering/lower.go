@@ -21,6 +21,10 @@ func CannotUndo() Option { return func(l *lowerer) { l.cannotUndo = true } }
 // them is computed once.
 func Frozen() Option { return func(l *lowerer) { l.p.Frozen = true } }
 
+// Frugal declares that memory counts more than time: nothing is kept for launches that may run beside others, and devices keep
+// nothing that they can compute again.
+func Frugal() Option { return func(l *lowerer) { l.beside, l.p.Frugal = 0, true } }
+
 // Lower makes the program of a graph, in which every computation is an operation that the target can launch. The
 // graph's nodes stay referenced by the launches.
 func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {

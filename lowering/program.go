@@ -22,6 +22,8 @@ type Program struct {
 	Updates []Update
 	// Frozen says that parameters without an update change only through [Executable.Bind].
 	Frozen bool
+	// Frugal says that memory counts more than time.
+	Frugal bool
 	// Prepared is the number of launches of the prepared part, which come first: they depend on constants and, if Frozen
 	// is set, on parameters without an update, and nothing else. They run before the first run, and again before the first
 	// run after one of these parameters was bound. Their results that the other launches read are Prepared buffers. What

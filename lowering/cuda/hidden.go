@@ -12,11 +12,15 @@ import (
 const DefaultHidden = 4 << 30
 
 // Hidden lets mixtures of experts keep hidden values for their gradients, as many bytes in all; the default is [DefaultHidden]. Those
-// for which there is no room are computed again, which is one product more for each gradient, or two where mixtures are gated.
+// for which there is no room are computed again, which is one product more for each gradient, or two where mixtures
+// are gated. Programs within a budget of memory keep none.
 func Hidden(bytes int64) Option { return func(d *Device) { d.hidden = bytes } }
 
 // keepHidden replaces the kernels of mixtures and of their gradients by those that keep and find hidden values.
 func (d *Device) keepHidden(p *lowering.Program, list []generated, keeping func(i int) generated) {
+	if p.Frugal {
+		return
+	}
 	left := d.hidden
 	for i, m := range mixturesOf(p) {
 		if m < 0 || list[i].err != nil || list[m].err != nil {

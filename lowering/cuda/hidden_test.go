@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/lowering"
 	"fusec/lowering/cuda"
 )
 
@@ -74,12 +75,7 @@ func TestHidden(t *testing.T) {
 			for _, o := range p.Outputs {
 				list = append(list, e.Output(o.Buffer).Clone())
 			}
-			for _, k := range cuda.New(opts...).Kernels(p) {
-				for _, s := range k.Steps {
-					entries = append(entries, s.Entry)
-				}
-			}
-			return list, entries
+			return list, entriesOf(p, opts...)
 		}
 		again, steps := outputs(cuda.Hidden(0))
 		if gathers := count(steps, "gather"); gathers > 0 != c.elem.Is16() {
@@ -99,8 +95,22 @@ func TestHidden(t *testing.T) {
 				}
 			}
 		}
-		check(t, g, in)
+		frugal := check(t, g, in)
+		frugal.Frugal = true
+		if steps := entriesOf(frugal); count(steps, "list") != 2 {
+			t.Errorf("%v %+v: within a budget, the steps are %v", c.elem, c.op, steps)
+		}
 	}
+}
+
+// entriesOf lists the steps of a program.
+func entriesOf(p *lowering.Program, opts ...cuda.Option) (entries []string) {
+	for _, k := range cuda.New(opts...).Kernels(p) {
+		for _, s := range k.Steps {
+			entries = append(entries, s.Entry)
+		}
+	}
+	return entries
 }
 
 // count is how often a text is in a list.
