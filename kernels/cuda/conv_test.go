@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -424,4 +425,86 @@ func TestConvFlatFilterGrad(t *testing.T) {
 		}
 	}
 	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), l.checks...)
+}
+
+// TestConvAcross computes convolutions, transposes and gradients for filters of f32 with Hopper's own instructions: every tile,
+// windows of unequal sides, steps and pads, groups, rows and columns that are no whole tiles, divided sums, and infinities.
+func TestConvAcross(t *testing.T) {
+	was := cuda.SetPortableTime(math.MaxInt / 2) // small ones, too
+	defer cuda.SetPortableTime(was)
+	l := newList(93)
+	pair := func(p [2]int) graph.Ints { return graph.IntsOf(p[0], p[1]) }
+	others := map[int]bool{}
+	for i, c := range []struct {
+		n, height, width, channels, columns, groups int
+		kernel, stride, dilation                    [2]int
+		pad                                         [4]int
+		sms                                         int
+		transposes                                  bool // with enough columns for it, and whole slices of channels
+	}{
+		{1, 9, 10, 64, 64, 1, [2]int{3, 3}, [2]int{1, 1}, [2]int{1, 1}, [4]int{1, 1, 1, 1}, 132, true},
+		{2, 13, 11, 64, 72, 1, [2]int{3, 2}, [2]int{2, 1}, [2]int{1, 2}, [4]int{0, 2, 1, 0}, 1, false},
+		{2, 9, 18, 64, 128, 2, [2]int{1, 3}, [2]int{1, 2}, [2]int{1, 1}, [4]int{0, 0, 2, 1}, 2, false},
+		{1, 15, 9, 96, 64, 1, [2]int{1, 1}, [2]int{2, 1}, [2]int{1, 1}, [4]int{}, 4, true},
+		{1, 16, 17, 128, 128, 1, [2]int{1, 1}, [2]int{1, 1}, [2]int{1, 1}, [4]int{}, 4, true},
+	} {
+		op := graph.Conv2D{Stride: pair(c.stride), Dilation: pair(c.dilation), Pad: graph.IntsOf(c.pad[:]...), Groups: c.groups,
+			Layout: graph.NHWC}
+		x := []int{c.n, c.height, c.width, c.channels}
+		w := []int{c.kernel[0], c.kernel[1], c.channels / c.groups, c.columns}
+		y, err := graph.InfoOf(op).Infer(op, []graph.Type{graph.TypeOf(graph.F32, x...), graph.TypeOf(graph.F32, w...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dy := y[0].Shape.Slice()
+		f, types := fused(t, graph.AnchorConv, func(b *graph.Builder, in inputs) {
+			v := b.Add(op, in(graph.F32, x...), in(graph.F32, w...))
+			b.Output("", b.Unary(graph.Relu, b.Binary(graph.Add, v, b.Broadcast(in(graph.F32, c.columns), v.Type.Shape))))
+		})
+		var args []*graph.Tensor
+		for _, u := range types {
+			args = append(args, l.tensor(graph.F32, u.Shape.Slice()...))
+		}
+		l.add(f, args...)
+		l.add(graph.Conv2DTranspose{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, H: c.height,
+			W: c.width, Layout: graph.NHWC}, l.tensor(graph.F32, dy...), l.tensor(graph.F32, w...))
+		l.add(graph.Conv2DFilterGrad{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, KH: c.kernel[0],
+			KW: c.kernel[1], Layout: graph.NHWC}, l.tensor(graph.F32, x...), l.tensor(graph.F32, dy...))
+		others[3*i+1] = !c.transposes
+		for j := range l.checks[3*i:] {
+			check := &l.checks[3*i+j]
+			check.Name = fmt.Sprint(i, " ", check.Op.OpName())
+			check.Config.Chip = cuda.H200
+			check.Config.Chip.SMs = c.sms // few make sums that are not divided
+			if i == 0 {
+				check.Args[0].SetFloat(200, math.Inf(1))
+				check.Args[0].SetFloat(2000, math.Inf(-1))
+				check.Args[1].SetFloat(4000, math.NaN())
+				check.Args[1].SetFloat(70, 0.5) // exact: nothing is left of it
+			}
+		}
+	}
+	for _, tile := range writingTiles {
+		t.Run(fmt.Sprint(tile), func(t *testing.T) {
+			defer cuda.OnlyAcross(tile[0], tile[1], true, true)()
+			for i, c := range l.checks {
+				var types []graph.Type
+				for _, a := range c.Args {
+					types = append(types, a.Type)
+				}
+				results, err := graph.InfoOf(c.Op).Infer(c.Op, types)
+				if err != nil {
+					t.Fatal(err)
+				}
+				kernel, err := cuda.Compile(c.Op, rowMajor(types), rowMajor(results), c.Config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if across := strings.Contains(kernel.Generated(), "gemm_across<"); across == others[i] {
+					t.Errorf("%s: by gemm_across: %v", c.Name, across)
+				}
+			}
+			cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), l.checks...)
+		})
+	}
 }

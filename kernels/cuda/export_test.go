@@ -14,6 +14,18 @@ func SetPortableTime(ns int) (was int) {
 	return was
 }
 
+// OnlyAcross leaves of the tiles of products across only that of the given size, until restore is called.
+func OnlyAcross(bm, bn int, strict, writes bool) (restore func()) {
+	was := acrossTiles
+	acrossTiles = nil
+	for _, c := range was {
+		if c.bm == bm && c.bn == bn && c.strict == strict && c.writes == writes {
+			acrossTiles = append(acrossTiles, c)
+		}
+	}
+	return func() { acrossTiles = was }
+}
+
 // SetRoPEPairs changes up to how many pairs each thread of a RoPE computes its angle, and returns what it was.
 func SetRoPEPairs(pairs int) (was int) {
 	was, ropePairs = ropePairs, pairs

@@ -9,23 +9,37 @@ import (
 
 // An acrossTile is how gemm_across cuts a product; see src/gemm_across.cuh.
 type acrossTile struct {
-	bm, stages, splits int
-	strict             bool
+	bm, bn, stages, splits int
+	strict                 bool
+	writes                 bool // of a strict one: the small parts of A, to shared memory; else they are copied from memory
 }
 
-const (
-	// acrossWidth are the columns of a tile, acrossColumns those that a thread has side by side.
-	acrossWidth, acrossColumns = 128, 4
-)
+// acrossColumns are the columns that a thread has side by side.
+const acrossColumns = 4
 
-// shared is the shared memory of a block in bytes: the stages, two barriers a stage.
+// shared is the shared memory of a block in bytes: the stages, two barriers a stage, and in strict ones the small parts of A, which
+// have a barrier if they are written there.
 func (t acrossTile) shared() int {
-	rows := t.bm + acrossWidth
+	stage := (t.bm+t.bn)*sliceBytes + 2*8
 	if t.strict {
-		rows += t.bm
+		stage += t.bm * sliceBytes
 	}
-	return rows*sliceBytes*t.stages + 2*8*t.stages
+	if t.writes {
+		stage += 8
+	}
+	return stage * t.stages
 }
+
+// threads are those of a block: a warpgroup that loads, perhaps one that writes, and two that multiply.
+func (t acrossTile) threads() int {
+	if t.writes {
+		return hopperThreads + 128
+	}
+	return hopperThreads
+}
+
+// down is how many warpgroups, of 64 columns each, have rows of their own.
+func (t acrossTile) down() int { return 128 / t.bn }
 
 // An acrossPlan is a product of f32 on Hopper's own instructions whose B has n as its inner axis.
 type acrossPlan struct {
@@ -45,10 +59,10 @@ func (m *matmul) acrossPlan() (p *acrossPlan, reason string) {
 		return nil, "the operands are not of f32"
 	case min(m.batch, m.m, m.n, m.k) == 0:
 		return nil, "it is empty"
-	case m.a.patches != nil:
-		return nil, "the copy engine does not read patches"
-	case m.b.patches != nil && (m.cfg.strict() || m.b.gathered()):
-		return nil, "B is patches that only threads can copy"
+	case m.a.patches != nil && !(m.cfg.strict() && m.a.patches.kInner):
+		return nil, "A is patches in TF32, or not along k"
+	case m.a.gathered() || m.b.gathered():
+		return nil, "patches are such as only threads can copy"
 	}
 	var ok bool
 	if p.batches, p.a.stride, p.b.stride, ok = m.mergeBatches(); !ok {
@@ -60,7 +74,7 @@ func (m *matmul) acrossPlan() (p *acrossPlan, reason string) {
 	p.b.kInner, _ = m.pieces(p.b.factor, m.n)
 	strict := m.cfg.strict()
 	const word = 16 / 4 // elements in what the copy engine reads at least
-	if !p.a.readable(m.k) {
+	if m.a.patches == nil && !p.a.readable(m.k) {
 		p.a.pitch, p.a.kInner = roundUp(m.k, word), true
 	}
 	if m.b.patches == nil && (p.b.kInner || !p.b.aligned(m.k)) {
@@ -69,10 +83,10 @@ func (m *matmul) acrossPlan() (p *acrossPlan, reason string) {
 		}
 		p.b.pitch, p.b.kInner = roundUp(m.n, word), false
 	}
-	if (strict || p.a.pitch > 0) && m.n < relayoutReuse/4 || p.b.pitch > 0 && m.m < relayoutReuse/4 {
+	if !strict && (p.a.pitch > 0 && m.n < relayoutReuse/4 || p.b.pitch > 0 && m.m < relayoutReuse/4) {
 		return nil, "copies of the operands would take too long"
 	}
-	if p.tile, p.time, ok = m.acrossTile(); !ok {
+	if p.tile, p.time, ok = m.acrossTile(p); !ok {
 		return nil, "it is too small"
 	}
 	for _, f := range []*hopperFactor{&p.a, &p.b} {
@@ -80,11 +94,12 @@ func (m *matmul) acrossPlan() (p *acrossPlan, reason string) {
 			p.time += f.relayoutTime(m.k, p.batches)
 		}
 	}
-	if strict {
-		p.time += p.a.relayoutTime(m.k, p.batches)
-		if flops := 2 * m.batch * m.m * m.n * m.k; p.time > flops/portableFlops+portableTime {
-			return nil, "the portable path should take less time"
-		}
+	rate := portableFlops
+	if m.convolves {
+		rate = patchFlops
+	}
+	if flops := 2 * m.batch * m.m * m.n * m.k; strict && p.time > flops/rate+portableTime {
+		return nil, "the portable path should take less time"
 	}
 	return p, ""
 }
@@ -92,9 +107,9 @@ func (m *matmul) acrossPlan() (p *acrossPlan, reason string) {
 // acrossCut is the cut by gemm_across.
 func (m *matmul) acrossCut(p *acrossPlan) cut {
 	t := p.tile
-	tilesM, tilesN := ceilDiv(m.m, t.bm), ceilDiv(m.n, acrossWidth)
-	c := cut{bm: t.bm, bn: acrossWidth, splits: t.splits, threads: hopperThreads, shared: t.shared(), blocks: 1,
-		grid: min(m.cfg.Chip.SMs, m.batch*tilesM*tilesN*t.splits), sumBlocks: m.batch * tilesM,
+	tilesM, tilesN := ceilDiv(m.m, t.bm), ceilDiv(m.n, t.bn)
+	c := cut{bm: t.bm, bn: t.bn, splits: t.splits, threads: t.threads(), shared: t.shared(), blocks: 1,
+		grid: min(m.cfg.Chip.SMs, m.batch*tilesM*tilesN*t.splits), sumBlocks: m.batch * tilesM * t.down(),
 		scratch: m.used, fast: !t.strict, work: "Whole<Problem, Tile>{}",
 		source: []string{"cluster", "hopper", "gemm_hopper", "gemm_across"}}
 	field := func(f *hopperFactor, name string, at int64) string {
@@ -111,7 +126,7 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 		m.relayout(&c, &p.a, p.batches, "a", at, what)
 	}
 	mapA, small := field(&p.a, "map_a", at), "nullptr"
-	if t.strict {
+	if t.strict && !t.writes {
 		f := p.a
 		at = roundUp(c.scratch, 256)
 		f.pitch = roundUp(m.k, 16/f.dtype.Size())
@@ -125,33 +140,36 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 	mapB := field(&p.b, "map_b", at)
 	m.printf("struct Tile {\n  typedef tf32 T;\n")
 	m.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = 1, CN = 1, SPLITS = %d;\n", t.bm,
-		acrossWidth, t.stages, t.splits)
+		t.bn, t.stages, t.splits)
 	m.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", p.batches[0], p.a.axes(), p.b.axes())
-	m.printf("  static constexpr bool STRICT = %v, B_PATCHES = %v;\n};\n\n", t.strict, p.b.patches != nil)
+	m.printf("  static constexpr bool STRICT = %v, WRITES = %v, B_PATCHES = %v;\n};\n\n", t.strict, t.writes, p.b.patches != nil)
 	c.call = fmt.Sprintf("gemm_across<Problem, %%s, Tile>(%%s, %s, %s, %s, %s, %s, %%s, %%s)", mapA, small, mapB,
 		m.pointer(m.a), m.pointer(m.b))
 	return c
 }
 
-// acrossTiles are the tiles to choose from, with what they take in ns; see hopperTiles. That of 64 rows is for patches.
+// acrossTiles are the tiles to choose from, with what they take in ns; see hopperTiles. In TF32 that of 64 rows is for patches.
 var acrossTiles = []struct {
 	acrossTile
 	step, fixed int
 }{
-	{acrossTile{bm: 256, stages: 4}, 690, 5000},
-	{acrossTile{bm: 128, stages: 6}, 365, 2500},
-	{acrossTile{bm: 64, stages: 8}, 250, 1500},
-	{acrossTile{bm: 128, stages: 4, strict: true}, 1030, 5000},
+	{acrossTile{bm: 256, bn: 128, stages: 4}, 690, 5000},
+	{acrossTile{bm: 128, bn: 128, stages: 6}, 365, 2500},
+	{acrossTile{bm: 64, bn: 128, stages: 8}, 250, 1500},
+	{acrossTile{bm: 128, bn: 128, stages: 4, strict: true}, 1050, 1300},
+	{acrossTile{bm: 128, bn: 128, stages: 4, strict: true, writes: true}, 1110, 4200},
+	{acrossTile{bm: 256, bn: 64, stages: 3, strict: true, writes: true}, 1300, 5000},
+	{acrossTile{bm: 64, bn: 128, stages: 6, strict: true, writes: true}, 655, 2300},
 }
 
-// portableFlops is what gemm_mma does in a ns in products of f32.
-const portableFlops = 62000
+// portableFlops is what gemm_mma does in a ns in products of f32, patchFlops in convolutions.
+const portableFlops, patchFlops = 62000, 42000
 
 // portableTime is what such a product takes beside that, in ns.
 var portableTime = 5000
 
 // acrossTile chooses the tile that should take the least time, in ns, and the shares of k that go with it.
-func (m *matmul) acrossTile() (best acrossTile, least int, ok bool) {
+func (m *matmul) acrossTile(p *acrossPlan) (best acrossTile, least int, ok bool) {
 	if min(m.m, m.n, m.k) < hopperLeast {
 		return best, 0, false
 	}
@@ -159,13 +177,20 @@ func (m *matmul) acrossTile() (best acrossTile, least int, ok bool) {
 	steps := ceilDiv(m.k*m.a.dtype.Size(), sliceBytes)
 	for _, c := range acrossTiles {
 		t := c.acrossTile
-		if t.strict != m.cfg.strict() || t.bm < acrossWidth && m.b.patches == nil {
+		if t.strict != m.cfg.strict() || !t.strict && t.bm < 128 && m.b.patches == nil {
 			continue
 		}
-		tiles := m.batch * ceilDiv(m.m, t.bm) * ceilDiv(m.n, acrossWidth)
+		before := 0
+		if t.strict && !t.writes {
+			if m.a.patches != nil {
+				continue // small parts of patches are not in memory
+			}
+			before = p.a.relayoutTime(m.k, p.batches)
+		}
+		tiles := m.batch * ceilDiv(m.m, t.bm) * ceilDiv(m.n, t.bn)
 		for t.splits = 1; ; t.splits++ {
 			each := ceilDiv(steps, t.splits)
-			time := ceilDiv(tiles*t.splits, m.cfg.Chip.SMs) * (each*c.step + c.fixed)
+			time := before + ceilDiv(tiles*t.splits, m.cfg.Chip.SMs)*(each*c.step+c.fixed)
 			if t.splits > 1 {
 				time += finishTime + (t.splits+1)*m.batch*m.m*m.n*m.acc.Size()/finishBytes
 			}

@@ -17,6 +17,7 @@ func TestAcrossPlan(t *testing.T) {
 		reason         string
 		pitchA, pitchB int
 		bm, splits     int
+		writes         bool
 	}{
 		{name: "tf32", cfg: tf32, linear: linearCase{m: 512, k: 4096, n: 4096}, bm: 128, splits: 1},
 		{name: "tf32, large", cfg: tf32, linear: linearCase{m: 8192, k: 4096, n: 16384}, bm: 256, splits: 1},
@@ -30,7 +31,9 @@ func TestAcrossPlan(t *testing.T) {
 		{name: "f32", cfg: strict, linear: linearCase{m: 512, k: 4096, n: 4096}, bm: 128, splits: 1},
 		{name: "f32, both across", cfg: strict, linear: linearCase{m: 2048, k: 1026, n: 4098, transA: true, transB: true},
 			pitchA: 1028, pitchB: 4100, bm: 128, splits: 1},
-		{name: "f32, few columns", cfg: strict, linear: linearCase{m: 8192, k: 512, n: 128}, reason: "too long"},
+		{name: "f32, few columns", cfg: strict, linear: linearCase{m: 8192, k: 512, n: 128}, bm: 64, splits: 1, writes: true},
+		{name: "f32, half a tile of columns", cfg: strict, linear: linearCase{m: 65536, k: 512, n: 64}, bm: 256, splits: 1,
+			writes: true},
 		{name: "few rows", cfg: tf32, linear: linearCase{m: 32, k: 256, n: 512}, reason: "too small"},
 		{name: "empty", cfg: tf32, linear: linearCase{m: 512, k: 0, n: 256}, reason: "empty"},
 		{name: "f64", cfg: tf32, linear: linearCase{d: graph.F64, m: 512, k: 256, n: 1024}, reason: "not of f32"},
@@ -56,8 +59,8 @@ func TestAcrossPlan(t *testing.T) {
 			if !p.a.kInner || p.b.kInner {
 				t.Error("k must be the inner axis of A and not of B")
 			}
-			if p.tile.bm != c.bm || p.tile.splits != c.splits {
-				t.Errorf("takes %+v, want %d rows and %d shares of k", p.tile, c.bm, c.splits)
+			if p.tile.bm != c.bm || p.tile.splits != c.splits || p.tile.writes != c.writes {
+				t.Errorf("takes %+v, want %d rows, %d shares of k, and that it writes: %v", p.tile, c.bm, c.splits, c.writes)
 			}
 			if s := p.tile.shared(); s > c.cfg.Chip.Shared {
 				t.Errorf("%+v needs %d bytes of shared memory", p.tile, s)

@@ -111,7 +111,7 @@ var (
 		template    *regexp.Regexp
 		instruction string
 	}{
-		{regexp.MustCompile(`gemm_hopper<|attention_hopper<|attention_grad_(keys|queries)<`), "HGMMA"},
+		{regexp.MustCompile(`gemm_hopper<|gemm_across<|attention_hopper<|attention_grad_(keys|queries)<`), "HGMMA"},
 		{regexp.MustCompile(`gemm_blackwell<`), "UTCHMMA"},
 	}
 )
