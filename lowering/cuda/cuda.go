@@ -63,6 +63,7 @@ type made struct {
 type generated struct {
 	kernel *kernels.Kernel
 	err    error
+	again  string // of the gradient of a mixture: why it computes hidden values again
 }
 
 // Option configures a Device.
@@ -155,7 +156,7 @@ func (d *Device) generate(op graph.Op, args, results []kernels.Operand, cfg kern
 		return g.kernel, g.err
 	}
 	k, err := d.compile(op, args, results, cfg)
-	d.made[key] = generated{k, err}
+	d.made[key] = generated{kernel: k, err: err}
 	return k, err
 }
 
@@ -190,8 +191,11 @@ func (d *Device) Place(p *lowering.Program) {
 	estimate.Exchanges(p, links)
 }
 
-// Describe implements [lowering.Device]: it says for which chip the kernels are.
-func (d *Device) Describe(t *trace.Trace, _ *lowering.Program) { t.Chip = d.cfg.Chip.Target() }
+// Describe implements [lowering.Device]: it says for which chip the kernels are, and which hidden values are kept.
+func (d *Device) Describe(t *trace.Trace, p *lowering.Program) {
+	t.Chip = d.cfg.Chip.Target()
+	d.noteHidden(t, p)
+}
 
 // kernel is the kernel of a launch, which may run beside exchanges; nothing writes the fixed buffers before it in a run.
 func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, cfg kernels.Config, beside bool, fixed map[int]bool) (

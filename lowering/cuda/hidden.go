@@ -1,10 +1,12 @@
 package cuda
 
 import (
+	"fmt"
 	"slices"
 
 	"fusec/graph"
 	"fusec/graph/body"
+	"fusec/graph/trace"
 	"fusec/lowering"
 )
 
@@ -16,27 +18,53 @@ const DefaultHidden = 4 << 30
 // are gated. Programs within a budget of memory keep none.
 func Hidden(bytes int64) Option { return func(d *Device) { d.hidden = bytes } }
 
-// keepHidden replaces the kernels of mixtures and of their gradients by those that keep and find hidden values.
+// keepHidden replaces the kernels of mixtures and of their gradients by those that keep and find hidden values, and says of the other
+// gradients why they compute them again.
 func (d *Device) keepHidden(p *lowering.Program, list []generated, keeping func(i int) generated) {
-	if p.Frugal {
-		return
-	}
 	left := d.hidden
 	for i, m := range mixturesOf(p) {
 		if m < 0 || list[i].err != nil || list[m].err != nil {
 			continue
 		}
 		keeps, finds := keeping(m), keeping(i)
-		if keeps.err != nil || finds.err != nil || keeps.kernel.Kept == 0 || keeps.kernel.Kept != finds.kernel.Kept {
+		reason := ""
+		switch {
+		case p.Frugal:
+			reason = "the program has a budget of memory"
+		case keeps.err != nil || finds.err != nil || keeps.kernel.Kept == 0 || keeps.kernel.Kept != finds.kernel.Kept:
+			reason = "the tokens of the experts do not fit into one wave, or the two launches divide them otherwise"
+		case list[m].kernel.Kept == 0 && keeps.kernel.Kept > left:
+			reason = fmt.Sprintf("they are %d bytes, and of the %d that cuda.Hidden allows in all, %d are left", keeps.kernel.Kept,
+				d.hidden, left)
+		}
+		if reason != "" {
+			list[i].again = reason
 			continue
 		}
 		if list[m].kernel.Kept == 0 {
-			if keeps.kernel.Kept > left {
-				continue
-			}
 			left -= keeps.kernel.Kept
 		}
 		list[m], list[i] = keeps, finds
+	}
+}
+
+// noteHidden has the last stage of a trace tell what became of the hidden values of each mixture that has a gradient.
+func (d *Device) noteHidden(t *trace.Trace, p *lowering.Program) {
+	if len(t.Stages) == 0 {
+		return
+	}
+	last := &t.Stages[len(t.Stages)-1]
+	list := d.generateAll(p)
+	for i, m := range mixturesOf(p) {
+		if m < 0 || list[i].err != nil {
+			continue
+		}
+		text := fmt.Sprintf("the gradient of %s computes hidden values again: %s", p.Launches[m].Node.Where(), list[i].again)
+		if list[i].again == "" {
+			text = fmt.Sprintf("%s keeps its hidden values for its gradient: %d bytes", p.Launches[m].Node.Where(), list[i].kernel.Kept)
+		}
+		n := p.Launches[i].Node
+		last.Notes = append(last.Notes, trace.Note{Node: n.ID, Origin: n.Origin, Text: text})
 	}
 }
 

@@ -2,9 +2,11 @@ package cuda_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/lowering"
 	"fusec/lowering/cuda"
 )
@@ -95,11 +97,24 @@ func TestHidden(t *testing.T) {
 				}
 			}
 		}
-		frugal := check(t, g, in)
-		frugal.Frugal = true
-		if steps := entriesOf(frugal); count(steps, "list") != 2 {
+		p := check(t, g, in)
+		told(t, p, "keeps its hidden values for its gradient: ")
+		told(t, p, "of the 9 that cuda.Hidden allows in all, 9 are left", cuda.Hidden(9))
+		p.Frugal = true
+		told(t, p, "computes hidden values again: the program has a budget of memory")
+		if steps := entriesOf(p); count(steps, "list") != 2 {
 			t.Errorf("%v %+v: within a budget, the steps are %v", c.elem, c.op, steps)
 		}
+	}
+}
+
+// told fails the test unless the trace of a program has a note about hidden values.
+func told(t *testing.T, p *lowering.Program, text string, opts ...cuda.Option) {
+	t.Helper()
+	tr := &trace.Trace{Stages: make([]trace.Stage, 1)}
+	cuda.New(opts...).Describe(tr, p)
+	if notes := tr.Stages[0].Notes; len(notes) != 1 || !strings.Contains(notes[0].Text, text) {
+		t.Errorf("the notes are %+v, want one with %q", notes, text)
 	}
 }
 

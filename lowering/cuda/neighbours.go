@@ -26,7 +26,7 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 		cfg := d.cfg
 		cfg.KeepHidden = true
 		k, err := d.kernel(p, &p.Launches[i], cfg, beside[i], fixed)
-		return generated{k, err}
+		return generated{kernel: k, err: err}
 	})
 	if p.Trains() && d.branching() > 0 || slices.ContainsFunc(joins(p), func(at int) bool { return at > 0 }) {
 		return list
