@@ -7,17 +7,17 @@ import (
 	"fusec/graph"
 )
 
-// Parameters that participants keep in parts are gathered ahead: those that launches read next are on their way while launches read
-// the ones before. Small ones are gathered together. The first buckets are small, as nothing hides them, and each has up to twice as
-// many bytes as the one before it.
+// Parameters that participants keep in parts are gathered ahead: those that launches read next are on their way while launches
+// read the ones before. Small ones are gathered together. The first buckets are small, as nothing hides them, and each has up to
+// twice as many bytes as the one before it.
 const (
 	firstGathered = 1 << 20
 	mostGathered  = 64 << 20
 )
 
 // gatherAhead moves the launches that gather parameters, with those that make what is gathered of parameters alone, such as a
-// rounding: each bucket of gathers comes directly before the first launch that reads one of the bucket before. So at most two buckets
-// are in memory before they are read.
+// rounding: each bucket of gathers comes directly before the first launch that reads one of the bucket before. So at most two
+// buckets are in memory before they are read.
 func (p *Program) gatherAhead() {
 	gathers := p.gathered()
 	if len(gathers) == 0 {

@@ -15,8 +15,8 @@ const besides = 8
 // values are put together, and may begin late.
 const small = 64 << 10
 
-// keepExchanged keeps the operands of exchanges until their results are read, or some launches have followed unless they are gathered
-// ahead, so that no launch has to wait for the memory before that.
+// keepExchanged keeps the operands of exchanges until their results are read, or some launches have followed unless they are
+// gathered ahead, so that no launch has to wait for the memory before that.
 func (p *Program) keepExchanged() {
 	for i := range p.Launches {
 		l := &p.Launches[i]

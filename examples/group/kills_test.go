@@ -23,9 +23,9 @@ const killSteps = 40
 var kills = map[int]int{2: 20, 4: 5, 8: 3}
 
 // TestKills kills participants at random moments after they have done their first step, and on processors also some while they
-// start: each time all end with an error that names the one, within 30 s, and training goes on to the same bits. With the environment
-// variable FUSEC_TEST_TARGET each of two participants has a device of that target, such as cuda. FUSEC_COMMAND is the fusec that
-// starts them, which is built otherwise.
+// start: each time all end with an error that names the one, within 30 s, and training goes on to the same bits. With the
+// environment variable FUSEC_TEST_TARGET each of two participants has a device of that target, such as cuda. FUSEC_COMMAND is the
+// fusec that starts them, which is built otherwise.
 func TestKills(t *testing.T) {
 	if os.Getenv("FUSEC_LONG") == "" {
 		t.Skip("it takes minutes: .ci/long kills")

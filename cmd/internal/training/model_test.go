@@ -149,7 +149,8 @@ func TestTrainModel(t *testing.T) {
 	}
 	// It goes on from weights of a file, on the text form.
 	text := clitest.Good(t, "train", file("whole.graph"), "--data", data+":u16", "--steps", "10", "--optimizer", "sgd,clip=1")
-	for _, want := range []string{"step 10 of 10: loss 0.", "whole: loss 0.", "data: ", " % of the time waited for it", "192 parameters"} {
+	for _, want := range []string{"step 10 of 10: loss 0.", "whole: loss 0.", "data: ", " % of the time waited for it",
+		"192 parameters"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
