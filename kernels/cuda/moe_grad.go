@@ -9,9 +9,9 @@ import (
 	"fusec/graph/body"
 )
 
-// backward writes the steps of a gradient, which follow count and list; see mixture. The hidden values are computed
-// again, unless the mixture has kept them. With da = gate·dy·w2ᵀ, and du and dv its products with the derivatives of h = act(u) ⊙ v, which are 0 where a
-// function is flat, even if da is not finite, the steps are
+// backward writes the steps of a gradient, which follow count and list; see mixture. The hidden values are computed again, unless
+// the mixture has kept them. With da = gate·dy·w2ᵀ, and du and dv its products with the derivatives of h = act(u) ⊙ v, which are 0
+// where a function is flat, even if da is not finite, the steps are
 //
 //	gate, linear       u = x·w1 + b1 and, if gated, v = x·w3 + b3
 //	hidden             da, and of it gate·h, du, dv, and h⊙(dy·w2ᵀ), the sums of its pieces
@@ -94,10 +94,11 @@ func (x *mixture) backward() error {
 		ahead["hidden"] = append(ahead["hidden"], aheadField{vec, "v", reads(v)})
 	}
 	if x.op.Gated {
-		linear := groupedProduct{"linear", xf, xs, x.sharedAt(x.at.x), weights[graph.MoEW3], d.Hidden, d.Width, true, func(w int) (string, error) {
+		w3 := weights[graph.MoEW3]
+		linear := groupedProduct{"linear", xf, xs, x.sharedAt(x.at.x), w3, d.Hidden, d.Width, true, func(w int) (string, error) {
 			return x.biased(weights[graph.MoEB3]) + x.keep(x.acc, w, v, "value"), nil
 		}}
-		w3 := turned(weights[graph.MoEW3])
+		w3 = turned(w3)
 		second := groupedProduct{"second", own, dv, Scratch(x.at.dv), w3, d.Width, d.Hidden, true, func(w int) (string, error) {
 			return x.kept("had", w, rows+" + at") + x.keep(x.acc, w, rows, "op::add(had, acc)"), nil
 		}}

@@ -49,8 +49,8 @@ func (x *mixture) hopperWeight(w weightView, n int) hopperFactor {
 		stride: [2]int{w.expert, 0}, kInner: w.row == 1}
 }
 
-// gather writes the step that puts the rows of x, and those of dy with their gates, side by side in the order of slots. A warp reads the row of a
-// token once, for all its slots. Other warps clear what products read of rows that belong to no token.
+// gather writes the step that puts the rows of x, and those of dy with their gates, side by side in the order of slots. A warp
+// reads the row of a token once, for all its slots. Other warps clear what products read of rows that belong to no token.
 func (x *mixture) gather() {
 	typ, d := ctype(x.elem), x.dims
 	type rows struct {

@@ -13,13 +13,13 @@ import (
 // DefaultHidden is how many bytes of hidden values mixtures of experts keep for their gradients, see [Hidden].
 const DefaultHidden = 4 << 30
 
-// Hidden lets mixtures of experts keep hidden values for their gradients, as many bytes in all; the default is [DefaultHidden]. Those
-// for which there is no room are computed again, which is one product more for each gradient, or two where mixtures
-// are gated. Programs within a budget of memory keep none.
+// Hidden lets mixtures of experts keep hidden values for their gradients, as many bytes in all; the default is [DefaultHidden].
+// Those for which there is no room are computed again, which is one product more for each gradient, or two where mixtures are
+// gated. Programs within a budget of memory keep none.
 func Hidden(bytes int64) Option { return func(d *Device) { d.hidden = bytes } }
 
-// keepHidden replaces the kernels of mixtures and of their gradients by those that keep and find hidden values, and says of the other
-// gradients why they compute them again.
+// keepHidden replaces the kernels of mixtures and of their gradients by those that keep and find hidden values, and says of the
+// other gradients why they compute them again.
 func (d *Device) keepHidden(p *lowering.Program, list []generated, keeping func(i int) generated) {
 	left := d.hidden
 	for i, m := range mixturesOf(p) {

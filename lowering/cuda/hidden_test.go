@@ -58,7 +58,8 @@ func TestHidden(t *testing.T) {
 		tokens int
 		dims   graph.MoEDims
 	}{
-		{graph.MoE{Experts: 3, Activation: graph.GeluTanh, Stacked: true}, graph.F32, 37, graph.MoEDims{Width: 12, Hidden: 20, Result: 8}},
+		{graph.MoE{Experts: 3, Activation: graph.GeluTanh, Stacked: true}, graph.F32, 37,
+			graph.MoEDims{Width: 12, Hidden: 20, Result: 8}},
 		{graph.MoE{Experts: 2, Activation: graph.Silu, Gated: true, Bias: true, Stacked: true}, graph.F64, 9,
 			graph.MoEDims{Width: 5, Hidden: 7, Result: 11}},
 		{graph.MoE{Experts: 2, Activation: graph.GeluErf, Bias: true, Stacked: true}, graph.BF16, 230,
