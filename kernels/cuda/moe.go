@@ -61,8 +61,8 @@ type mixture struct {
 	fast bool // activations may be as inaccurate as 16 bits
 }
 
-// scratchPlaces are where things lie in the scratch memory, in bytes. With Config.KeepHidden the lists of slots and x, u and v lie in
-// the memory that is kept instead.
+// scratchPlaces are where things lie in the scratch memory, in bytes. With Config.KeepHidden the lists of slots and x, u and v lie
+// in the memory that is kept instead.
 type scratchPlaces struct {
 	counts, starts, order, place, tiles int64
 	x, u, v                             int64 // a row for each slot of a wave
