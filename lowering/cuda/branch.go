@@ -102,11 +102,11 @@ type schedule struct {
 }
 
 // newSchedule plans the branches of a program; nil if there are none.
-func newSchedule(p *lowering.Program, parts []part, list []*kernels.Kernel, mixtures []int, branches int) *schedule {
+func newSchedule(p *lowering.Program, parts []part, list []*kernels.Kernel, branches int) *schedule {
 	n := len(p.Launches)
 	s := &schedule{parts: make([][]task, len(parts)), branch: make([]int, n), apart: make([]bool, n), branches: branches,
 		left: max(private, p.RunningBytes/privatePart)}
-	update := firstUpdate(p)
+	update, mixtures := firstUpdate(p), mixturesOf(p)
 	if update < 0 {
 		update = n
 	}

@@ -53,7 +53,7 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 	extra := d.ending(e.p)
 	e.cutParts()
 	e.mixtures = mixturesOf(e.p)
-	e.schedule = newSchedule(e.p, e.parts, list, e.mixtures, d.branching())
+	e.schedule = newSchedule(e.p, e.parts, list, d.branching())
 	e.scratchAt, e.scratchN = e.shareScratch(list)
 	modules, err := e.load(append(list, extra[:]...), compiler, d.cfg.Chip)
 	if err != nil {

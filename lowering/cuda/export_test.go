@@ -11,7 +11,7 @@ import (
 func CheckBranches(d *Device, p *lowering.Program) (whole, some int, err error) {
 	e := &executable{p: p}
 	e.cutParts()
-	s := newSchedule(p, e.parts, d.Kernels(p), mixturesOf(p), d.branching())
+	s := newSchedule(p, e.parts, d.Kernels(p), d.branching())
 	if s == nil {
 		return 0, 0, nil
 	}
