@@ -64,6 +64,12 @@ func (f *MatrixFinish[T]) At(w *Finish[T], row, col int) *Finish[T] {
 		return nil
 	}
 	*w = Finish[T]{Stride: f.RowStride, Low: f.Low, High: f.High, Gate: f.Gate, Step: f.Step, Zero: f.Zero}
+	f.move(w, row, col)
+	return w
+}
+
+// move has what At gave begin at a row and column of the matrix.
+func (f *MatrixFinish[T]) move(w *Finish[T], row, col int) {
 	if f.Scale != nil {
 		w.Scale = &f.Scale[col]
 	}
@@ -76,7 +82,6 @@ func (f *MatrixFinish[T]) At(w *Finish[T], row, col int) *Finish[T] {
 	if f.Residual != nil {
 		w.Residual = &f.Residual[row*f.RowStride+col]
 	}
-	return w
 }
 
 // An inPlace is what a plan needs that reads A in place.
@@ -220,35 +225,38 @@ func (t *inPlaceTask[T]) Do(worker, item int) {
 	a := &p.run.a[cfg.A.at(batch)+row*cfg.A.RowStride]
 	c := p.run.c[cfg.C.at(batch)+row*cfg.C.RowStride:]
 	far := p.kc*nr*int(unsafe.Sizeof(*a)) >= nextBytes
+	finishing, gather, stride, panels := p.finishing, &p.kern.gather[0], cfg.C.RowStride, p.panels(batch)
 	for i := range p.at.parts {
 		part, last := &p.at.parts[i], i == len(p.at.parts)-1
+		before := part.runs[0].before * nr
+		var then *Finish[T]
+		if last {
+			then = finishing.At(&p.at.finish[worker].Finish, batch*cfg.M+row, from)
+		}
 		for col := from; col < to; col += nr {
-			var then *Finish[T]
-			if last {
-				then = p.finishing.At(&p.at.finish[worker].Finish, batch*cfg.M+row, col)
+			if then != nil && col > from {
+				finishing.move(then, batch*cfg.M+row, col)
 			}
 			var next *T
 			switch {
 			case !far:
 			case col+nr < to:
-				next = p.panel(batch, i, col+nr)
+				next = &panels[before+(col+nr)*cfg.K]
 			case !last:
-				next = p.panel(batch, i+1, from)
+				next = &panels[p.at.parts[i+1].runs[0].before*nr+from*cfg.K]
 			case to < cfg.N:
-				next = p.panel(batch, 0, to)
+				next = &panels[to*cfg.K]
 			}
-			p.kern.gather[0].gather(part, rows, table, a, p.panel(batch, 0, col), next, &c[col], cfg.C.RowStride, min(nr, to-col), i > 0,
-				then)
+			gather.gather(part, rows, table, a, &panels[col*cfg.K], next, &c[col], stride, min(nr, to-col), i > 0, then)
 		}
 	}
 	p.finish(worker, batch, row, from, rows, to-from)
 }
 
-// panel is a part of the panel of B from column col on.
-func (p *Plan[T]) panel(batch, part, col int) *T {
-	before := p.at.parts[part].runs[0].before
+// panels are those of B, cfg.K·nr elements apart.
+func (p *Plan[T]) panels(batch int) []T {
 	if p.cfg.Prepacked == nil {
-		return &p.run.sharedB[before*p.kern.nr+col*p.cfg.K]
+		return p.run.sharedB
 	}
-	return &p.cfg.Prepacked.panels(batch, before, col)[0]
+	return p.cfg.Prepacked.panels(batch, 0, 0)
 }

@@ -10,6 +10,7 @@ func hasAssembly() bool { return cpu.X86.HasAVX2 && cpu.X86.HasFMA }
 // useWiderF32 replaces what AVX-512 has kernels for.
 func useWiderF32(k *Kernels[float32]) {
 	if cpu.X86.HasAVX512F {
+		put(k.unary, unaryAVX512F32)
 		k.transposeLines, k.interleave = transposeLinesAVX512F32, interleaveAVX512F32
 	}
 }

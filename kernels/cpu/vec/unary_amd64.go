@@ -234,20 +234,40 @@ func erfF32(dst []float32, x []float32)
 //go:noescape
 func tanhF32(dst []float32, x []float32)
 
+// tanhAVX512F32 sets dst[i] = tanh x[i].
+//
+//go:noescape
+func tanhAVX512F32(dst []float32, x []float32)
+
 // sigmoidF32 sets dst[i] = 1/(1 + e^−x[i]).
 //
 //go:noescape
 func sigmoidF32(dst []float32, x []float32)
+
+// sigmoidAVX512F32 sets dst[i] = 1/(1 + e^−x[i]).
+//
+//go:noescape
+func sigmoidAVX512F32(dst []float32, x []float32)
 
 // siluF32 sets dst[i] = x[i]/(1 + e^−x[i]).
 //
 //go:noescape
 func siluF32(dst []float32, x []float32)
 
+// siluAVX512F32 sets dst[i] = x[i]/(1 + e^−x[i]).
+//
+//go:noescape
+func siluAVX512F32(dst []float32, x []float32)
+
 // geluTanhF32 sets dst[i] to GELU(x[i]) by the tanh formula.
 //
 //go:noescape
 func geluTanhF32(dst []float32, x []float32)
+
+// geluTanhAVX512F32 sets dst[i] to GELU(x[i]) by the tanh formula.
+//
+//go:noescape
+func geluTanhAVX512F32(dst []float32, x []float32)
 
 // geluTanhSlopeF32 sets dst[i] to the slope of geluTanh at x[i].
 //
@@ -258,6 +278,11 @@ func geluTanhSlopeF32(dst []float32, x []float32)
 //
 //go:noescape
 func geluErfF32(dst []float32, x []float32)
+
+// geluErfAVX512F32 sets dst[i] = x[i]·Φ(x[i]).
+//
+//go:noescape
+func geluErfAVX512F32(dst []float32, x []float32)
 
 // geluErfSlopeF32 sets dst[i] = Φ(x[i]) + x[i]·φ(x[i]).
 //

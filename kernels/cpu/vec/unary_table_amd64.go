@@ -6,6 +6,14 @@ package vec
 
 import "fusec/graph"
 
+var unaryAVX512F32 = map[graph.UnaryFn]func(dst, x []float32){
+	graph.Tanh:     tanhAVX512F32,
+	graph.Sigmoid:  sigmoidAVX512F32,
+	graph.Silu:     siluAVX512F32,
+	graph.GeluTanh: geluTanhAVX512F32,
+	graph.GeluErf:  geluErfAVX512F32,
+}
+
 var unaryF32 = map[graph.UnaryFn]func(dst, x []float32){
 	graph.Neg:           negF32,
 	graph.Abs:           absF32,

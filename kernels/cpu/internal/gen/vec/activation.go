@@ -5,12 +5,12 @@ import "math"
 // activationKernels are the activation functions on float32, each one fused
 // loop.
 var activationKernels = []mapKernel{
-	{name: "tanh", doc: "sets dst[i] = tanh x[i].", unroll: 3, body: of1(tanh)},
-	{name: "sigmoid", doc: "sets dst[i] = 1/(1 + e^−x[i]).", unroll: 4, body: of1(sigmoid)},
-	{name: "silu", doc: "sets dst[i] = x[i]/(1 + e^−x[i]).", unroll: 4, body: of1(silu)},
-	{name: "geluTanh", doc: "sets dst[i] to GELU(x[i]) by the tanh formula.", unroll: 4, body: of1(geluTanh)},
+	{name: "tanh", doc: "sets dst[i] = tanh x[i].", unroll: 3, wide: true, body: of1(tanh)},
+	{name: "sigmoid", doc: "sets dst[i] = 1/(1 + e^−x[i]).", unroll: 4, wide: true, body: of1(sigmoid)},
+	{name: "silu", doc: "sets dst[i] = x[i]/(1 + e^−x[i]).", unroll: 4, wide: true, body: of1(silu)},
+	{name: "geluTanh", doc: "sets dst[i] to GELU(x[i]) by the tanh formula.", unroll: 4, wide: true, body: of1(geluTanh)},
 	{name: "geluTanhSlope", doc: "sets dst[i] to the slope of geluTanh at x[i].", unroll: 3, body: of1(geluTanhSlope)},
-	{name: "geluErf", doc: "sets dst[i] = x[i]·Φ(x[i]).", unroll: 3, body: of1(geluErf)},
+	{name: "geluErf", doc: "sets dst[i] = x[i]·Φ(x[i]).", unroll: 3, wide: true, body: of1(geluErf)},
 	{name: "geluErfSlope", doc: "sets dst[i] = Φ(x[i]) + x[i]·φ(x[i]).", unroll: 3, body: of1(geluErfSlope)},
 	{name: "softplus", doc: "sets dst[i] = ln(1 + e^x[i]).", unroll: 4, body: of1(softplus)},
 	{

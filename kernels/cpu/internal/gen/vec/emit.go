@@ -103,6 +103,7 @@ type emitter struct {
 	w       *width
 	u       int
 	hoisted map[uint64]reg.VecVirtual
+	opmask  reg.Register // of the lanes that count in the tail, with ZMM registers
 
 	// again loads the given source once more. A body that needs its input at the
 	// end can thus leave the registers in between to more vectors.

@@ -18,6 +18,7 @@ type mapKernel struct {
 	scalars []string
 	unroll  int       // vectors in one iteration of the main loop
 	hoist   []float64 // constants kept in registers
+	wide    bool      // there is one for ZMM registers, too
 	body    func(e *emitter, in []vec, s []splat) vec
 
 	// unfit, if set, returns a mask of the lanes that body cannot compute. The
@@ -93,7 +94,7 @@ func (k mapKernel) emit(g *generator, w *width) {
 	Label("masked")
 	e.u = 1
 	compute(vec{e.tailMask(n)})
-	ADDQ(U32(32), i)
+	ADDQ(U32(w.bytes()), i)
 	SUBQ(U32(w.lanes), n)
 	JG(LabelRef("masked"))
 	if k.unfit != nil {
@@ -135,8 +136,17 @@ func loadScalars(w *width, names []string) []splat {
 	return scalars
 }
 
-// tailMask returns a mask of the first min(n, lanes) lanes, for n > 0.
+// tailMask returns a mask of the first min(n, lanes) lanes, for n > 0. With ZMM
+// registers it sets e.opmask instead.
 func (e *emitter) tailMask(n reg.Register) reg.VecVirtual {
+	if e.w.bytes() == 64 {
+		e.opmask = K()
+		bits := GP64()
+		MOVQ(I32(-1), bits)
+		BZHIQ(n, bits, bits)
+		KMOVW(bits.As32(), e.opmask)
+		return nil
+	}
 	table, offset, zero := GP64(), GP64(), GP64()
 	LEAQ(e.tailMasks(), table)
 	MOVQ(U32(e.w.lanes), offset)
@@ -150,20 +160,26 @@ func (e *emitter) tailMask(n reg.Register) reg.VecVirtual {
 
 // loadAt loads the u-th vector at byte offset i; lanes outside mask become 0.
 func (e *emitter) loadAt(base, i reg.Register, u int, mask vec, dst reg.VecVirtual) {
-	m := Mem{Base: base, Index: i, Scale: 1, Disp: 32 * u}
-	if mask == nil {
+	m := Mem{Base: base, Index: i, Scale: 1, Disp: e.w.bytes() * u}
+	switch {
+	case mask == nil:
 		e.w.load(m, dst)
-	} else {
+	case e.opmask != nil:
+		VMOVUPS_Z(m, e.opmask, dst)
+	default:
 		e.w.maskMove(m, mask[0], dst)
 	}
 }
 
 // storeAt stores the u-th vector at byte offset i, only the lanes in mask.
 func (e *emitter) storeAt(src reg.VecVirtual, mask vec, base, i reg.Register, u int) {
-	m := Mem{Base: base, Index: i, Scale: 1, Disp: 32 * u}
-	if mask == nil {
+	m := Mem{Base: base, Index: i, Scale: 1, Disp: e.w.bytes() * u}
+	switch {
+	case mask == nil:
 		e.w.load(src, m)
-	} else {
+	case e.opmask != nil:
+		VMOVUPS(src, e.opmask, m)
+	default:
 		e.w.maskMove(src, mask[0], m)
 	}
 }

@@ -16,6 +16,10 @@ func unaryFamily(g *generator) {
 			k.srcs = []string{"x"}
 			k.emit(g, g.f32())
 			g.tables.add(k, g.f32())
+			if k.wide && g.file == nil {
+				k.emit(g, f32x16)
+				g.tables.add(k, f32x16)
+			}
 		}
 	}
 }

@@ -40,6 +40,9 @@ type width struct {
 	arrangement arm64.Arrangement
 }
 
+// bytes is the size of a register.
+func (w *width) bytes() int { return w.lanes * w.size }
+
 var f32 = &width{
 	goType: "float32", suffix: "F32", size: 4, lanes: 8, shift: 2, register: YMM,
 	load: VMOVUPS, broadcast: VBROADCASTSS,
@@ -70,5 +73,6 @@ var f64 = &width{
 var f32x16 = func() *width {
 	w := *f32
 	w.suffix, w.lanes, w.register = "AVX512F32", 16, ZMM
+	w.and, w.or, w.xor = VPANDD, VPORD, VPXORD
 	return &w
 }()
