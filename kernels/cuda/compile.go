@@ -23,6 +23,7 @@ const (
 	EarlyText  = "#define FUSEC_EARLY\n"
 	leadsText  = "#define FUSEC_LEADS\n"
 	besideText = "#define FUSEC_BESIDE\n"
+	awaitsText = "#define FUSEC_AWAITS\n"
 )
 
 // StartEarly lets the steps of a kernel begin before those before them have ended, where the chip can: their blocks are there when
@@ -38,6 +39,9 @@ func (c *Config) StartEarly(k *Kernel) {
 	}
 	if c.Beside {
 		k.Source = besideText + k.Source
+	}
+	if c.Awaits {
+		k.Source = awaitsText + k.Source
 	}
 	if slices.ContainsFunc(k.Steps, func(s Step) bool { return s.Early }) {
 		return

@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -91,6 +92,44 @@ func TestEarlyWaits(t *testing.T) {
 	for name, text := range code {
 		before, after, found := strings.Cut(text, "ACQBULK")
 		if !found || strings.Contains(before, "LDG") || !strings.Contains(after, "LDG") {
+			t.Errorf("%s:\n%s", name, text)
+		}
+	}
+}
+
+// TestLate: a product of few rows that awaits launches beside it loads what only its body reads after the wait, and other operands
+// are not late.
+func TestLate(t *testing.T) {
+	op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+		y := b.MatMul(in(graph.BF16, 2, 512), in(graph.BF16, 512, 512), false, false)
+		b.Output("", b.Binary(graph.Mul, y, in(graph.F32, 2, 512)))
+	})
+	args := rowMajor(types)
+	cfg := cuda.Config{Chip: cuda.H200, Beside: true, Awaits: true}
+	results := rowMajor([]graph.Type{graph.TypeOf(graph.F32, 2, 512)})
+	if k, err := cuda.Compile(op, args, results, cfg); err != nil || k.Late != nil {
+		t.Errorf("late without frozen weights: %v, %v", k.Late, err)
+	}
+	args[1].Frozen = true
+	k, err := cuda.Compile(op, args, results, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(k.Late) != "[2]" {
+		t.Errorf("late: %v", k.Late)
+	}
+	compiler := nvrtctest.Open(t)
+	image, _, err := compiler.Compile(k.Source, cuda.H200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := compiler.Disassemble(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range code {
+		before, after, found := strings.Cut(text, "ACQBULK")
+		if !found || strings.Contains(before, "LDG") || strings.Contains(before, "STG") || !strings.Contains(after, "LDG") {
 			t.Errorf("%s:\n%s", name, text)
 		}
 	}

@@ -22,6 +22,9 @@ type Kernel struct {
 	Way string
 	// Scratch is how many bytes of memory the steps share. What is in it before the first step is undefined.
 	Scratch int64
+	// Late are the arguments that no step reads before it has waited as [Config.Awaits] tells, if it does. Only products of few rows
+	// have any: what their bodies alone read.
+	Late []int
 	// Zeroed is how many bytes of memory the steps have besides that are 0 before a run of the program, and that no other launch
 	// has.
 	Zeroed int64
@@ -271,6 +274,9 @@ type Config struct {
 	// is such a next launch, which reads nothing that those it runs beside write, and writes nothing that they use. Both kernels
 	// are of those that [Kernel.MayRunBeside].
 	Leads, Beside bool
+	// Awaits says of a launch Beside others that it waits for the end of all before it, those that it runs beside too, before it
+	// reads what is [Kernel.Late] and before it writes.
+	Awaits bool
 	// KeepHidden has a mixture of experts keep its hidden values before the activation, with the lists of slots and their rows of x,
 	// in the memory [Kernel.Kept], and its gradient find them there instead of computing them again. A kernel that cannot has
 	// no such memory. Where those of a mixture and of its gradient have as much, they agree about what is in it.

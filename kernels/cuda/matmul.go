@@ -107,7 +107,7 @@ func (m *matmul) writeBody() error {
 		}
 	}
 	b := newPrinter(m.unit, m.body, coords, wide, p.w)
-	b.overtake = true
+	b.overtake = !m.cfg.Awaits
 	b.define(m.body.IndexOf(0), value{kind: vector, expr: "acc", lane: lane(m.body.Anchor.Type.DType)})
 	var summed []value
 	m.sum = "float"
@@ -217,10 +217,11 @@ func (u *unit) finish(k *Kernel, fast bool, templates ...string) *Kernel {
 func (m *matmul) steps() (*Kernel, cut) {
 	var c cut
 	way := ""
+	var late []int
 	if h := m.stream(); h != nil {
-		c = m.streamCut(h)
+		c, late = m.streamCut(h), m.late()
 	} else if f, t, ok := m.few(); ok {
-		c = m.fewCut(f, t)
+		c, late = m.fewCut(f, t), m.late()
 	} else if h, a := m.hopperPlans(); h != nil {
 		c, way = m.hopperCut(h), m.measured(h)
 	} else if a != nil {
@@ -228,7 +229,7 @@ func (m *matmul) steps() (*Kernel, cut) {
 	} else {
 		c, way = m.cut(), m.measured(nil)
 	}
-	k := &Kernel{Way: way, Steps: append(m.before, c.before...), Scratch: roundUp(max(c.scratch, m.used), 256)}
+	k := &Kernel{Way: way, Late: late, Steps: append(m.before, c.before...), Scratch: roundUp(max(c.scratch, m.used), 256)}
 	rows := c.bm
 	if c.splits > 1 {
 		rows = finishRows

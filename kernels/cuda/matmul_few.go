@@ -117,6 +117,19 @@ func (m *matmul) early() bool {
 	return m.cfg.hopper() && !m.update && frozen(m.b.arg) && (m.panels == nil || frozen(m.panels.scale))
 }
 
+// late are the arguments that only the body reads.
+func (m *matmul) late() (list []int) {
+	if !m.early() {
+		return nil
+	}
+	for i := range m.args {
+		if i != m.a.arg && i != m.b.arg && (m.panels == nil || i != m.panels.scale) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
 // fewCut is the cut by gemm_few.
 func (m *matmul) fewCut(f *fewForm, t fewTile) cut {
 	bn, threads := f.n*t.rn*t.wn, 32*t.wn*t.wk

@@ -151,7 +151,7 @@ func (d *Device) FallbackAccepts(op graph.Op, args, results []graph.Type) error 
 
 // generate makes the kernel of an operation, once.
 func (d *Device) generate(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
-	key := made{op, fmt.Sprint(args, results, cfg.Mesh, cfg.Chip.SMs, cfg.Leads, cfg.Beside, cfg.KeepHidden)}
+	key := made{op, fmt.Sprint(args, results, cfg.Mesh, cfg.Chip.SMs, cfg.Leads, cfg.Beside, cfg.Awaits, cfg.KeepHidden)}
 	if g, ok := d.made[key]; ok {
 		return g.kernel, g.err
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 // generateAll makes the kernels of all launches. On chips whose launches begin early, neighbours that use nothing of one another
-// run at the same time, such as the queries, keys and values of an attention. Programs that train have branches instead.
+// run at the same time, such as the queries, keys and values of an attention, and so does one that can await what it uses of them.
+// Programs that train have branches instead.
 func (d *Device) generateAll(p *lowering.Program) []generated {
 	list := make([]generated, len(p.Launches))
 	beside := beside(p)
@@ -37,12 +38,18 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 	}
 	for first := p.Prepared; first < len(list); {
 		end := first + 1
-		for may(first) && end < len(list) && may(end) && independentOfAll(p, first, end) {
+		awaits := map[int]bool{}
+		for may(first) && end < len(list) && may(end) {
+			if !independentOfAll(p, first, end) {
+				if awaits[end] = awaitsBody(p, list[end].kernel, first, end); !awaits[end] {
+					break
+				}
+			}
 			end++
 		}
 		for i := first; i < end && end > first+1; i++ {
 			cfg := d.cfg
-			cfg.Leads, cfg.Beside = i == first, i > first
+			cfg.Leads, cfg.Beside, cfg.Awaits = i == first, i > first, awaits[i]
 			kernel(i, cfg)
 		}
 		first = end
@@ -58,4 +65,22 @@ func independentOfAll(p *lowering.Program, first, i int) bool {
 		}
 	}
 	return true
+}
+
+// awaitsBody reports whether launch i may run beside those from first on that come before it, if it waits for their ends before it
+// reads what is late and before it writes: none of them writes what it reads before that. Those before first have ended when it
+// begins, since first lets it begin only then.
+func awaitsBody(p *lowering.Program, k *kernels.Kernel, first, i int) bool {
+	var early []lowering.View
+	for n, v := range p.Launches[i].Args {
+		if !slices.Contains(k.Late, n) {
+			early = append(early, v)
+		}
+	}
+	for j := first; j < i; j++ {
+		if overlap(p, early, p.Launches[j].Results) {
+			return false
+		}
+	}
+	return len(k.Late) > 0
 }

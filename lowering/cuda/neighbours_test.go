@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	kernels "fusec/kernels/cuda"
 	"fusec/kernels/ref"
 	"fusec/lowering/cuda"
+	"fusec/passes/passtest"
 )
 
 // threeOf are three products of a norm, which make outputs, and one of the first of them.
@@ -24,35 +26,56 @@ func threeOf(t *testing.T) *graph.Graph {
 	})
 }
 
-// TestNeighbours: launches that use nothing of one another run at the same time, where the chip can.
+// gated is a norm, and two products of it, of which the second is multiplied by a function of the first.
+func gated(t *testing.T) *graph.Graph {
+	return built(t, func(b *graph.Builder) {
+		weight := func(name string) *graph.Node { return b.Param(name, graph.TypeOf(graph.F16, 256, 512)) }
+		x := b.Add(graph.RMSNorm{Eps: 1e-5}, b.Input("x", graph.TypeOf(graph.F32, 2, 256)), b.Param("gain", graph.TypeOf(graph.F32, 256)))
+		x = b.Add(graph.Cast{To: graph.F16}, x)
+		gate := b.Unary(graph.Silu, b.MatMul(x, weight("gate"), false, false))
+		b.Output("y", b.Binary(graph.Mul, gate, b.MatMul(x, weight("up"), false, false)))
+	})
+}
+
+// TestNeighbours: launches that use nothing of one another run at the same time, where the chip can, and so does one that uses
+// what another makes in its body alone: it awaits that there.
 func TestNeighbours(t *testing.T) {
-	orders := func(opts ...cuda.Option) (list []string) {
+	orders := func(g *graph.Graph, opts ...cuda.Option) string {
+		var list []string
 		d := cuda.New(append(opts, cuda.Precision(kernels.BF16))...)
-		p := lowered(t, threeOf(t), d)
+		p := passtest.Lowered(t, g, d, true)
 		for i, k := range d.Kernels(p) {
-			order := "alone"
-			if strings.Contains(k.Source, "#define FUSEC_LEADS\n") {
-				order = "leads"
-			} else if strings.Contains(k.Source, "#define FUSEC_BESIDE\n") {
-				order = "beside"
+			order := ""
+			for _, word := range []string{"leads", "beside", "awaits"} {
+				if strings.Contains(k.Source, "#define FUSEC_"+strings.ToUpper(word)+"\n") {
+					order += word
+				}
 			}
 			if _, ok := p.Launches[i].Op.(graph.Fusion); ok {
-				list = append(list, order)
+				list = append(list, cmp.Or(order, "alone"))
 			}
 		}
-		return list
+		return strings.Join(list, " ")
 	}
-	if got := strings.Join(orders(), " "); !strings.HasSuffix(got, "alone leads beside beside alone") {
+	if got := orders(threeOf(t)); !strings.HasSuffix(got, "alone leads beside beside alone") {
 		t.Errorf("on Hopper: %s", got)
 	}
-	if got := strings.Join(orders(cuda.Arch("sm_80")), " "); strings.Contains(got, "beside") {
+	if got := orders(gated(t)); !strings.HasSuffix(got, "alone leads besideawaits") {
+		t.Errorf("a gate on Hopper: %s", got)
+	}
+	if got := orders(threeOf(t), cuda.Arch("sm_80")) + orders(gated(t), cuda.Arch("sm_80")); strings.Contains(got, "beside") {
 		t.Errorf("on sm_80: %s", got)
 	}
 }
 
-// TestNeighboursRun compares such a program with the reference.
+// TestNeighboursRun compares such programs with the reference.
 func TestNeighboursRun(t *testing.T) {
-	g := threeOf(t)
+	for _, g := range []*graph.Graph{threeOf(t), gated(t)} {
+		runNeighbours(t, g)
+	}
+}
+
+func runNeighbours(t *testing.T, g *graph.Graph) {
 	in := graphtest.Values(rand.New(rand.NewPCG(8, 8)), g)
 	e, p := compiledOf(t, g, in, true, cuda.Precision(kernels.F32))
 	want, _, err := ref.EvalBound(g, in)

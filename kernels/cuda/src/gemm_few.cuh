@@ -233,6 +233,7 @@ DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, 
     }
     cluster_sync();
   }
+  if constexpr (Tile::EARLY) early_body();
   for (int i = rank * THREADS + threadIdx.x; i < M * (BN / W); i += S * THREADS) {
     const int row = i / (BN / W), column = i % (BN / W) * W;
     if (n0 + column >= P::N || ROWS > 1 && m0 + row >= P::M) continue;

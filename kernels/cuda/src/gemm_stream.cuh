@@ -107,6 +107,7 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
   } else {
     named_sync(1, R::CONSUMERS);
   }
+  if constexpr (Tile::EARLY) early_body();
 #pragma unroll 2
   for (int i = rank * R::CONSUMERS + threadIdx.x; i < P::M * (BN / W); i += S * R::CONSUMERS) {
     const int row = i / (BN / W), column = i % (BN / W) * W;

@@ -17,18 +17,27 @@ DEVICE void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;")
 DEVICE void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // Such a launch calls these at its beginning, before it reads what others have written and before it writes, and at its end. With
 // FUSEC_LEADS the next launch runs beside it, and so begins when all that is before this one has ended. With FUSEC_BESIDE it is such
-// a next launch, which waits only so that it ends after the one before it.
+// a next launch, which waits only so that it ends after the one before it, or with FUSEC_AWAITS in early_body, which comes before what
+// its body alone reads and before it writes.
 #ifdef FUSEC_BESIDE
 DEVICE void early_begin() { let_next_begin(); }
 DEVICE void early_read() {}
+#ifdef FUSEC_AWAITS
+DEVICE void early_body() { wait_for_previous(); }
+DEVICE void early_end() {}
+#else
+DEVICE void early_body() {}
 DEVICE void early_end() { wait_for_previous(); }
+#endif
 #elif defined(FUSEC_LEADS)
 DEVICE void early_begin() {}
 DEVICE void early_read() { wait_for_previous(), let_next_begin(); }
+DEVICE void early_body() {}
 DEVICE void early_end() {}
 #else
 DEVICE void early_begin() { let_next_begin(); }
 DEVICE void early_read() { wait_for_previous(); }
+DEVICE void early_body() {}
 DEVICE void early_end() {}
 #endif
 // An entry with one parameter p, of type Params of the namespace around it. With FUSEC_EARLY its launch may begin before those before

@@ -74,6 +74,7 @@ inline float cluster_read(const float *p, int rank) { return *static_cast<const 
 inline void cluster_sync() { fusec_cluster_barrier(); }
 inline void early_begin() {}
 inline void early_read() {}
+inline void early_body() {}
 inline void early_end() {}
 inline void named_sync(int id, int threads) { fusec_barrier(id, threads, true); }
 inline void named_arrive(int id, int threads) { fusec_barrier(id, threads, false); }
