@@ -347,6 +347,9 @@ func (b *printer) expression(n *graph.Node, in []value) (string, error) {
 	switch op := n.Op.(type) {
 	case graph.Unary:
 		name := functionName(op.Fn.String())
+		if b.withSlope(op.Fn, n.Args[0]) {
+			name += "_with_slope"
+		}
 		if op.Fn.HasAlpha() {
 			return fmt.Sprintf("op::%s(%s, %s)", name, in[0].expr, literal(n.Type.DType, op.Alpha, nil)), nil
 		}
@@ -374,6 +377,13 @@ func (b *printer) expression(n *graph.Node, in []value) (string, error) {
 	return "", fmt.Errorf("CUDA has no expression for %s", n.Where())
 }
 
+// withSlope reports whether a function of x has most of its work in common with its slope, which the program computes, too.
+func (b *printer) withSlope(fn graph.UnaryFn, x *graph.Node) bool {
+	return fn == graph.GeluTanh && slices.ContainsFunc(b.p.Values, func(v body.Value) bool {
+		return v.Kind == body.Elementwise && v.Node.Op == graph.Op(graph.Unary{Fn: graph.GeluTanhSlope}) && v.Node.Args[0] == x
+	})
+}
+
 // alike widens a value if one of the operands is a vector.
 func (b *printer) alike(v value, in []value) string {
 	for _, o := range in {
@@ -392,10 +402,21 @@ func (b *printer) dropout(v *body.Value) value {
 	return b.bindByElement(in[0].lane, expr, v.Node, in...)
 }
 
+// stored returns the value that result i is stored from, writing it and what it needs first: a store rounds to 16 bits by itself.
+func (b *printer) stored(i int) (value, error) {
+	at := b.p.Stores[i].Value
+	v := &b.p.Values[at]
+	if d := b.u.results[i].DType; v.Kind == body.Elementwise && v.Node.Op == (graph.Cast{To: d}) && d.Is16() &&
+		lane(v.Node.Args[0].Type.DType) == lane(graph.F32) {
+		at = v.Args[0]
+	}
+	return b.operand(at)
+}
+
 // store writes the statement that stores result i.
 func (b *printer) store(i int) error {
 	l, d := b.p.Stores[i].Layout, b.u.results[i].DType
-	v, err := b.operand(b.p.Stores[i].Value)
+	v, err := b.stored(i)
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func (b *printer) prefetch(loads []int) error {
 // stores writes the values of all outputs, and then what stores them: a result may stand over an argument.
 func (b *printer) stores() error {
 	for i := range b.p.Stores {
-		if _, err := b.operand(b.p.Stores[i].Value); err != nil {
+		if _, err := b.stored(i); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"fusec/graph"
@@ -73,4 +74,28 @@ func TestGated(t *testing.T) {
 			Args: []*graph.Tensor{{Type: graph.TypeOf(graph.F32, len(x)), Data: x}},
 		})
 	}
+}
+
+// TestGeluWithSlope computes GELU and its slope in one kernel, where they have an exponential in common.
+func TestGeluWithSlope(t *testing.T) {
+	x := wideRange()
+	op, types := fused(t, graph.AnchorNone, func(b *graph.Builder, in inputs) {
+		v := in(graph.F32, len(x))
+		b.Output("y", b.Binary(graph.Sub, b.Unary(graph.GeluTanh, v), b.Unary(graph.GeluTanhSlope, v)))
+	})
+	near := func(got *graph.Tensor, want ref.Value) error {
+		for i, v := range got.Data.([]float32) {
+			y := want.F[i]
+			bound := 2e-6 * max(1, math.Abs(y))
+			if same := float64(v) == y || v != v && y != y; !same && !(math.Abs(float64(v)-y) <= bound) {
+				return fmt.Errorf("of %v it is %v, want %v ± %.1e", x[i], v, y, bound)
+			}
+		}
+		return nil
+	}
+	c := cudatest.Check{Name: "gelu with slope", Op: op, Compare: near, Args: []*graph.Tensor{{Type: types[0], Data: x}}}
+	if text := kernelOf(t, op, types, c.Config).Generated(); !strings.Contains(text, "op::gelu_tanh_with_slope(") {
+		t.Errorf("the two have nothing in common:\n%s", text)
+	}
+	cudatest.Run(t, cudatest.Open(t), c)
 }

@@ -199,3 +199,32 @@ func TestMatMulHopperCompiled(t *testing.T) {
 		}
 	}
 }
+
+// TestGeluWithSlopeCompiled looks at what NVRTC makes of a layer that hands out GELU and its slope, rounded to bf16: one exponential
+// for the two, and no conversion of single numbers.
+func TestGeluWithSlopeCompiled(t *testing.T) {
+	compiler := nvrtctest.Open(t)
+	op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+		y := b.MatMul(in(graph.BF16, 8192, 768), in(graph.BF16, 768, 3072), false, false)
+		y = b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, 3072), y.Type.Shape))
+		slope := b.CastTo(graph.BF16, b.Unary(graph.GeluTanhSlope, y))
+		b.Output("gelu", b.CastTo(graph.BF16, b.Unary(graph.GeluTanh, y)))
+		b.Output("slope", slope)
+		b.Output("same", b.CastTo(graph.F32, slope))
+	})
+	k := kernelOf(t, op, types, cuda.Config{Chip: cuda.H200, Precision: cuda.BF16})
+	image, _, err := compiler.Compile(k.Source, cuda.H200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := compiler.Disassemble(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const elements = 128 // of a thread in a tile
+	text := code["matmul"]
+	exps, converted := strings.Count(text, "MUFU.EX2")+strings.Count(text, "MUFU.TANH"), strings.Count(text, "F2F.")
+	if exps != elements || converted > 0 {
+		t.Errorf("%d exponentials and %d conversions of single numbers for %d elements", exps, converted, elements)
+	}
+}

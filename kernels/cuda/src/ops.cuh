@@ -117,12 +117,18 @@ DEVICE float gelu_erf(float x) {
   return relu(x) - t * exp2_approx(y * t - 1.0f);
 }
 #endif
-// s + x·s(1 − s)·(2u)′ with s = σ(2u), which is 0 or 1 in f32 from |x| = 12 on.
-DEVICE float gelu_tanh_slope(float x) {
-  const float t = fminf(fmaxf(x, -12.0f), 12.0f), sq = t * t;
-  const float s = recip_approx(1.0f + exp2_approx(t * (-2.3022082f - 0.10294324f * sq)));
-  return x != x ? x : s + t * s * (1.0f - s) * (1.5957691f + 0.214064449f * sq);
+// The slope of gelu_tanh is s + x·s(1 − s)·(2u)′ with s = σ(2u), which is 0 or 1 in f32 from |x| = 12 on. gelu_tanh_with_slope is
+// gelu_tanh by the same s, for where both are computed.
+DEVICE float gelu_tanh_sigmoid(float t) { return recip_approx(1.0f + exp2_approx(t * (-2.3022082f - 0.10294324f * (t * t)))); }
+DEVICE float gelu_tanh_with_slope(float x) {
+  const float t = max_nan(x, -12.0f);
+  return t * gelu_tanh_sigmoid(min_nan(t, 12.0f));
 }
+DEVICE float gelu_tanh_slope(float x) {
+  const float t = min_nan(max_nan(x, -12.0f), 12.0f), s = gelu_tanh_sigmoid(t);
+  return s + fmaf(-s, s, s) * (t * (1.5957691f + 0.214064449f * (t * t)));
+}
+template <class T> DEVICE T gelu_tanh_with_slope(T x) { return gelu_tanh(x); }
 template <class T> DEVICE T gelu_tanh_slope(T x) {
   const T s = sigmoid(T(1.5957691216057308) * (x + T(0.044715) * x * x * x)), p = s * (T(1) - s);
   return p == T(0) ? s : s + x * p * (T(1.5957691216057308) + T(0.21406444881780076) * x * x);
@@ -193,6 +199,7 @@ template <class T> DEVICE T select(bool c, T x, T y) { return c ? x : y; }
   template <class T, int W> DEVICE auto f(T x, Vec<T, W> y) { return f(splat<W>(x), y); }
 UNARY(neg) UNARY(abs) UNARY(sign) UNARY(ceil) UNARY(floor) UNARY(round) UNARY(exp) UNARY(expm1) UNARY(log) UNARY(log1p)
 UNARY(log2) UNARY(sqrt) UNARY(rsqrt) UNARY(recip) UNARY(square) UNARY(cube) UNARY(sin) UNARY(cos) UNARY(tanh)
+UNARY(gelu_tanh_with_slope)
 UNARY(tan) UNARY(asin) UNARY(acos) UNARY(atan) UNARY(sinh) UNARY(cosh) UNARY(asinh) UNARY(acosh) UNARY(atanh)
 UNARY(sigmoid) UNARY(softplus) UNARY(erf) UNARY(relu) UNARY(gelu_tanh) UNARY(gelu_erf)
 UNARY(gelu_tanh_slope) UNARY(gelu_erf_slope) UNARY(silu) UNARY(logical_not)
@@ -258,7 +265,9 @@ template <int BITS, class T, int W> DEVICE Vec<T, W> dropout(Vec<T, W> x, i64 se
 
 namespace op {
 // rounded<bf16>(x) is x as a 16-bit type holds it, in f32 lanes.
-template <class T, class From> DEVICE float rounded(From x) { return to_float(convert<T>(x)); }
+DEVICE float round_to(bf16, float x) { return bits_to_float(pack_bf16(0.0f, x)); }
+DEVICE float round_to(f16, float x) { return to_float(convert<f16>(x)); }
+template <class T, class From> DEVICE float rounded(From x) { return round_to(T{}, odd(x)); }
 template <class T, class From, int W> DEVICE Vec<float, W> rounded(Vec<From, W> x) { return map([](From a) { return rounded<T>(a); }, x); }
 }  // namespace op
 

@@ -89,8 +89,12 @@ DEVICE float tanh_approx(float x) { float y; asm("tanh.approx.f32 %0, %1;" : "=f
 #if __CUDA_ARCH__ >= 800
 // Two numbers in one word, the first in the low half.
 DEVICE u32 pack_f16(float x, float y) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x)); return r; }
-DEVICE u16 to_bf16_bits(float x) { u16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 DEVICE u32 pack_bf16(float x, float y) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x)); return r; }
+// The larger and the smaller of two numbers, or NaN if one is.
+DEVICE float max_nan(float x, float y) { float z; asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y)); return z; }
+DEVICE float min_nan(float x, float y) { float z; asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y)); return z; }
+// Of cvt.rn.bf16.f32, whose result is used in 32 bits, ptxas makes F2F, an instruction of the unit that computes exp2.
+DEVICE u16 to_bf16_bits(float x) { return u16(pack_bf16(x, 0.0f)); }
 #define HAVE_PAIRS
 #endif
 #else
@@ -111,6 +115,8 @@ DEVICE float to_float(f16 x) { return host::f16_to_float(x.bits); }
 DEVICE u16 to_f16_bits(float x) { return host::float_to_f16(x); }
 #endif
 #ifndef HAVE_PAIRS
+DEVICE float max_nan(float x, float y) { return x != x || y != y ? x + y : fmaxf(x, y); }
+DEVICE float min_nan(float x, float y) { return x != x || y != y ? x + y : fminf(x, y); }
 DEVICE u32 pack_f16(float x, float y) { return to_f16_bits(x) | u32(to_f16_bits(y)) << 16; }
 // Rounding to nearest, ties to even, of the upper half; a NaN stays a NaN.
 DEVICE u16 to_bf16_bits(float x) {
