@@ -2,6 +2,8 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"fusec/graph"
 	"fusec/graph/body"
@@ -137,15 +139,46 @@ func (m *matmul) writeBody() error {
 		m.status()
 	}
 	p.write(m.unit)
-	m.printf("struct Body {\n  static constexpr int SUMS = %d;\n  static constexpr bool AHEAD = false;\n  typedef %s Sum;\n"+
-		"  const Params &p;\n", len(m.sums), m.sum)
-	m.printf("  template <int W>\n  DEVICE void operator()(int batch, int m, int n, const Vec<%s, W> &acc, "+
-		"Vec<Sum, W> *sums) const {\n", lane(p.acc))
+	text := ""
 	for _, l := range lines {
-		m.printf("    %s\n", l)
+		text += "    " + l + "\n"
+	}
+	fields := m.readAhead(b)
+	m.printf("struct Body {\n  static constexpr int SUMS = %d;\n  static constexpr bool AHEAD = %v, LONG = false;\n  typedef %s Sum;\n"+
+		"  const Params &p;\n", len(m.sums), len(fields) > 0, m.sum)
+	if len(fields) > 0 {
+		m.openAhead("batch", lane(p.acc), text, fields)
+	} else {
+		m.printf("  template <int W>\n  DEVICE void operator()(int batch, int m, int n, const Vec<%s, W> &acc, "+
+			"Vec<Sum, W> *sums) const {\n%s", lane(p.acc), text)
 	}
 	m.printf("%s  }\n};\n\n", b.text("    "))
 	return nil
+}
+
+// readAhead takes out of a body on Hopper's own instructions what it reads of each row in 16 bits, where nothing is written meanwhile.
+// It is kept as it is read. Numbers of 32 bits would take twice the registers, and reading those ahead gains nothing.
+func (m *matmul) readAhead(b *printer) (fields []aheadField) {
+	if h, _ := m.hopperPlans(); h == nil || m.inBody != nil || m.filled > 0 {
+		return nil
+	}
+	for _, i := range b.reads {
+		v, l, d := b.values[i], m.body.Values[i].Layout, m.args[m.body.Values[i].Arg].DType
+		if v.kind != vector || !d.Is16() ||
+			!slices.ContainsFunc(m.product.rows, func(axis int) bool { return l.Stride[axis] != 0 }) {
+			continue
+		}
+		s := &b.stmts[slices.IndexFunc(b.stmts, func(s stmt) bool { return s.name == v.expr })]
+		head := "const auto " + s.name + " = "
+		read, remark, _ := strings.Cut(strings.TrimPrefix(s.text, head), ";")
+		read, still := strings.CutPrefix(read, "load<"+v.lane)
+		if !still || !strings.Contains(read, "fixed(") {
+			continue
+		}
+		fields = append(fields, aheadField{"Vec<" + ctype(d) + ", W>", s.name, "load<" + ctype(d) + read})
+		s.text = fmt.Sprintf("%sop::cast<%s>(read.%s);%s", head, v.lane, s.name, remark)
+	}
+	return fields
 }
 
 // sumBytes is the scratch memory that the sums of blocks of rows take.

@@ -135,6 +135,37 @@ func asyncProducts(t *testing.T, template string, config cuda.Config, some int) 
 	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
 }
 
+// TestMatMulHopperAhead computes products times matrices of 16 bits, which the epilogue reads before it needs them: of whole tiles, of
+// odd sizes, and of a batch that has one matrix.
+func TestMatMulHopperAhead(t *testing.T) {
+	for _, path := range asyncPaths {
+		config := path.config
+		config.Precision = cuda.BF16
+		r := rand.New(rand.NewPCG(11, 90))
+		var checks []cudatest.Check
+		for i, s := range [][4]int{{1, 256, 512, 64}, {2, 200, 264, 72}, {1, 197, 193, 64}} {
+			d := []graph.DType{graph.BF16, graph.F16}[i%2]
+			op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+				y := b.MatMul(in(d, s[0], s[1], s[3]), in(d, s[0], s[2], s[3]), false, true)
+				y = b.Binary(graph.Mul, y, b.CastTo(graph.F32, b.Broadcast(in(d, s[1], s[2]), y.Type.Shape)))
+				y = b.Binary(graph.Add, y, b.CastTo(graph.F32, in(d, s[0], s[1], s[2])))
+				b.Output("y", b.CastTo(d, y))
+				b.Output("sums", b.Reduce(graph.Sum, y, false, 0, 1))
+			})
+			c := cudatest.Check{Name: fmt.Sprint(s), Op: op, Config: config, Compare: within(cuda.BF16)}
+			for _, u := range types {
+				c.Args = append(c.Args, graphtest.Tensor(r, u))
+			}
+			text := kernelOf(t, op, types, config).Generated()
+			if !strings.Contains(text, path.template) || strings.Count(text, "= op::cast<float>(read.") != 2 {
+				t.Errorf("%s: %s reads nothing ahead:\n%s", path.template, c.Name, text)
+			}
+			checks = append(checks, c)
+		}
+		cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
+	}
+}
+
 // TestMatMulHopperOdd computes products of few rows whose other operand the threads of the producer read as it lies: rows of an odd
 // number of elements, or a slice that begins at an odd place; also column sums, shares of k, and only one row.
 func TestMatMulHopperOdd(t *testing.T) {

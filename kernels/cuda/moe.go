@@ -574,26 +574,11 @@ func (x *mixture) writeBody(title string, n int, text string, ahead ...aheadFiel
 		x.printf("%s%s  }\n};\n\n", at, text)
 		return
 	}
-	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  static constexpr bool AHEAD = true;\n", title)
-	x.printf("  typedef float Sum;\n  const Params &p;\n  template <int W> struct Ahead {\n")
-	for _, f := range ahead {
-		x.printf("    %s %s;\n", f.typ, f.name)
-	}
-	x.printf("  };\n  template <int W> DEVICE Ahead<W> ahead(int e, int m, int n) const {\n%s", at)
-	names := make([]string, len(ahead))
-	for i, f := range ahead {
-		names[i] = f.name
-		x.printf("    const auto %s = %s;\n", f.name, f.read)
-	}
-	x.printf("    return {%s};\n  }\n", strings.Join(names, ", "))
-	call := fmt.Sprintf("  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *sums",
-		lane(x.acc))
-	x.printf("%s) const {\n    (*this)(e, m, n, acc, sums, ahead<W>(e, m, n));\n  }\n", call)
-	x.printf("%s,\n                         const Ahead<W> &read) const {\n%s%s  }\n};\n\n", call, at, text)
+	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  static constexpr bool AHEAD = true, LONG = true;\n", title)
+	x.printf("  typedef float Sum;\n  const Params &p;\n")
+	x.openAhead("e", lane(x.acc), at, ahead)
+	x.printf("%s  }\n};\n\n", text)
 }
-
-// An aheadField is what a body reads ahead: its type, its name, and the text that reads it.
-type aheadField struct{ typ, name, read string }
 
 // use adds templates to the translation unit.
 func (x *mixture) use(source []string) {
@@ -606,7 +591,7 @@ func (x *mixture) use(source []string) {
 
 // openBody begins the body of the product of a title.
 func (x *mixture) openBody(title string) {
-	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  static constexpr bool AHEAD = false;\n", title)
+	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  static constexpr bool AHEAD = false, LONG = false;\n", title)
 	x.printf("  typedef float Sum;\n  const Params &p;\n  template <int W>\n")
 	x.printf("  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *) const {\n",
 		lane(x.acc))

@@ -162,3 +162,26 @@ func remark(n *graph.Node) string {
 
 // Prelude is the text that every translation unit begins with.
 func Prelude() string { return include("prelude") + "\n" + include("ops") }
+
+// An aheadField is what a body reads ahead: its type, its name, and the text that reads it.
+type aheadField struct{ typ, name, read string }
+
+// openAhead prints what a body reads ahead, and begins the function that is called with it. Both begin with lines, which declare
+// what they need of the coordinates: batch, m and n.
+func (u *unit) openAhead(batch, acc, lines string, fields []aheadField) {
+	u.printf("  template <int W> struct Ahead {\n")
+	for _, f := range fields {
+		u.printf("    %s %s;\n", f.typ, f.name)
+	}
+	u.printf("  };\n  template <int W> DEVICE Ahead<W> ahead(int %s, int m, int n) const {\n%s", batch, lines)
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+		u.printf("    const auto %s = %s;\n", f.name, f.read)
+	}
+	u.printf("    return {%s};\n  }\n", strings.Join(names, ", "))
+	call := fmt.Sprintf("  template <int W>\n  DEVICE void operator()(int %s, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *sums",
+		batch, acc)
+	u.printf("%s) const {\n    (*this)(%s, m, n, acc, sums, ahead<W>(%s, m, n));\n  }\n", call, batch, batch)
+	u.printf("%s,\n                         const Ahead<W> &read) const {\n%s", call, lines)
+}

@@ -18,6 +18,7 @@
 // A Body finishes W columns of one row from the accumulators, and adds its results to its column sums:
 //
 //	int SUMS;  typedef … Sum;
+//	bool LONG;                             whether it is so long that unrolled it would not fit into the cache of instructions
 //	bool AHEAD;                            whether it can read what it needs of memory before, by
 //	template <int W> Ahead<W> ahead(int batch, int m, int n) const;
 //	template <int W> void operator()(int batch, int m, int n, Vec<Acc, W> acc, Vec<Sum, W> *sums[, Ahead<W> ahead]) const;
@@ -66,7 +67,7 @@ DEVICE Piece<P> piece_of(const typename P::A *a, const typename P::B *b, const S
 // Partial is the Body of a product split along k: the accumulators go to memory [SPLITS][BATCH][M][N].
 template <class P> struct Partial {
   static constexpr int SUMS = 0;
-  static constexpr bool AHEAD = false;
+  static constexpr bool AHEAD = false, LONG = false;
   typedef float Sum;
   typename P::Acc *memory;
   int split;

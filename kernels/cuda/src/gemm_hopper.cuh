@@ -136,8 +136,7 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
   constexpr int W = P::W, CALLS = W < 2 ? 2 : 1, COLS = CALLS * W, APART = 32;  // a thread's single columns are APART
   constexpr int PIECE = least(W, 4);
   typedef Ahead<P, Body, COLS> Read;
-  // The instructions of a long body, unrolled, would not fit into the cache of instructions.
-  constexpr int UNROLL = Body::AHEAD ? 1 : 8;
+  constexpr int UNROLL = Body::LONG ? 1 : 8;
   const int lane = threadIdx.x % 32, row = lane / 4, odd = lane / 2 % 2, col = W < 2 ? lane : lane * W % 64;
   u8 *const to = turn + row * 256 + odd * 128 + lane % 2 * 8;
   const auto row_of = [&](int piece) { return (piece * 32 + lane) * COLS / 64; };
