@@ -46,14 +46,35 @@ func (a *attentionProblem) attentionTiling() attentionTiling {
 		return t
 	case !wide:
 		return attentionTiling{
-			groups: 3, keys: 128, stages: 4,
-			gradQueries: [2]int{64, 6}, gradGroups: 3, gradKeys: [2]int{64, 6},
+			groups: a.narrowGroups(128), keys: 128, stages: 4,
+			gradQueries: [2]int{64, 6}, gradGroups: a.narrowGroups(64), gradKeys: [2]int{64, 6},
 		}
 	}
 	return attentionTiling{
 		groups: 2, keys: 128, stages: 2,
 		gradQueries: [2]int{64, 3}, gradGroups: 2, gradKeys: [2]int{96, 2},
 	}
+}
+
+// narrowGroups is how many warpgroups of queries of up to 64 elements meet tiles of so many keys. Three take less time for a
+// pair of a query and a key than two, but compute more pairs that count nothing.
+func (a *attentionProblem) narrowGroups(keys int) int {
+	if 5*a.pairs(2*64, keys) < 4*a.pairs(3*64, keys) {
+		return 2
+	}
+	return 3
+}
+
+// pairs is how many pairs of queries and keys of a head are computed in tiles of so many rows and keys.
+func (a *attentionProblem) pairs(rows, keys int) (n int) {
+	for end := rows; end < a.dims.Queries+rows; end += rows {
+		meets := a.dims.Keys
+		if a.op.Causal {
+			meets = min(meets, max(meets-a.dims.Queries+end, 0))
+		}
+		n += rows * roundUp(meets, keys)
+	}
+	return n
 }
 
 // hopperFits reports whether Hopper's kernels serve a problem as it is: 16-bit elements, in rows that the copy engine reads.

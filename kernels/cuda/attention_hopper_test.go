@@ -44,8 +44,8 @@ var hopperCases = []hopperCase{
 		op: graph.Attention{Scale: 0.125, Window: 40}},
 	{name: "causal window", d: graph.BF16, b: 1, h: 1, group: 1, queries: 290, keys: 270, depth: 128, width: 64,
 		op: graph.Attention{Scale: 0.1, Causal: true, Window: 30}},
-	{name: "mask", d: graph.BF16, b: 2, h: 2, group: 1, queries: 70, keys: 150, depth: 64, width: 64,
-		op: graph.Attention{Scale: 0.125, HasMask: true}, mask: []int{70, 150}},
+	{name: "mask", d: graph.BF16, b: 2, h: 2, group: 1, queries: 190, keys: 150, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, HasMask: true}, mask: []int{190, 150}},
 	{name: "mask of heads", d: graph.F16, b: 2, h: 4, group: 2, queries: 130, keys: 130, depth: 128, width: 64,
 		op: graph.Attention{Scale: 0.1, HasMask: true, Causal: true}, mask: []int{2, 4, 130, 130}},
 	{name: "mask of keys", d: graph.BF16, b: 2, h: 2, group: 1, queries: 66, keys: 97, depth: 128, width: 128,
@@ -56,7 +56,7 @@ var hopperCases = []hopperCase{
 		op: graph.Attention{Scale: 0.125, HasLengths: true}},
 	{name: "lengths, window and tail", d: graph.F16, b: 3, h: 1, group: 1, queries: 100, keys: 200, depth: 64, width: 64,
 		op: graph.Attention{Scale: 0.125, HasLengths: true, Tail: true, Causal: true, Window: 50}},
-	{name: "dropout", d: graph.BF16, b: 2, h: 2, group: 2, queries: 90, keys: 133, depth: 64, width: 64,
+	{name: "dropout", d: graph.BF16, b: 2, h: 2, group: 2, queries: 190, keys: 133, depth: 64, width: 64,
 		op: graph.Attention{Scale: 0.125, Dropout: 0.3}},
 	{name: "dropout, mask, lengths", d: graph.BF16, b: 2, h: 2, group: 1, queries: 80, keys: 160, depth: 64, width: 64,
 		op: graph.Attention{Scale: 0.1, Dropout: 0.5, Causal: true, HasMask: true, HasLengths: true}, mask: []int{2, 1, 80, 160}},
@@ -270,6 +270,25 @@ func TestAttentionHopperCompiled(t *testing.T) {
 			name := c.name + []string{"", ", gradient"}[i]
 			k := f.compile(t, cuda.Config{Chip: cuda.H200})
 			wellCompiled(t, compiler, name, cuda.H200, k, "wgmma.mma_async", "cp.async.bulk.tensor.4d", "setmaxnreg.inc")
+		}
+	}
+}
+
+// TestAttentionHopperGroups looks at how many warpgroups of queries there are: two where the tiles of three compute much that does not
+// count.
+func TestAttentionHopperGroups(t *testing.T) {
+	for _, c := range []struct {
+		queries int
+		causal  bool
+		groups  int
+	}{{1024, true, 2}, {1024, false, 3}, {4096, true, 3}, {200, true, 2}, {190, false, 3}} {
+		forward, backward := hopperCase{d: graph.BF16, b: 1, h: 2, group: 1, queries: c.queries, keys: c.queries, depth: 64, width: 64,
+			op: graph.Attention{Scale: 0.125, Causal: c.causal}}.fusions(t)
+		for i, f := range []hopperFusion{forward, backward} {
+			want := fmt.Sprintf("WARPGROUPS = %d,", c.groups)
+			if text := f.compile(t, cuda.Config{Chip: cuda.H200}).Generated(); !strings.Contains(text, want) {
+				t.Errorf("%+v: %d: no %s in\n%s", c, i, want, text)
+			}
 		}
 	}
 }
