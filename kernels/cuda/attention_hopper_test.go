@@ -274,8 +274,8 @@ func TestAttentionHopperCompiled(t *testing.T) {
 	}
 }
 
-// TestAttentionHopperGroups looks at how many warpgroups of queries there are: two where the tiles of three compute much that does not
-// count.
+// TestAttentionHopperGroups looks at how many warpgroups of queries there are: two where the tiles of three compute much that does
+// not count.
 func TestAttentionHopperGroups(t *testing.T) {
 	for _, c := range []struct {
 		queries int

@@ -144,8 +144,8 @@ func (m *matmul) writeBody() error {
 		text += "    " + l + "\n"
 	}
 	fields := m.readAhead(b)
-	m.printf("struct Body {\n  static constexpr int SUMS = %d;\n  static constexpr bool AHEAD = %v, LONG = false;\n  typedef %s Sum;\n"+
-		"  const Params &p;\n", len(m.sums), len(fields) > 0, m.sum)
+	m.printf("struct Body {\n  static constexpr int SUMS = %d;\n  static constexpr bool AHEAD = %v, LONG = false;\n"+
+		"  typedef %s Sum;\n  const Params &p;\n", len(m.sums), len(fields) > 0, m.sum)
 	if len(fields) > 0 {
 		m.openAhead("batch", lane(p.acc), text, fields)
 	} else {
@@ -156,8 +156,8 @@ func (m *matmul) writeBody() error {
 	return nil
 }
 
-// readAhead takes out of a body on Hopper's own instructions what it reads of each row in 16 bits, where nothing is written meanwhile.
-// It is kept as it is read. Numbers of 32 bits would take twice the registers, and reading those ahead gains nothing.
+// readAhead takes out of a body on Hopper's own instructions what it reads of each row in 16 bits, where nothing is written
+// meanwhile. It is kept as it is read. Numbers of 32 bits would take twice the registers, and reading those ahead gains nothing.
 func (m *matmul) readAhead(b *printer) (fields []aheadField) {
 	if h, _ := m.hopperPlans(); h == nil || m.inBody != nil || m.filled > 0 {
 		return nil

@@ -135,8 +135,8 @@ func asyncProducts(t *testing.T, template string, config cuda.Config, some int) 
 	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
 }
 
-// TestMatMulHopperAhead computes products times matrices of 16 bits, which the epilogue reads before it needs them: of whole tiles, of
-// odd sizes, and of a batch that has one matrix.
+// TestMatMulHopperAhead computes products times matrices of 16 bits, which the epilogue reads before it needs them: of whole tiles,
+// of odd sizes, and of a batch that has one matrix.
 func TestMatMulHopperAhead(t *testing.T) {
 	for _, path := range asyncPaths {
 		config := path.config
@@ -231,8 +231,8 @@ func TestMatMulHopperCompiled(t *testing.T) {
 	}
 }
 
-// TestGeluWithSlopeCompiled looks at what NVRTC makes of a layer that hands out GELU and its slope, rounded to bf16: one exponential
-// for the two, and no conversion of single numbers.
+// TestGeluWithSlopeCompiled looks at what NVRTC makes of a layer that hands out GELU and its slope, rounded to bf16: one
+// exponential for the two, and no conversion of single numbers.
 func TestGeluWithSlopeCompiled(t *testing.T) {
 	compiler := nvrtctest.Open(t)
 	op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
