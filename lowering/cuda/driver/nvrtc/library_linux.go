@@ -110,6 +110,7 @@ func (l *library) name(result int) string {
 // compile returns PTX and, unless the architecture among the options is virtual, machine code; the messages; and the result of the
 // first function that failed.
 func (l *library) compile(source string, options []string) (made translation, log string, result int) {
+	defer keepSignals()()
 	var program uintptr
 	text, name := zeroEnded(source), zeroEnded("kernel.cu")
 	if r := l.create(&program, &text[0], &name[0], 0, nil, nil); r != success {
