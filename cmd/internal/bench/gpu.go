@@ -68,7 +68,7 @@ func (b *bencher) gpu(e *cli.Env, words []string) error {
 	failed, err := b.gpuLines(e, list, target, func(l gpuLine) error {
 		lines = append(lines, l)
 		if b.json {
-			return json.NewEncoder(e.Out).Encode(l)
+			return errors.Join(json.NewEncoder(e.Out).Encode(l), e.Out.Flush())
 		}
 		return nil
 	})
