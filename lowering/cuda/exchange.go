@@ -22,7 +22,8 @@ import (
 // The blocks of a product divide its tiles among the multiprocessors beforehand. A few of these that an exchange takes make it
 // last up to twice as long. So a bucket ends before other launches, such as an attention, that are long enough to hide much of
 // it: their many blocks go where there is room. Where no such launches come, buckets before a launch that waits are smaller and
-// smaller: one ends when it has as many bytes as are still to come.
+// smaller: one ends when it has as many bytes as are still to come. Where copy engines make exchanges, launches need not leave room:
+// buckets are small, and begin at once.
 
 const (
 	// DefaultBucket is the number of bytes at which a bucket ends.
@@ -30,6 +31,8 @@ const (
 	// leastBucket is how many bytes a bucket has at least that ends earlier although more are to come. Of what NCCL takes for so
 	// many, half is latency (docs/scale.md).
 	leastBucket = 4 << 20
+	// copiedBucket is the number of bytes at which a bucket ends that copy engines send.
+	copiedBucket = 16 << 20
 	// An exchange begins if launches other than products hide at least its time divided by roomShare.
 	roomShare = 2
 )
@@ -227,7 +230,11 @@ func (e *executable) beside(i int) error {
 	}
 	x.open = append(x.open, i)
 	x.bytes += steps[0].sends()
-	if len(steps) > 1 || x.joins[i] == i+1 || x.bytes >= x.bucket || e.lastAhead(i) ||
+	enough := x.bucket
+	if x.of[i].Copies() {
+		enough = min(enough, copiedBucket)
+	}
+	if len(steps) > 1 || x.joins[i] == i+1 || x.bytes >= enough || e.lastAhead(i) ||
 		x.time() > x.roomy[i] && (x.later[i] == 0 || x.bytes >= max(x.later[i], leastBucket)) {
 		return e.sendBucket()
 	}

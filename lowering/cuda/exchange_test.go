@@ -357,3 +357,36 @@ func TestExchangeDriverErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestLargeExchanges compares exchanges of large values, which copy engines make where GPUs reach one another's memory, with the
+// reference: sums in one bucket with small ones, of parts that are not of one size, written over operands or not.
+func TestLargeExchanges(t *testing.T) {
+	for _, mesh := range meshes(t) {
+		of := graph.Group{Over: mesh.Names(mesh.All()), Parts: mesh.Size()}
+		b := graph.NewBuilder("")
+		sum := func(i int, x *graph.Node) {
+			b.Output(fmt.Sprint("sum", i), b.Add(graph.AllReduce{Fn: graph.Sum, Group: of}, x))
+		}
+		large := 1 << 9 // all exchanges of emulated GPUs are made alike
+		if effort > 1 {
+			large = 1 << 18
+		}
+		sizes := []int{large + 3, 77, 1, large/2 + 5, large / 2}
+		for i, n := range sizes {
+			sum(i, b.Unary(graph.Tanh, b.Input(fmt.Sprint("x", i), graph.TypeOf(graph.F32, n))))
+			half := b.Input(fmt.Sprint("half", i), graph.TypeOf(graph.BF16, n*mesh.Size()))
+			sum(len(sizes)+i, half)
+			b.Output(fmt.Sprint("part", i), b.Add(graph.ReduceScatter{Fn: graph.Sum, Group: of}, half))
+		}
+		x := b.Input("x", graph.TypeOf(graph.BF16, mesh.Size(), 2*large))
+		for i, op := range []graph.Op{graph.Permute{Shift: 1, Group: of}, graph.AllGather{Group: of}, graph.AllToAll{Group: of}} {
+			b.Output(fmt.Sprint("y", i), b.Add(op, x))
+		}
+		g, err := b.Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Mesh = mesh
+		participants(t, g, 2)
+	}
+}

@@ -78,7 +78,9 @@ func groupWorks(n int, small bool) []*groupWork {
 	for _, c := range cases {
 		list = append(list, c.groupWork("data parallel", n, 0))
 	}
-	list = append(list, large.groupWork("fully sharded", n, 3))
+	for _, c := range append(cases, large) {
+		list = append(list, c.groupWork("fully sharded", n, 3))
+	}
 	for _, c := range layers {
 		list = append(list, c.work())
 	}
@@ -222,7 +224,7 @@ func (x *groupBench) run(e *cli.Env, words []string, small, asJSON bool) error {
 			continue
 		}
 		if asJSON {
-			if err := json.NewEncoder(e.Out).Encode(line); err != nil {
+			if err := errors.Join(json.NewEncoder(e.Out).Encode(line), e.Out.Flush()); err != nil {
 				return err
 			}
 			continue

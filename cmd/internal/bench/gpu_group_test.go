@@ -107,7 +107,7 @@ func benches(all []*limited) (list []groupBench) {
 // TestBenchGroupMemory runs a fully sharded step where some participants, or all, have too little memory for the whole, and where
 // they have enough for it, but not beside what it has left.
 func TestBenchGroupMemory(t *testing.T) {
-	words := []string{"fully sharded"}
+	words := []string{"fully sharded training step bf16 autocast L1"}
 	var ample []*limited
 	for range 4 {
 		ample = append(ample, newLimited(t, 1<<30))

@@ -69,6 +69,8 @@ type Borrowed struct {
 type Comm interface {
 	// Queue queues exchanges on a stream. None reads what another writes, so that they may be made as one.
 	Queue(s Stream, list []Exchange) error
+	// Copies reports whether copy engines make large exchanges, which so take hardly any multiprocessors from launches beside them.
+	Copies() bool
 	// Failed is the error of an exchange that has been queued, if one is known. It waits for nothing.
 	Failed() error
 	// Abort ends the exchanges that others do not come to. Only Close may be called after it.

@@ -38,6 +38,8 @@ func (c *comm) Queue(s driver.Stream, list []driver.Exchange) error {
 	return nil
 }
 
+func (c *comm) Copies() bool { return false }
+
 // exchange makes an exchange of copies, so that the device is not locked while others are waited for.
 func (c *comm) exchange(x driver.Exchange) error {
 	sent := x.Elems * x.DType.Size()

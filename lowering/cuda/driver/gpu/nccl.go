@@ -152,16 +152,16 @@ func (c *comm) Queue(on driver.Stream, list []driver.Exchange) error {
 		return err
 	}
 	var err error
+	var own []driver.Exchange
 	for _, x := range list {
-		if c.p.makes(x, len(list) == 1) {
-			if err = c.p.queue(s, x); err != nil {
-				break
-			}
-			continue
-		}
-		if err = call(x.Op.OpName(), func() C.int { return c.queue(s, x) }); err != nil {
+		if c.p.makes(x, list) {
+			own = append(own, x)
+		} else if err = call(x.Op.OpName(), func() C.int { return c.queue(s, x) }); err != nil {
 			break
 		}
+	}
+	if err == nil && len(own) > 0 {
+		err = c.p.queue(s, own)
 	}
 	return errors.Join(err, call("ncclGroupEnd", func() C.int { return C.fusec_nccl_end() }))
 }
@@ -217,6 +217,9 @@ func (c *comm) queue(s *stream, x driver.Exchange) C.int {
 
 // inProgress is ncclInProgress.
 const inProgress = 7
+
+// Copies implements [driver.Comm].
+func (c *comm) Copies() bool { return c.p != nil && !c.p.threads }
 
 // Failed implements [driver.Comm].
 func (c *comm) Failed() error {

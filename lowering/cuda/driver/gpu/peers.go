@@ -3,7 +3,8 @@
 package gpu
 
 // Exchanges between the GPUs of one host that read and write one another's memory. Values that are moved as they are go by copy
-// engines, which take no multiprocessor from the launches beside them. Small sums are made by one block of threads.
+// engines, which take no multiprocessor from the launches beside them, and so do the terms of large sums; see sums.go. Small sums
+// are made by one block of threads.
 
 /*
 #include "native.h"
@@ -41,24 +42,36 @@ var sumSource string
 
 // peers is the memory of the participants of a communicator.
 //
-// Each has words that others set to 1: one for each whose operand is ready, and one for each that has read the own operand. Behind
-// them are a word that is 1, the number of sums so far, a word that ends the waiting, and two places for the terms of all.
+// Each has words that others set to 1, one for each of them in each round of an exchange. Behind them are a word that is 1, the
+// number of small sums so far, a word that ends the waiting, and two places for the terms of all.
 type peers struct {
-	c      *comm
-	memory driver.Ptr
-	at     []C.CUdeviceptr                // the memory of each
-	known  map[driver.Ptr][]C.CUdeviceptr // what all have at an address here
-	maps   map[string]C.CUdeviceptr       // by handle
-	load   func() error                   // loads the next two, once
-	module driver.Module
-	sum    driver.Function
-	closed sync.Once
-	ended  chan struct{} // closed with the communicator
+	c       *comm
+	memory  driver.Ptr
+	at      []C.CUdeviceptr                // the memory of each
+	known   map[driver.Ptr][]C.CUdeviceptr // what all have at an address here
+	maps    map[string]C.CUdeviceptr       // by handle
+	load    func() error                   // loads the next three, once
+	module  driver.Module
+	small   driver.Function
+	large   driver.Function
+	staging driver.Ptr // mostStaged bytes for the terms of large sums, or 0
+	threads bool       // some participants are of one process
+	closed  sync.Once
+	ended   chan struct{} // closed with the communicator
 }
 
-// The words behind those of the participants.
+// The rounds of an exchange: operands are ready; what was read of others is not needed any more, and sums are ready; sums are read.
+// A participant that tells a round has awaited the one before from all that it tells. With the next exchange's first round it has
+// awaited the last one, so the words of two rounds are enough, and a third for the exchanges that have three.
 const (
-	oneWord = 2*mostPeers + iota
+	readyRound = iota * mostPeers
+	usedRound
+	summedRound
+)
+
+// The words behind those of the rounds.
+const (
+	oneWord = summedRound + mostPeers + iota
 	countWord
 	stopWord
 	wordBytes = 256 // in front of the terms
@@ -78,7 +91,7 @@ func newPeers(c *comm) (*peers, error) {
 		return nil, nil
 	}
 	p := &peers{c: c, known: map[driver.Ptr][]C.CUdeviceptr{}, maps: map[string]C.CUdeviceptr{}, ended: make(chan struct{})}
-	p.load = sync.OnceValue(p.loadSum)
+	p.load = sync.OnceValue(p.loadSums)
 	err := p.open()
 	lacks := []byte{0}
 	if err != nil {
@@ -148,6 +161,11 @@ func (p *peers) locate(at driver.Ptr) ([]C.CUdeviceptr, error) {
 		return nil, errors.Join(err, failed)
 	}
 	list := make([]C.CUdeviceptr, n)
+	processes := map[string]bool{}
+	for i := range list {
+		processes[string(all[i*locationBytes:][:48])] = true // boot and process
+	}
+	p.threads = len(processes) < n
 	for i := range list {
 		if list[i], err = p.reach(i, own, all[i*locationBytes:][:locationBytes]); err != nil {
 			return nil, err
@@ -186,28 +204,63 @@ func (p *peers) reach(place int, own, at []byte) (to C.CUdeviceptr, err error) {
 	return p.maps[key] + C.CUdeviceptr(number(at, 3)), nil
 }
 
-// makes reports whether an exchange is made here and not by NCCL, which makes several small sums together. All participants say the
-// same.
-func (p *peers) makes(x driver.Exchange, alone bool) bool {
-	if p == nil {
+// makes reports whether an exchange is made here and not by NCCL. All participants say the same. Copies wait in streams for other
+// participants, so they are made only between processes: in one, a call of the driver for one GPU, such as the first launch of a
+// kernel, may wait for work that another thread, which this call keeps from calling, has still to queue.
+func (p *peers) makes(x driver.Exchange, of []driver.Exchange) bool {
+	switch {
+	case p == nil:
+		return false
+	case p.sumsSmall(of):
+		return true
+	case p.threads:
 		return false
 	}
-	n := x.Elems * x.DType.Size()
-	switch op := x.Op.(type) {
+	switch x.Op.(type) {
 	case graph.Permute, graph.AllGather, graph.AllToAll:
-		return n >= leastCopy
-	case graph.AllReduce:
-		return alone && op.Fn == graph.Sum && (x.DType == graph.F32 || x.DType == graph.BF16) && n <= mostSum && n%4 == 0
+		return operandBytes(x) >= leastCopy
 	}
-	return false
+	return p.sumsLarge(x, of)
 }
 
-// queue queues an exchange.
-func (p *peers) queue(s *stream, x driver.Exchange) error {
-	if _, sum := x.Op.(graph.AllReduce); sum {
-		return p.queueSum(s, x)
+// sumsSmall reports whether exchanges are one sum that queueSum makes. NCCL makes several together.
+func (p *peers) sumsSmall(of []driver.Exchange) bool {
+	_, all := of[0].Op.(graph.AllReduce)
+	n := operandBytes(of[0])
+	return len(of) == 1 && all && isSum(of[0]) && n <= mostSum && n%4 == 0
+}
+
+// operandBytes is how many bytes an operand has.
+func operandBytes(x driver.Exchange) int { return x.Elems * x.DType.Size() }
+
+// isSum reports whether an exchange gives sums of a type that the kernels of sum.cu add up.
+func isSum(x driver.Exchange) bool {
+	var fn graph.ReduceFn
+	switch op := x.Op.(type) {
+	case graph.AllReduce:
+		fn = op.Fn
+	case graph.ReduceScatter:
+		fn = op.Fn
+	default:
+		return false
 	}
-	return p.queueCopies(s, x)
+	return fn == graph.Sum && (x.DType == graph.F32 || x.DType == graph.BF16)
+}
+
+// queue queues exchanges that are made here.
+func (p *peers) queue(s *stream, list []driver.Exchange) error {
+	if p.sumsSmall(list) {
+		return p.queueSum(s, list[0])
+	}
+	var sums []driver.Exchange
+	for _, x := range list {
+		if isSum(x) {
+			sums = append(sums, x)
+		} else if err := p.queueCopies(s, x); err != nil {
+			return err
+		}
+	}
+	return p.queueSums(s, sums)
 }
 
 // queueSum sums small values: each participant writes its terms, with the number of the sum beside each word, into the memory of
@@ -218,17 +271,17 @@ func (p *peers) queueSum(s *stream, x driver.Exchange) error {
 	}
 	own := uint64(p.memory)
 	a := sumParams{x: uint64(x.X), y: uint64(x.Y), count: own + 4*countWord, stop: own + 4*stopWord, n: int32(len(p.at)),
-		rank: int32(p.c.team.Place()), words: int32(x.Elems * x.DType.Size() / 4)}
+		rank: int32(p.c.team.Place()), words: int32(operandBytes(x) / 4)}
 	if x.DType == graph.BF16 {
 		a.b16 = 1
 	}
 	for i, at := range p.at {
 		a.to[i] = uint64(at) + wordBytes
 	}
-	return s.Launch(p.sum, [3]int{1, 1, 1}, 1024, 0, unsafe.Slice((*byte)(unsafe.Pointer(&a)), unsafe.Sizeof(a)))
+	return s.Launch(p.small, [3]int{1, 1, 1}, 1024, 0, unsafe.Slice((*byte)(unsafe.Pointer(&a)), unsafe.Sizeof(a)))
 }
 
-func (p *peers) loadSum() error {
+func (p *peers) loadSums() error {
 	c, err := nvrtc.Open()
 	if err != nil {
 		return err
@@ -240,7 +293,10 @@ func (p *peers) loadSum() error {
 	if p.module, err = p.c.g.Load(image); err != nil {
 		return err
 	}
-	p.sum, err = p.module.Function("sum_small")
+	if p.small, err = p.module.Function("sum_small"); err != nil {
+		return err
+	}
+	p.large, err = p.module.Function("sum_large")
 	return err
 }
 
@@ -258,14 +314,10 @@ func (p *peers) queueCopies(s *stream, x driver.Exchange) error {
 	if err != nil {
 		return err
 	}
-	all, y := x.Elems*x.DType.Size(), C.CUdeviceptr(x.Y)
+	all, y := operandBytes(x), C.CUdeviceptr(x.Y)
 	var pulls []pull
-	var readers, sources []int // other participants
-	for i := range n {
-		if i != place {
-			readers, sources = append(readers, i), append(sources, i)
-		}
-	}
+	readers := p.others()
+	sources := readers
 	switch op := x.Op.(type) {
 	case graph.Permute:
 		next, last := group.Neighbours(place, op.Shift, n)
@@ -283,27 +335,46 @@ func (p *peers) queueCopies(s *stream, x driver.Exchange) error {
 			pulls = append(pulls, pull{i, list[i] + C.CUdeviceptr(place*part), y + C.CUdeviceptr(i*part), part})
 		}
 	}
-	for _, i := range readers {
-		if err := p.tell(s, i, place); err != nil {
-			return err
-		}
-	}
-	if err := p.await(s, sources, 0); err != nil {
+	if err := p.meet(s, readyRound, readers, sources); err != nil {
 		return err
 	}
-	// Each participant begins with another one.
-	slices.SortStableFunc(pulls, func(a, b pull) int { return (a.from-place+n)%n - (b.from-place+n)%n })
-	for _, c := range pulls {
+	if err := p.pull(s, pulls); err != nil {
+		return err
+	}
+	return p.meet(s, usedRound, sources, readers)
+}
+
+// others are the places of the other participants.
+func (p *peers) others() (list []int) {
+	for i := range p.at {
+		if i != p.c.team.Place() {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// pull copies. Each participant begins with another one.
+func (p *peers) pull(s *stream, list []pull) error {
+	n, place := p.c.team.Size(), p.c.team.Place()
+	slices.SortStableFunc(list, func(a, b pull) int { return (a.from-place+n)%n - (b.from-place+n)%n })
+	for _, c := range list {
 		if err := p.copy(s, c.to, c.at, c.bytes); err != nil {
 			return err
 		}
 	}
-	for _, i := range sources {
-		if err := p.tell(s, i, mostPeers+place); err != nil {
+	return nil
+}
+
+// meet tells some participants that this one has come to a round, and waits until others have.
+func (p *peers) meet(s *stream, round int, tell, await []int) error {
+	for _, i := range tell {
+		one := C.CUdeviceptr(p.memory) + 4*oneWord
+		if err := p.copy(s, p.at[i]+C.CUdeviceptr(4*(round+p.c.team.Place())), one, 4); err != nil {
 			return err
 		}
 	}
-	return p.await(s, readers, mostPeers)
+	return p.await(s, await, round)
 }
 
 func (p *peers) copy(s *stream, to, from C.CUdeviceptr, n int) error {
@@ -311,11 +382,6 @@ func (p *peers) copy(s *stream, to, from C.CUdeviceptr, n int) error {
 	return s.g.native("cuMemcpyDtoDAsync", func(x C.CUcontext) C.CUresult {
 		return C.fusec_copy(x, to, from, C.size_t(n), s.native())
 	})
-}
-
-// tell makes a word of a participant 1.
-func (p *peers) tell(s *stream, to, word int) error {
-	return p.copy(s, p.at[to]+C.CUdeviceptr(4*word), C.CUdeviceptr(p.memory)+4*oneWord, 4)
 }
 
 // await waits for the words of some participants, from word first on, and takes them back.
@@ -370,7 +436,7 @@ func (p *peers) fillBeside() error {
 		if r := C.fusec_fill(x, at+4*stopWord, 1, 1, s.native()); r != 0 {
 			return r
 		}
-		return C.fusec_fill(x, at, 1, 2*mostPeers, s.native())
+		return C.fusec_fill(x, at, 1, oneWord, s.native())
 	})
 	return errors.Join(err, s.Sync(), s.Close())
 }
@@ -388,6 +454,9 @@ func (p *peers) close() error {
 		}
 		if p.module != nil {
 			errs = append(errs, p.module.Unload())
+		}
+		if p.staging != 0 {
+			errs = append(errs, p.c.g.Free(p.staging))
 		}
 		errs = append(errs, p.c.g.Free(p.memory))
 	})
