@@ -22,8 +22,8 @@ import (
 // The blocks of a product divide its tiles among the multiprocessors beforehand. A few of these that an exchange takes make it
 // last up to twice as long. So a bucket ends before other launches, such as an attention, that are long enough to hide much of
 // it: their many blocks go where there is room. Where no such launches come, buckets before a launch that waits are smaller and
-// smaller: one ends when it has as many bytes as are still to come. Where copy engines make exchanges, launches need not leave room:
-// buckets are small, and begin at once.
+// smaller: one ends when it has as many bytes as are still to come. Where copy engines make exchanges, launches need not leave
+// room: buckets are small, and begin at once.
 
 const (
 	// DefaultBucket is the number of bytes at which a bucket ends.

@@ -2,9 +2,9 @@
 
 package gpu
 
-// Large sums of the GPUs of one host. Each participant adds up a part of all elements. Copy engines bring it the other participants'
-// terms of that part, and take the sums to all. So the multiprocessors only add what is in their own memory. Terms of small operands,
-// which make poor copies, are read where they are, and their sums written to all participants.
+// Large sums of the GPUs of one host. Each participant adds up a part of all elements. Copy engines bring it the other
+// participants' terms of that part, and take the sums to all. So the multiprocessors only add what is in their own memory. Terms of
+// small operands, which make poor copies, are read where they are, and their sums written to all participants.
 
 /*
 #include "native.h"

@@ -8,8 +8,9 @@ import (
 	"unsafe"
 )
 
-// While NVRTC compiles it has handlers of its own for some signals. Afterwards it sets those that were there before, but by signal(2),
-// which takes the flag SA_ONSTACK from them. A Go program whose handlers lack it ends with a fatal error when the signal comes.
+// While NVRTC compiles it has handlers of its own for some signals. Afterwards it sets those that were there before, but by
+// signal(2), which takes the flag SA_ONSTACK from them. A Go program whose handlers lack it ends with a fatal error when the signal
+// comes.
 
 // handled are the signals.
 var handled = [...]syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGXFSZ}
