@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// TestWider compares the kernels for AVX-512, bit by bit, with those for AVX2, which the other tests do not run where there are both.
+// TestWider compares the kernels for AVX-512, bit by bit, with those for AVX2, which the other tests do not run where there are
+// both.
 func TestWider(t *testing.T) {
 	if !cpu.X86.HasAVX512F {
 		t.Skip("this processor has no AVX-512")
