@@ -88,7 +88,7 @@ func TestAttentionPairs(t *testing.T) {
 				d := op.Dims(args[0].Shape, args[1].Shape, args[2].Shape)
 				var pairs int64
 				for i := range sq {
-					lo, hi := op.Range(d, i, sk)
+					lo, hi := op.Range(&d, i, sk)
 					pairs += int64(hi - lo)
 				}
 				want := 2 * pairs * (2*3 + 2*2 + 16)
@@ -113,7 +113,7 @@ func TestAttentionRange(t *testing.T) {
 				d := graph.AttentionDims{Queries: sq, Keys: sk}
 				for valid := -1; valid < sk+2; valid++ {
 					for i := range sq {
-						lo, hi := op.Range(d, i, valid)
+						lo, hi := op.Range(&d, i, valid)
 						n := min(max(valid, 0), sk)
 						at := i + sk - sq
 						if op.Tail {

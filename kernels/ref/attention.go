@@ -102,7 +102,7 @@ func newScorer(op graph.Attention, args []Value) scorer {
 func (s *scorer) of(row int) (lo int, scores []float64) {
 	d, q, k := s.d, s.args[0], s.args[1]
 	i, head := row%d.Queries, row/d.Queries
-	lo, hi := s.op.Range(d, i, s.valid(head/d.Heads))
+	lo, hi := s.op.Range(&d, i, s.valid(head/d.Heads))
 	scores = make([]float64, hi-lo)
 	query := q.F[row*d.Depth:][:d.Depth]
 	for n := range scores {

@@ -179,7 +179,7 @@ func fit(s *rowShape, k *keySpans, keys int) (masking, bool) {
 // explained reports whether op lets every query attend the keys that it keeps, for the numbers of valid keys given.
 func (k *keySpans) explained(op graph.Attention, d graph.AttentionDims, valid []int) bool {
 	for i, p := range k.spans {
-		lo, hi := op.Range(d, i%k.queries, valid[i/k.queries])
+		lo, hi := op.Range(&d, i%k.queries, valid[i/k.queries])
 		if (lo != p.lo || hi != p.hi) && (lo < hi || p.lo < p.hi) {
 			return false
 		}

@@ -183,6 +183,8 @@ func (k *Backward[T]) addQuery(head, query int, x []T) {
 		for c, v := range x {
 			dq[c*to.ColStride] += k.scale * v
 		}
+	case to.ColStride == 1:
+		clear(dq[:depth])
 	default:
 		for c := range depth {
 			dq[c*to.ColStride] = 0

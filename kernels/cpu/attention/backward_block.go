@@ -2,6 +2,7 @@ package attention
 
 import (
 	"math"
+	"sort"
 
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
@@ -135,17 +136,14 @@ func (b *pair[T]) meet() {
 
 // rowsOf returns the queries of the block, from its first one on, that may attend any of n keys.
 func (b *pair[T]) rowsOf(first, n int) (from, to int) {
-	to = b.rows
-	for ; from < to; from++ {
-		if _, hi := b.Op.Range(b.Dims, b.row+from, b.valid); hi > first {
-			break
-		}
-	}
-	for ; from < to; to-- {
-		if lo, _ := b.Op.Range(b.Dims, b.row+to-1, b.valid); lo < first+n {
-			break
-		}
-	}
+	from = sort.Search(b.rows, func(i int) bool {
+		_, hi := b.Op.Range(&b.Dims, b.row+i, b.valid)
+		return hi > first
+	})
+	to = from + sort.Search(b.rows-from, func(i int) bool {
+		lo, _ := b.Op.Range(&b.Dims, b.row+from+i, b.valid)
+		return lo >= first+n
+	})
 	return from, to
 }
 
@@ -247,18 +245,23 @@ func (b *pair[T]) panel(first, n, from, to int, whole bool) {
 	}
 }
 
-// cutOff sets the scores of keys outside of the queries' reach to −Inf; s has n keys from first on.
+// cutOff sets the scores of keys outside of the queries' reach to −Inf; s has n keys from first on. The reach of the first queries
+// may end before the last of these keys, and that of the last queries begin after the first.
 func (b *pair[T]) cutOff(s []T, from, to, first, n int) {
-	nr, low := b.micro.NR, T(math.Inf(-1))
+	nr, low, fill := b.micro.NR, T(math.Inf(-1)), vec.Of[T]().Fill()
 	for i := from; i < to; i++ {
-		row := s[(i-from)*nr:][:n]
-		lo, hi := b.Op.Range(b.Dims, b.row+i, b.valid)
-		for j := range min(max(lo-first, 0), n) {
-			row[j] = low
+		_, hi := b.Op.Range(&b.Dims, b.row+i, b.valid)
+		if hi >= first+n {
+			break
 		}
-		for j := max(hi-first, 0); j < n; j++ {
-			row[j] = low
+		fill(s[(i-from)*nr:][max(hi-first, 0):n], low)
+	}
+	for i := to - 1; i >= from; i-- {
+		lo, _ := b.Op.Range(&b.Dims, b.row+i, b.valid)
+		if lo <= first {
+			break
 		}
+		fill(s[(i-from)*nr:][:min(lo-first, n)], low)
 	}
 }
 

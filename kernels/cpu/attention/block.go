@@ -107,7 +107,7 @@ func (b *block[T]) step(p int) {
 		b.applyMask(s, row, rows, first, n)
 	}
 	if allLo > first || allHi < first+n {
-		b.cutOff(s, row, rows, first, n)
+		b.cutOff(s, row, rows, first, n, allLo, allHi)
 	}
 	b.softmax(p, s)
 	if b.Op.Dropout > 0 {
@@ -190,31 +190,30 @@ func (b *block[T]) source(o *operand[T], inPlace bool, room int) (src []T, there
 	return src, b.keys, o.width, 1
 }
 
-// cutOff sets the scores of keys out of each query's reach to −Inf; s has n keys from first on. Neither end of the
-// reach decreases from one query to the next. So a key is beyond the reach of the first queries and before the reach of
-// the last ones.
-func (b *block[T]) cutOff(s []T, row, rows, first, n int) {
-	nr, low := b.micro.NR, T(math.Inf(-1))
-	ended, begun := 0, 0 // queries whose keys end before, or begin at or before, the current key
-	lo, end := b.Op.Range(b.Dims, row, b.valid)
-	for j := range n {
-		for ended < rows && end <= first+j {
-			if ended++; ended < rows {
-				_, end = b.Op.Range(b.Dims, row+ended, b.valid)
-			}
-		}
+// cutOff sets the scores of keys out of each query's reach to −Inf; s has n keys from first on, and all queries may attend those
+// from allLo to allHi−1. Neither end of the reach decreases from one query to the next. So a key before allLo is out of reach of the
+// last queries, and one from allHi on of the first.
+func (b *block[T]) cutOff(s []T, row, rows, first, n, allLo, allHi int) {
+	nr, low, fill := b.micro.NR, T(math.Inf(-1)), vec.Of[T]().Fill()
+	lo, _ := b.Op.Range(&b.Dims, row, b.valid)
+	begun := 0 // queries whose keys begin at or before the current key
+	for j := range min(allLo-first, n) {
 		for begun < rows && lo <= first+j {
 			if begun++; begun < rows {
-				lo, _ = b.Op.Range(b.Dims, row+begun, b.valid)
+				lo, _ = b.Op.Range(&b.Dims, row+begun, b.valid)
 			}
 		}
-		scores := s[j*nr:][:rows]
-		for i := range scores[:ended] {
-			scores[i] = low
+		fill(s[j*nr:][begun:rows], low)
+	}
+	end := allHi
+	ended := 0 // queries whose keys end before the current key
+	for j := max(allHi-first, 0); j < n; j++ {
+		for ended < rows && end <= first+j {
+			if ended++; ended < rows {
+				_, end = b.Op.Range(&b.Dims, row+ended, b.valid)
+			}
 		}
-		for i := begun; i < rows; i++ {
-			scores[i] = low
-		}
+		fill(s[j*nr:][:ended], low)
 	}
 }
 
@@ -291,7 +290,10 @@ func (k *Plan[T]) inverse(l T) T {
 	if l == 0 {
 		return 0
 	}
-	return 1 / (l * T(k.rule().Kept()))
+	if k.Op.Dropout > 0 {
+		l *= T(k.rule().Kept())
+	}
+	return 1 / l
 }
 
 // setLSE writes the log-sum-exp of a query: m + log l.

@@ -73,7 +73,7 @@ func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
 	}
 	for r := range d.Group * d.Queries {
 		head, query := k.place(group, r)
-		lo, hi := k.Op.Range(d, query, k.valid(head))
+		lo, hi := k.Op.Range(&d, query, k.valid(head))
 		lo, hi = max(lo-key, 0), min(hi-key, n)
 		if lo >= hi || k.Op.HasMask && !k.rowAttends(head, query, key+lo, key+hi) {
 			continue
@@ -117,7 +117,7 @@ func streamTogether[T Float, E any](k *Plan[T], routines []gemm.Few[T, E], keyEl
 	keys, values *stretch[T], n int) {
 	d, key := k.Dims, keys.key
 	head, _ := k.place(group, 0)
-	lo, hi := k.Op.Range(d, 0, k.valid(head))
+	lo, hi := k.Op.Range(&d, 0, k.valid(head))
 	lo, hi = max(lo-key, 0), min(hi-key, n)
 	if lo >= hi {
 		return

@@ -291,7 +291,7 @@ func (k *Plan[T]) dequantize(dst []T, o *operand[T], at, head, key int) {
 
 // reach returns the keys that queries i to j−1 of a head may attend: those that any may, and those that all may.
 func (k *Plan[T]) reach(i, j, valid int) (lo, hi, allLo, allHi int) {
-	lo, allHi = k.Op.Range(k.Dims, i, valid)
-	allLo, hi = k.Op.Range(k.Dims, j-1, valid)
+	lo, allHi = k.Op.Range(&k.Dims, i, valid)
+	allLo, hi = k.Op.Range(&k.Dims, j-1, valid)
 	return lo, hi, allLo, allHi
 }
