@@ -140,12 +140,12 @@ func (k *integerConvolution) compileBytes(b *body.Program, results []Operand) (g
 	return graph.Contiguous(matrix), nil
 }
 
-// A bytesFinish is a body that scales and shifts each channel of the sums, rounds them, moves them by a zero point, limits them,
+// A bytesFinish is a body that adds a bias to each channel of the sums, scales and shifts it, rounds, moves by a zero point, limits
 // and stores bytes: a quantisation.
 type bytesFinish struct {
-	scale, shift *channelNumbers
-	to           graph.Layout
-	finish       gemm.MatrixFinish[float32]
+	bias, scale, shift *channelNumbers
+	to                 graph.Layout
+	finish             gemm.MatrixFinish[float32]
 }
 
 // channelNumbers is a number for each channel: what a load reads, or one for all.
@@ -166,12 +166,15 @@ func (n *channelNumbers) of(args []Memory) []float32 {
 
 // start is what is applied in a run.
 func (f *bytesFinish) start(args, results []Memory) *gemm.MatrixFinish[float32] {
-	f.finish.Scale, f.finish.Shift, f.finish.Bytes = f.scale.of(args), f.shift.of(args), results[0][f.to.Offset:]
+	f.finish.Bias, f.finish.Scale, f.finish.Shift = f.bias.of(args), f.scale.of(args), f.shift.of(args)
+	f.finish.Bytes = results[0][f.to.Offset:]
 	return &f.finish
 }
 
 // release drops what a run referred to.
-func (f *bytesFinish) release() { f.finish.Scale, f.finish.Shift, f.finish.Bytes = nil, nil, nil }
+func (f *bytesFinish) release() {
+	f.finish.Bias, f.finish.Scale, f.finish.Shift, f.finish.Bytes = nil, nil, nil, nil
+}
 
 // bytesFinishOf reads a body of one result as such; nil if it is another.
 func bytesFinishOf(b *body.Program, channels int) *bytesFinish {
@@ -202,6 +205,10 @@ func bytesFinishOf(b *body.Program, channels int) *bytesFinish {
 		return &b.Values[other], true
 	}
 	is := func(op graph.Op) func(graph.Op) bool { return func(o graph.Op) bool { return o == op } }
+	relu := func(op graph.Op) bool { // of any gradient
+		u, ok := op.(graph.Unary)
+		return ok && u.Fn == graph.Relu
+	}
 	numbers := func(v *body.Value) *channelNumbers {
 		switch {
 		case v.Kind == body.Load && v.Node.Type.DType == graph.F32 && perChannel(v.Layout, channels):
@@ -227,7 +234,7 @@ func bytesFinishOf(b *body.Program, channels int) *bytesFinish {
 	}
 	low, high, zero := math.Inf(-1), math.Inf(1), 0.
 	for {
-		if _, ok := step(is(graph.Unary{Fn: graph.Relu})); ok {
+		if _, ok := step(relu); ok {
 			low = max(low, 0)
 			continue
 		}
@@ -266,6 +273,11 @@ func bytesFinishOf(b *body.Program, channels int) *bytesFinish {
 	if with, ok := step(is(graph.Binary{Fn: graph.Mul})); ok {
 		if f.scale = numbers(with); f.scale == nil {
 			return nil
+		}
+		if with, ok := step(is(graph.Binary{Fn: graph.Add})); ok {
+			if f.bias = numbers(with); f.bias == nil {
+				return nil
+			}
 		}
 	}
 	if b.Values[at].Kind != body.AnchorResult || uses[at] > 1 {

@@ -129,6 +129,17 @@ func TestConvIntegersBytes(t *testing.T) {
 			func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node {
 				return limited(b, b.Binary(graph.Add, each(), b.Binary(graph.Mul, each(), y)), 117)
 			}, false},
+		"a bias and a limit by a relu of any gradient": {image{6, 7, 8, 37, 3},
+			func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node {
+				y = b.BinaryScalar(graph.Mul, b.Binary(graph.Add, y, each()), 0.01)
+				y = b.BinaryScalar(graph.Min, b.Unary(graph.Round, y), 255)
+				return b.CastTo(graph.U8, b.Add(graph.Unary{Fn: graph.Relu, AtZero: graph.MeanSlope}, y))
+			}, false},
+		"a bias, a scale for each channel and a shift": {image{3, 4, 12, 70, 1},
+			func(b *graph.Builder, y *graph.Node, each func() *graph.Node) *graph.Node {
+				y = b.Binary(graph.Mul, b.Binary(graph.Add, each(), y), each())
+				return limited(b, b.Binary(graph.Add, y, each()), 9)
+			}, false},
 		"one scale": {image{13, 3, 4, 65, 1}, func(b *graph.Builder, y *graph.Node, _ func() *graph.Node) *graph.Node {
 			return limited(b, b.BinaryScalar(graph.Mul, y, 0.01), 128)
 		}, false},

@@ -68,9 +68,9 @@ type gatherTile[T Float] func(pieces *int, n int, rows *int, a, b *T, ahead int,
 // each column, Residual rows that are Stride elements apart. What is nil is left out. A NaN stays a NaN. The assembly
 // knows the order of the fields.
 //
-// Where [Micro.StoresBytes], A·B is multiplied by Scale first, one number for each column. If Bytes is not nil, C is not written:
-// its elements, rounded to the nearest with ties to even, plus Zero, go to Bytes, in rows that are Step apart. Low and High are
-// such that these are numbers from 0 to 255; of a NaN it is Zero.
+// Where [Micro.StoresBytes], Bias is added to A·B first, and these are multiplied by Scale, one number of each for each column. If
+// Bytes is not nil, C is not written: its elements, rounded to the nearest with ties to even, plus Zero, go to Bytes, in rows that
+// are Step apart. Low and High are such that these are numbers from 0 to 255; of a NaN it is Zero.
 type Finish[T Float] struct {
 	Shift, Residual *T
 	Stride          int
@@ -80,6 +80,7 @@ type Finish[T Float] struct {
 	Bytes           *byte
 	Step            int
 	Zero            int32
+	Bias            *T
 }
 
 // Apply finishes a block of sums that lie in C.
@@ -89,6 +90,9 @@ func (f *Finish[T]) Apply(c *T, ldc, height, cols int) {
 		for j := range cols {
 			at := element(c, i*ldc+j)
 			sum := *at
+			if f.Bias != nil {
+				sum += *element(f.Bias, j)
+			}
 			if f.Scale != nil {
 				sum *= *element(f.Scale, j)
 			}

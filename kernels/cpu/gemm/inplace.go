@@ -31,14 +31,14 @@ const (
 // High). Shift has a number for each column. Residual is a matrix whose rows are RowStride elements apart; it may be the result.
 // What is nil is left out. A NaN stays a NaN.
 //
-// Where [Micro.StoresBytes], sums are multiplied by Scale first, and go to Bytes if that is not nil, in rows that are Step apart;
-// see [Finish].
+// Where [Micro.StoresBytes], Bias is added to sums first, and they are multiplied by Scale. They go to Bytes if that is not nil, in
+// rows that are Step apart; see [Finish].
 type MatrixFinish[T Float] struct {
 	Shift, Residual []T
 	RowStride       int
 	Low, High       T
 	Gate            vec.Gate[T]
-	Scale           []T
+	Bias, Scale     []T
 	Bytes           []byte
 	Step            int
 	Zero            int32
@@ -51,9 +51,10 @@ func (f *MatrixFinish[T]) Check(rows, out int) error {
 		return fmt.Errorf("slices too short: the shift has %d elements, the residual %d, %d apart, of %d×%d",
 			len(f.Shift), len(f.Residual), f.RowStride, rows, out)
 	}
-	if f != nil && (f.Scale != nil && len(f.Scale) < out || f.Bytes != nil && (f.Step < 0 || len(f.Bytes) < (rows-1)*f.Step+out)) {
-		return fmt.Errorf("slices too short: the scale has %d elements, and there are %d bytes, %d apart, of %d×%d",
-			len(f.Scale), len(f.Bytes), f.Step, rows, out)
+	if f != nil && (f.Bias != nil && len(f.Bias) < out || f.Scale != nil && len(f.Scale) < out ||
+		f.Bytes != nil && (f.Step < 0 || len(f.Bytes) < (rows-1)*f.Step+out)) {
+		return fmt.Errorf("slices too short: the bias has %d elements, the scale %d, and there are %d bytes, %d apart, of %d×%d",
+			len(f.Bias), len(f.Scale), len(f.Bytes), f.Step, rows, out)
 	}
 	return nil
 }
@@ -70,6 +71,9 @@ func (f *MatrixFinish[T]) At(w *Finish[T], row, col int) *Finish[T] {
 
 // move has what At gave begin at a row and column of the matrix.
 func (f *MatrixFinish[T]) move(w *Finish[T], row, col int) {
+	if f.Bias != nil {
+		w.Bias = &f.Bias[col]
+	}
 	if f.Scale != nil {
 		w.Scale = &f.Scale[col]
 	}

@@ -23719,6 +23719,37 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      80(CX), DX
+	TESTQ     DX, DX
+	JE        biased
+	VMOVUPS.Z (DX), K1, Z26
+	VADDPS    Z26, Z0, Z0
+	VADDPS    Z26, Z2, Z2
+	VADDPS    Z26, Z4, Z4
+	VADDPS    Z26, Z6, Z6
+	VADDPS    Z26, Z8, Z8
+	VADDPS    Z26, Z10, Z10
+	VADDPS    Z26, Z12, Z12
+	VADDPS    Z26, Z14, Z14
+	VADDPS    Z26, Z16, Z16
+	VADDPS    Z26, Z18, Z18
+	VADDPS    Z26, Z20, Z20
+	VADDPS    Z26, Z22, Z22
+	VMOVUPS.Z 64(DX), K2, Z26
+	VADDPS    Z26, Z1, Z1
+	VADDPS    Z26, Z3, Z3
+	VADDPS    Z26, Z5, Z5
+	VADDPS    Z26, Z7, Z7
+	VADDPS    Z26, Z9, Z9
+	VADDPS    Z26, Z11, Z11
+	VADDPS    Z26, Z13, Z13
+	VADDPS    Z26, Z15, Z15
+	VADDPS    Z26, Z17, Z17
+	VADDPS    Z26, Z19, Z19
+	VADDPS    Z26, Z21, Z21
+	VADDPS    Z26, Z23, Z23
+
+biased:
 	MOVQ      48(CX), DX
 	TESTQ     DX, DX
 	JE        scaled
@@ -24783,6 +24814,33 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      80(CX), DX
+	TESTQ     DX, DX
+	JE        biased
+	VMOVUPS.Z (DX), K1, Z22
+	VADDPS    Z22, Z0, Z0
+	VADDPS    Z22, Z2, Z2
+	VADDPS    Z22, Z4, Z4
+	VADDPS    Z22, Z6, Z6
+	VADDPS    Z22, Z8, Z8
+	VADDPS    Z22, Z10, Z10
+	VADDPS    Z22, Z12, Z12
+	VADDPS    Z22, Z14, Z14
+	VADDPS    Z22, Z16, Z16
+	VADDPS    Z22, Z18, Z18
+	VMOVUPS.Z 64(DX), K2, Z22
+	VADDPS    Z22, Z1, Z1
+	VADDPS    Z22, Z3, Z3
+	VADDPS    Z22, Z5, Z5
+	VADDPS    Z22, Z7, Z7
+	VADDPS    Z22, Z9, Z9
+	VADDPS    Z22, Z11, Z11
+	VADDPS    Z22, Z13, Z13
+	VADDPS    Z22, Z15, Z15
+	VADDPS    Z22, Z17, Z17
+	VADDPS    Z22, Z19, Z19
+
+biased:
 	MOVQ      48(CX), DX
 	TESTQ     DX, DX
 	JE        scaled
@@ -25681,6 +25739,29 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      80(CX), DX
+	TESTQ     DX, DX
+	JE        biased
+	VMOVUPS.Z (DX), K1, Z18
+	VADDPS    Z18, Z0, Z0
+	VADDPS    Z18, Z2, Z2
+	VADDPS    Z18, Z4, Z4
+	VADDPS    Z18, Z6, Z6
+	VADDPS    Z18, Z8, Z8
+	VADDPS    Z18, Z10, Z10
+	VADDPS    Z18, Z12, Z12
+	VADDPS    Z18, Z14, Z14
+	VMOVUPS.Z 64(DX), K2, Z18
+	VADDPS    Z18, Z1, Z1
+	VADDPS    Z18, Z3, Z3
+	VADDPS    Z18, Z5, Z5
+	VADDPS    Z18, Z7, Z7
+	VADDPS    Z18, Z9, Z9
+	VADDPS    Z18, Z11, Z11
+	VADDPS    Z18, Z13, Z13
+	VADDPS    Z18, Z15, Z15
+
+biased:
 	MOVQ      48(CX), DX
 	TESTQ     DX, DX
 	JE        scaled
@@ -26413,6 +26494,25 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      80(CX), DX
+	TESTQ     DX, DX
+	JE        biased
+	VMOVUPS.Z (DX), K1, Z14
+	VADDPS    Z14, Z0, Z0
+	VADDPS    Z14, Z2, Z2
+	VADDPS    Z14, Z4, Z4
+	VADDPS    Z14, Z6, Z6
+	VADDPS    Z14, Z8, Z8
+	VADDPS    Z14, Z10, Z10
+	VMOVUPS.Z 64(DX), K2, Z14
+	VADDPS    Z14, Z1, Z1
+	VADDPS    Z14, Z3, Z3
+	VADDPS    Z14, Z5, Z5
+	VADDPS    Z14, Z7, Z7
+	VADDPS    Z14, Z9, Z9
+	VADDPS    Z14, Z11, Z11
+
+biased:
 	MOVQ      48(CX), DX
 	TESTQ     DX, DX
 	JE        scaled
@@ -26979,6 +27079,21 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      80(CX), DX
+	TESTQ     DX, DX
+	JE        biased
+	VMOVUPS.Z (DX), K1, Z10
+	VADDPS    Z10, Z0, Z0
+	VADDPS    Z10, Z2, Z2
+	VADDPS    Z10, Z4, Z4
+	VADDPS    Z10, Z6, Z6
+	VMOVUPS.Z 64(DX), K2, Z10
+	VADDPS    Z10, Z1, Z1
+	VADDPS    Z10, Z3, Z3
+	VADDPS    Z10, Z5, Z5
+	VADDPS    Z10, Z7, Z7
+
+biased:
 	MOVQ      48(CX), DX
 	TESTQ     DX, DX
 	JE        scaled
@@ -27379,6 +27494,17 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      80(CX), DX
+	TESTQ     DX, DX
+	JE        biased
+	VMOVUPS.Z (DX), K1, Z6
+	VADDPS    Z6, Z0, Z0
+	VADDPS    Z6, Z2, Z2
+	VMOVUPS.Z 64(DX), K2, Z6
+	VADDPS    Z6, Z1, Z1
+	VADDPS    Z6, Z3, Z3
+
+biased:
 	MOVQ      48(CX), DX
 	TESTQ     DX, DX
 	JE        scaled
@@ -27870,6 +27996,24 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      80(CX), DX
+	TESTQ     DX, DX
+	JE        biased
+	VMOVUPS.Z (DX), K1, Z13
+	VADDPS    Z13, Z0, Z0
+	VADDPS    Z13, Z1, Z1
+	VADDPS    Z13, Z2, Z2
+	VADDPS    Z13, Z3, Z3
+	VADDPS    Z13, Z4, Z4
+	VADDPS    Z13, Z5, Z5
+	VADDPS    Z13, Z6, Z6
+	VADDPS    Z13, Z7, Z7
+	VADDPS    Z13, Z8, Z8
+	VADDPS    Z13, Z9, Z9
+	VADDPS    Z13, Z10, Z10
+	VADDPS    Z13, Z11, Z11
+
+biased:
 	MOVQ      48(CX), DX
 	TESTQ     DX, DX
 	JE        scaled
@@ -28595,6 +28739,22 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      80(CX), DX
+	TESTQ     DX, DX
+	JE        biased
+	VMOVUPS.Z (DX), K1, Z11
+	VADDPS    Z11, Z0, Z0
+	VADDPS    Z11, Z1, Z1
+	VADDPS    Z11, Z2, Z2
+	VADDPS    Z11, Z3, Z3
+	VADDPS    Z11, Z4, Z4
+	VADDPS    Z11, Z5, Z5
+	VADDPS    Z11, Z6, Z6
+	VADDPS    Z11, Z7, Z7
+	VADDPS    Z11, Z8, Z8
+	VADDPS    Z11, Z9, Z9
+
+biased:
 	MOVQ      48(CX), DX
 	TESTQ     DX, DX
 	JE        scaled
@@ -29212,6 +29372,20 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      80(CX), DX
+	TESTQ     DX, DX
+	JE        biased
+	VMOVUPS.Z (DX), K1, Z9
+	VADDPS    Z9, Z0, Z0
+	VADDPS    Z9, Z1, Z1
+	VADDPS    Z9, Z2, Z2
+	VADDPS    Z9, Z3, Z3
+	VADDPS    Z9, Z4, Z4
+	VADDPS    Z9, Z5, Z5
+	VADDPS    Z9, Z6, Z6
+	VADDPS    Z9, Z7, Z7
+
+biased:
 	MOVQ      48(CX), DX
 	TESTQ     DX, DX
 	JE        scaled
@@ -29721,6 +29895,18 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      80(CX), DX
+	TESTQ     DX, DX
+	JE        biased
+	VMOVUPS.Z (DX), K1, Z7
+	VADDPS    Z7, Z0, Z0
+	VADDPS    Z7, Z1, Z1
+	VADDPS    Z7, Z2, Z2
+	VADDPS    Z7, Z3, Z3
+	VADDPS    Z7, Z4, Z4
+	VADDPS    Z7, Z5, Z5
+
+biased:
 	MOVQ      48(CX), DX
 	TESTQ     DX, DX
 	JE        scaled
@@ -30122,6 +30308,16 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      80(CX), DX
+	TESTQ     DX, DX
+	JE        biased
+	VMOVUPS.Z (DX), K1, Z5
+	VADDPS    Z5, Z0, Z0
+	VADDPS    Z5, Z1, Z1
+	VADDPS    Z5, Z2, Z2
+	VADDPS    Z5, Z3, Z3
+
+biased:
 	MOVQ      48(CX), DX
 	TESTQ     DX, DX
 	JE        scaled
@@ -30415,6 +30611,14 @@ next:
 
 added:
 	XORB      AL, AL
+	MOVQ      80(CX), DX
+	TESTQ     DX, DX
+	JE        biased
+	VMOVUPS.Z (DX), K1, Z3
+	VADDPS    Z3, Z0, Z0
+	VADDPS    Z3, Z1, Z1
+
+biased:
 	MOVQ      48(CX), DX
 	TESTQ     DX, DX
 	JE        scaled

@@ -286,8 +286,8 @@ func TestGatherQuads(t *testing.T) {
 // A byteFinish is one that stores bytes, with its operands.
 type byteFinish struct {
 	*Finish[float32]
-	scale, shift []float32
-	bytes        []byte
+	bias, scale, shift []float32
+	bytes              []byte
 }
 
 // drawBytes draws what rounds such sums to bytes, among which there are some that are limited.
@@ -296,10 +296,16 @@ func drawBytes(rng *rand.Rand, sums []int64, height, cols int) byteFinish {
 	for _, v := range sums {
 		most = max(most, v, -v)
 	}
-	f := byteFinish{Finish: &Finish[float32]{Step: cols + rng.IntN(5), Zero: rng.Int32N(256)}, scale: random[float32](rng, cols),
-		shift: random[float32](rng, cols)}
+	f := byteFinish{Finish: &Finish[float32]{Step: cols + rng.IntN(5), Zero: rng.Int32N(256)}, bias: make([]float32, cols),
+		scale: random[float32](rng, cols), shift: random[float32](rng, cols)}
 	for i := range f.scale {
 		f.scale[i] *= 300 / float32(most)
+	}
+	if rng.IntN(2) == 0 {
+		for i := range f.bias {
+			f.bias[i] = float32(rng.Int64N(2*most+1) - most)
+		}
+		f.Bias = &f.bias[0]
 	}
 	f.bytes = bytes.Repeat([]byte{77}, (height-1)*f.Step+cols+9)
 	f.Low, f.High, f.Scale, f.Shift, f.Bytes = -float32(f.Zero), 255-float32(f.Zero), &f.scale[0], &f.shift[0], &f.bytes[0]
@@ -317,7 +323,7 @@ func (f *byteFinish) check(sums []int64, cols int) error {
 			}
 			continue
 		}
-		want := float64(sums[i*cols+j])*float64(f.scale[j]) + float64(f.shift[j]) + float64(f.Zero)
+		want := (float64(sums[i*cols+j])+float64(f.bias[j]))*float64(f.scale[j]) + float64(f.shift[j]) + float64(f.Zero)
 		if want = min(max(want, 0), 255); math.Abs(float64(got)-want) > 0.5+1e-3 {
 			return fmt.Errorf("byte %d,%d is %d of %v", i, j, got, want)
 		}

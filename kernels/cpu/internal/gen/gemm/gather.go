@@ -291,6 +291,7 @@ const (
 	finishBytes
 	finishStep
 	finishZero
+	finishBias
 )
 
 // storesBytes reports whether the kernel scales sums, and stores bytes if it is asked to.
@@ -463,16 +464,25 @@ func (k gatherKernel) finish(acc [][]VecVirtual, tmp []VecVirtual, masks []Regis
 	XORB(accumulate, accumulate)
 
 	p := GP64()
-	if k.storesBytes() {
-		MOVQ(Mem{Base: finish, Disp: finishScale}, p)
-		TESTQ(p, p)
-		JE(LabelRef("scaled"))
+	// columns applies an operation of sums and a number for each column.
+	columns := func(op func(...Op)) {
 		for j := range k.vectors {
 			k.some(Mem{Base: p, Disp: j * k.width.bytes}, masks[j], tmp[0])
 			for r := range acc {
-				k.mul(tmp[0], acc[r][j], acc[r][j])
+				op(tmp[0], acc[r][j], acc[r][j])
 			}
 		}
+	}
+	if k.storesBytes() {
+		MOVQ(Mem{Base: finish, Disp: finishBias}, p)
+		TESTQ(p, p)
+		JE(LabelRef("biased"))
+		columns(k.add)
+		Label("biased")
+		MOVQ(Mem{Base: finish, Disp: finishScale}, p)
+		TESTQ(p, p)
+		JE(LabelRef("scaled"))
+		columns(k.mul)
 		Label("scaled")
 	}
 	MOVQ(arg(finishShift), p)
@@ -486,12 +496,7 @@ func (k gatherKernel) finish(acc [][]VecVirtual, tmp []VecVirtual, masks []Regis
 			}
 		}
 	} else {
-		for j := range k.vectors {
-			k.some(Mem{Base: p, Disp: j * k.width.bytes}, masks[j], tmp[0])
-			for r := range acc {
-				k.add(tmp[0], acc[r][j], acc[r][j])
-			}
-		}
+		columns(k.add)
 	}
 	Label("shifted")
 	MOVQ(arg(finishResidual), p)
