@@ -191,8 +191,8 @@ func (b *block[T]) source(o *operand[T], inPlace bool, room int) (src []T, there
 }
 
 // cutOff sets the scores of keys out of each query's reach to −Inf; s has n keys from first on, and all queries may attend those
-// from allLo to allHi−1. Neither end of the reach decreases from one query to the next. So a key before allLo is out of reach of the
-// last queries, and one from allHi on of the first.
+// from allLo to allHi−1. Neither end of the reach decreases from one query to the next. So a key before allLo is out of reach of
+// the last queries, and one from allHi on of the first.
 func (b *block[T]) cutOff(s []T, row, rows, first, n, allLo, allHi int) {
 	nr, low, fill := b.micro.NR, T(math.Inf(-1)), vec.Of[T]().Fill()
 	lo, _ := b.Op.Range(&b.Dims, row, b.valid)
