@@ -159,7 +159,7 @@ func (a Attention) Dims(q, k, v Shape) AttentionDims {
 func (d AttentionDims) Scores(q Shape) Shape { return q.With(q.Rank()-1, d.Keys) }
 
 // Range returns the keys [lo, hi) that query i may attend to by its position. Only the first valid keys count; without
-// lengths all keys are valid. lo and hi are at most valid, and neither decreases as i grows.
+// lengths all keys are valid. lo and hi are at most valid, and neither decreases as i grows. It only reads d.
 func (a Attention) Range(d *AttentionDims, i, valid int) (lo, hi int) {
 	valid = min(max(valid, 0), d.Keys)
 	at := i + d.Keys - d.Queries // the key at the query's position

@@ -11,7 +11,7 @@ import (
 // both.
 func TestWider(t *testing.T) {
 	if !cpu.X86.HasAVX512F {
-		t.Skip("this processor has no AVX-512")
+		t.Skip("this processor cannot run the kernels for AVX-512")
 	}
 	x := make([]float32, 1000)
 	for i := range x {

@@ -61,8 +61,8 @@ type peers struct {
 }
 
 // The rounds of an exchange: operands are ready; what was read of others is not needed any more, and sums are ready; sums are read.
-// A participant that tells a round has awaited the one before from all that it tells. With the next exchange's first round it has
-// awaited the last one, so the words of two rounds are enough, and a third for the exchanges that have three.
+// A participant tells a round only after it has awaited the one before, so a word is taken back before it is set again: two
+// neighbouring rounds have words of their own, and so have the last round of an exchange and the first one of the next.
 const (
 	readyRound = iota * mostPeers
 	usedRound
@@ -205,8 +205,8 @@ func (p *peers) reach(place int, own, at []byte) (to C.CUdeviceptr, err error) {
 }
 
 // makes reports whether an exchange is made here and not by NCCL. All participants say the same. Copies wait in streams for other
-// participants, so they are made only between processes: in one, a call of the driver for one GPU, such as the first launch of a
-// kernel, may wait for work that another thread, which this call keeps from calling, has still to queue.
+// participants. They are made only between processes: in one process, whose GPUs share the driver's locks, a run of many of them
+// has not ended (TestLargeExchanges of lowering/cuda).
 func (p *peers) makes(x driver.Exchange, of []driver.Exchange) bool {
 	switch {
 	case p == nil:

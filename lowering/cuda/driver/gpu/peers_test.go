@@ -22,7 +22,7 @@ func TestSums(t *testing.T) {
 	n, err := Count()
 	ok(t, err)
 	if n = min(n, mostPeers); n < 2 {
-		t.Skip("there is one GPU")
+		t.Skipf("a sum needs two GPUs, and there are %d", n)
 	}
 	defer func(n int) { mostStaged = n }(mostStaged)
 	mostStaged = 1 << 20

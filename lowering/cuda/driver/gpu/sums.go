@@ -40,7 +40,7 @@ type segments struct {
 type segment struct {
 	from, to        [mostPeers]uint64
 	elems           int64
-	results, bits16 int32 // how many of to there are
+	results, bits16 int32 // how many of to there are, and whether elements are bf16
 }
 
 // sumsLarge reports whether an exchange is a sum that queueSums makes.
@@ -61,7 +61,7 @@ type share struct {
 	part     int             // elements of a participant; the last ones may have fewer
 	from, to int
 	all      bool // all participants need all sums
-	staged   bool
+	staged   bool // copy engines bring the terms
 }
 
 // at is the elements of the share that a participant adds up.
@@ -70,10 +70,10 @@ func (h *share) at(place int) (first, n int) {
 	return first, min(place*h.part+h.to, h.Elems) - first
 }
 
-// staged is how much room a participant's terms take, so that the next ones begin where words of 16 bytes do.
-func staged(bytes int) int { return (bytes + 15) &^ 15 }
+// stagedBytes is how much room a participant's terms take, so that the next ones begin where words of 16 bytes do.
+func stagedBytes(bytes int) int { return (bytes + 15) &^ 15 }
 
-// queueSums queues sums.
+// queueSums queues sums, in as many turns as the room for their terms requires.
 func (p *peers) queueSums(s *stream, list []driver.Exchange) error {
 	if len(list) == 0 {
 		return nil
@@ -118,7 +118,7 @@ func (p *peers) queueSums(s *stream, list []driver.Exchange) error {
 			}
 			turn = append(turn, h)
 			if h.staged {
-				room -= (n - 1) * staged((h.to-h.from)*size)
+				room -= (n - 1) * stagedBytes((h.to-h.from)*size)
 			}
 			h.from = h.to
 		}
@@ -149,7 +149,7 @@ func (p *peers) sumTurn(s *stream, list []share) error {
 			if h.staged && k != place && n > 0 {
 				terms = append(terms, pull{k, at, free, n * int(size)})
 				at = free
-				free += C.CUdeviceptr(staged(n * int(size)))
+				free += C.CUdeviceptr(stagedBytes(n * int(size)))
 			}
 			a.from[k] = uint64(at)
 		}
