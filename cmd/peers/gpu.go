@@ -2,7 +2,7 @@ package main
 
 import (
 	"bufio"
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,12 +14,63 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 )
 
-// gpuParts are the parts of the workloads on a GPU; each is measured with all contestants before the next.
-var gpuParts = []string{"memory_bound", "linear", "shapes", "attention", "moe", "conv", "decode", "layer", "training"}
+// gpuPart is a part of the workloads on a GPU, measured with all contestants before the next.
+type gpuPart struct {
+	name    string
+	split   []string // words of workloads' names that processes of their own prepare
+	meaning string   // of names and rates, for the page
+}
+
+var precisions = []string{" bf16 ", " tf32 ", " f32 "}
+
+var gpuParts = []gpuPart{
+	{"memory_bound", nil, "Values of f32. The rate is that of the bytes that have to be moved. A device copy is PyTorch's `copy_`."},
+	{"linear", nil, "Rows × k × columns, without and with a bias and GELU by tanh. Strict f32 is three products of tf32 of split operands."},
+	{"shapes", nil, "Products in bf16, rows × k × columns; Aᵀ and Bᵀ are operands that lie transposed. The rival is the fastest of up to " +
+		"twelve algorithms that cuBLASLt proposes for the shape, under a CUDA graph."},
+	{"attention", nil, "Names are batch (b), heads (h), tokens (s) and the size of a head (d). Causal attention counts half of the pairs, " +
+		"backward five products. A mask has one Boolean for each query and key and lets nine of ten through. Dropout drops one weight " +
+		"in ten. Lengths are a number of keys for each sequence: all pairs count, so that they count more than is computed."},
+	{"moe", nil, "Mixtures, router included. Names are tokens (T), width (d), hidden size (f), experts (E) and experts of a token (k). " +
+		"In a skewed load one expert has half of the tokens. Gradients are those of the tokens, the router and both weights, and count " +
+		"twice the FLOPs of forward."},
+	{"conv", precisions, "Names are batch (b), rows × columns of the image, channels of input and output, kernel (k) and stride (s), each with " +
+		"a bias and a rectifier; and networks of them. Rivals' images have their channels last."},
+	{"decode", nil, "A step of decoding with the sizes of Llama 3 8B: one token for each of b sequences of c tokens, 32 heads of queries, 8 of " +
+		"keys and values of 128. The rate is that of the bytes of weights and caches, scales included."},
+	{"layer", nil, "A decoder layer with the sizes of Llama 3 8B, without its attention. The rate is that of the bytes of its frozen weights " +
+		"as they are stored, scales included. Rivals' weights lie row by row or, with [n,k], column by column."},
+	{"training", precisions, "Forward, backward and AdamW. Names are layers (L), width (d), batch (b) and tokens (s)."},
+}
+
+func partNames() []string {
+	names := make([]string, len(gpuParts))
+	for i, p := range gpuParts {
+		names[i] = p.name
+	}
+	return names
+}
+
+// gpuAbout is what figures were measured on.
+type gpuAbout struct {
+	Device   string `json:"device,omitempty"`
+	Versions string `json:"versions,omitempty"`
+	Date     string `json:"date,omitempty"`
+}
+
+// gpuLine is a line of the raw figures: what they were measured on, at the beginning; a part, before its figures; or a figure, as the
+// contestant printed it.
+type gpuLine struct {
+	gpuAbout
+	Part string `json:"part,omitempty"`
+	gpuFigure
+}
 
 // gpuFigure is a line of JSON that a contestant on a GPU prints about a workload: a rate, or why there is none.
 type gpuFigure struct {
@@ -29,13 +80,16 @@ type gpuFigure struct {
 	Rate     float64 `json:"rate"`
 	Unit     string  `json:"unit"`
 	Error    string  `json:"error"`
+
+	part string
 }
 
 // gpuOpts are the flags of peers gpu.
 type gpuOpts struct {
-	python, fusec, raw, only, rival string
-	timeout                         time.Duration
-	parts                           []string
+	python, fusec, raw, from, beside, page, only, rival string
+	timeout                                             time.Duration
+	quiet                                               bool
+	parts                                               []gpuPart
 }
 
 func gpuOptions(args []string) (*gpuOpts, error) {
@@ -45,150 +99,319 @@ func gpuOptions(args []string) (*gpuOpts, error) {
 	f.StringVar(&o.python, "python", "python3", "")
 	f.StringVar(&o.fusec, "fusec", "fusec bench gpu --json", "")
 	f.StringVar(&o.raw, "raw", "", "")
+	f.StringVar(&o.from, "from", "", "")
+	f.StringVar(&o.beside, "beside", "", "")
+	f.StringVar(&o.page, "page", "", "")
 	f.StringVar(&o.only, "only", "", "")
 	f.StringVar(&o.rival, "rival", "", "")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "")
+	f.BoolVar(&o.quiet, "quiet", false, "")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
-	o.parts = f.Args()
-	for _, p := range o.parts {
-		if !slices.Contains(gpuParts, p) {
-			return nil, fmt.Errorf("there is no part %q: want %s", p, strings.Join(gpuParts, ", "))
+	for _, name := range f.Args() {
+		i := slices.Index(partNames(), name)
+		if i < 0 {
+			return nil, fmt.Errorf("there is no part %q: want %s", name, strings.Join(partNames(), ", "))
 		}
+		o.parts = append(o.parts, gpuParts[i])
 	}
 	switch {
 	case o.only != "" && len(o.parts) != 1:
 		return nil, errors.New("--only requires the one part whose workloads it chooses from")
+	case o.from != "" && (o.raw != "" || len(o.parts) > 0):
+		return nil, errors.New("--from shows what was measured: it goes with --page and --beside alone")
+	case o.beside != "" && o.page == "":
+		return nil, errors.New("--beside is for the tables of a --page")
+	case o.page != "" && filepath.Ext(o.page) != ".md":
+		return nil, fmt.Errorf("--page %s: want a name that ends in .md", o.page)
 	case len(o.parts) == 0:
 		o.parts = gpuParts
 	}
 	return o, nil
 }
 
-// gpu measures fusec and its rivals on a GPU, part by part in turn, and prints a table with ratios.
+// ours is the command of fusec, theirs that of its rivals.
+func (o *gpuOpts) ours(args ...string) []string {
+	return append([]string{"sh", "-c", o.fusec + ` "$@"`, "sh"}, args...)
+}
+
+func (o *gpuOpts) theirs(script, only, part string, args ...string) []string {
+	return append([]string{o.python, script, "--only", only, "--rival", o.rival, part}, args...)
+}
+
+// word asks fusec for the workloads of a part.
+func (o *gpuOpts) word(p gpuPart) string {
+	if o.only != "" {
+		return o.only
+	}
+	return p.name
+}
+
+// gpu measures fusec and its rivals on a GPU, part by part in turn, or reads what was measured, and shows it with ratios.
 func gpu(ctx context.Context, o *gpuOpts, stdout, stderr io.Writer) int {
-	dir, err := os.MkdirTemp("", "fusec-peers")
-	if err != nil {
+	run := &gpuRun{}
+	var err error
+	if o.from != "" {
+		err = run.read(o.from)
+	} else {
+		err = run.measure(ctx, o, stderr)
+	}
+	if err == nil && len(run.figures) > 0 {
+		gpuTable(stdout, run.figures)
+		if o.page != "" {
+			err = run.page(o.page, o.beside)
+		}
+	}
+	switch {
+	case err != nil:
 		fmt.Fprintf(stderr, "peers: %v\n", err)
 		return exitFailed
+	case len(run.figures) == 0:
+		return exitNothing
+	}
+	return exitOK
+}
+
+// gpuRun is what a run measured.
+type gpuRun struct {
+	about   gpuAbout
+	figures []gpuFigure
+}
+
+func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, stderr io.Writer) (err error) {
+	say := func(format string, a ...any) {
+		if !o.quiet {
+			fmt.Fprintf(stderr, format+"\n", a...)
+		}
+	}
+	dir, err := os.MkdirTemp("", "fusec-peers")
+	if err != nil {
+		return err
 	}
 	defer os.RemoveAll(dir)
 	script := filepath.Join(dir, "gpu_bench.py")
 	source, err := files.ReadFile("rivals/gpu_bench.py")
-	if err == nil {
-		err = os.WriteFile(script, source, 0o644)
-	}
-	var raw io.WriteCloser
-	if err == nil && o.raw != "" {
-		raw, err = os.Create(o.raw)
-	}
 	if err != nil {
-		fmt.Fprintf(stderr, "peers: %v\n", err)
-		return exitFailed
+		return err
 	}
-	var all []gpuFigure
-	for _, part := range o.parts {
-		word := part // of fusec's workloads
-		if o.only != "" {
-			word = o.only
+	if err := os.WriteFile(script, source, 0o644); err != nil {
+		return err
+	}
+	raw := io.Discard
+	if o.raw != "" {
+		f, err := os.Create(o.raw)
+		if err != nil {
+			return err
 		}
-		ours := []string{"sh", "-c", o.fusec + ` "$@"`, "sh", word}
-		theirs := []string{o.python, script, "--only", o.only, "--rival", o.rival, part}
-		for _, argv := range [][]string{ours, theirs} {
-			lines, err := gpuLines(ctx, argv, o.timeout, raw, stderr)
+		defer func() { err = errors.Join(err, f.Close()) }()
+		raw = f
+	}
+	if about, err := exec.CommandContext(ctx, o.python, script, "--about").Output(); err != nil {
+		say("peers: the rivals cannot start: %v", err)
+	} else if err := json.Unmarshal(about, &r.about); err != nil {
+		say("peers: the rivals do not say what they are: %v", err)
+	}
+	r.about.Date = time.Now().UTC().Format(time.DateOnly)
+	write := json.NewEncoder(raw).Encode
+	if err := write(r.about); err != nil {
+		return err
+	}
+	begin := time.Now()
+	seconds := func() time.Duration { return time.Since(begin).Round(time.Second) }
+	o.prepare(ctx, script)
+	say("compiled in %v", seconds())
+	for i, part := range o.parts {
+		ours, theirs := &gpuProcess{argv: o.ours(o.word(part))}, &gpuProcess{argv: o.theirs(script, o.only, part.name, "--wait")}
+		if err := write(map[string]string{"part": part.name}); err != nil {
+			return err
+		}
+		each := func(f gpuFigure, line []byte) error {
+			f.part = part.name
+			r.figures = append(r.figures, f)
+			return write(json.RawMessage(line))
+		}
+		begin = time.Now()
+		theirs.start(ctx, stderr) // which takes seconds of the processor's and does not touch the GPU
+		ours.start(ctx, stderr)
+		ran := ours.figures(o.timeout, each)
+		fusec := seconds()
+		begin = time.Now()
+		for _, err := range []error{ran, theirs.figures(o.timeout, each)} {
 			if err != nil {
-				fmt.Fprintf(stderr, "peers: %s: %v\n", part, err)
+				fmt.Fprintf(stderr, "peers: %s: %v\n", part.name, err)
 			}
-			all = append(all, lines...)
 		}
+		say("%d of %d, %s: fusec took %v, the rivals %v", i+1, len(o.parts), part.name, fusec, seconds())
 	}
-	if raw != nil {
-		if err := raw.Close(); err != nil {
-			fmt.Fprintf(stderr, "peers: %v\n", err)
-			return exitFailed
-		}
-	}
-	if len(all) == 0 {
-		return exitNothing
-	}
-	gpuTable(stdout, all)
-	return exitOK
+	return ctx.Err()
 }
 
-// gpuLines runs a contestant and reads its figures as they come, so that what it measured before it failed counts.
-func gpuLines(ctx context.Context, argv []string, limit time.Duration, raw, stderr io.Writer) ([]gpuFigure, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	inGroup(cmd)
-	cmd.WaitDelay = 5 * time.Second
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, stderr
-	failed := cmd.Run()
-	if ctx.Err() == context.DeadlineExceeded {
-		failed = fmt.Errorf("not done within %v", limit)
+// prepare has all contestants compile what they measure, at the same time, so that they find it in their caches on the disk. What
+// fails here fails again when it is measured.
+func (o *gpuOpts) prepare(ctx context.Context, script string) {
+	words := []string{"--prepare"}
+	var commands [][]string
+	for _, p := range o.parts {
+		words = append(words, o.word(p))
+		split := p.split
+		if o.only != "" || split == nil {
+			split = []string{o.only}
+		}
+		for _, only := range split {
+			commands = append(commands, o.theirs(script, only, p.name, "--prepare"))
+		}
 	}
-	var list []gpuFigure
-	for s := bufio.NewScanner(&out); s.Scan(); {
+	commands = append([][]string{o.ours(words...)}, commands...)
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, cores())
+	for _, argv := range commands {
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, o.timeout)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+			inGroup(cmd)
+			_ = cmd.Run()
+		})
+	}
+	wait.Wait()
+}
+
+// gpuProcess is a contestant at one part. It waits until its standard input ends.
+type gpuProcess struct {
+	argv   []string
+	cmd    *exec.Cmd
+	in     io.Closer
+	out    io.Reader
+	cancel context.CancelFunc
+	failed error
+}
+
+func (p *gpuProcess) start(ctx context.Context, stderr io.Writer) {
+	ctx, p.cancel = context.WithCancel(ctx)
+	p.cmd = exec.CommandContext(ctx, p.argv[0], p.argv[1:]...)
+	inGroup(p.cmd)
+	p.cmd.Stderr, p.cmd.WaitDelay = stderr, 5*time.Second
+	var err1, err2 error
+	p.in, err1 = p.cmd.StdinPipe()
+	p.out, err2 = p.cmd.StdoutPipe()
+	if p.failed = errors.Join(err1, err2); p.failed == nil {
+		p.failed = p.cmd.Start()
+	}
+}
+
+// figures lets the contestant measure, and hands out each figure as it comes, so that what it measured before it failed counts.
+func (p *gpuProcess) figures(limit time.Duration, each func(f gpuFigure, line []byte) error) error {
+	defer p.cancel()
+	if p.failed != nil {
+		return p.failed
+	}
+	var late atomic.Bool
+	timer := time.AfterFunc(limit, func() { late.Store(true); p.cancel() })
+	defer timer.Stop()
+	var failed []error
+	_ = p.in.Close()
+	for s := bufio.NewScanner(p.out); s.Scan(); {
 		var f gpuFigure
 		if err := json.Unmarshal(s.Bytes(), &f); err != nil || f.Workload == "" || f.Peer == "" {
-			failed = errors.Join(failed, fmt.Errorf("no figure: %q", s.Text()))
-			continue
+			failed = append(failed, fmt.Errorf("no figure: %q", s.Text()))
+		} else if err := each(f, s.Bytes()); err != nil {
+			failed = append(failed, err)
 		}
-		list = append(list, f)
-		if raw != nil {
-			if _, err := fmt.Fprintln(raw, s.Text()); err != nil {
-				return list, err
+	}
+	err := p.cmd.Wait()
+	if late.Load() {
+		err = fmt.Errorf("not done within %v", limit)
+	}
+	return errors.Join(append(failed, err)...)
+}
+
+// read reads what a run wrote with --raw, or all such files of a folder.
+func (r *gpuRun) read(path string) error {
+	list := []string{path}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		if list, err = filepath.Glob(filepath.Join(path, "*.jsonl")); err != nil {
+			return err
+		}
+	}
+	for _, name := range list {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		part := ""
+		for i, text := range strings.Split(strings.TrimSpace(string(b)), "\n") {
+			var l gpuLine
+			switch err := json.Unmarshal([]byte(text), &l); {
+			case err != nil:
+				return fmt.Errorf("%s:%d: %w", name, i+1, err)
+			case l.Workload != "" && l.Peer != "":
+				l.gpuFigure.part = part
+				r.figures = append(r.figures, l.gpuFigure)
+			case l.Part != "":
+				part = l.Part
+			case l.Date != "":
+				r.about = l.gpuAbout
+			default:
+				return fmt.Errorf("%s:%d: no figure: %q", name, i+1, text)
 			}
 		}
 	}
-	return list, failed
+	return nil
+}
+
+// gpuRow is what the contestants did at a workload, rivals from the best on.
+type gpuRow struct {
+	name   string
+	ours   *gpuFigure
+	rivals []gpuFigure
+}
+
+// rows are the workloads in the order in which they were measured.
+func rows(all []gpuFigure) []*gpuRow {
+	var list []*gpuRow
+	for _, f := range all {
+		i := slices.IndexFunc(list, func(r *gpuRow) bool { return r.name == f.Workload })
+		if i < 0 {
+			i = len(list)
+			list = append(list, &gpuRow{name: f.Workload})
+		}
+		if f.Peer == "fusec" {
+			list[i].ours = &f
+		} else {
+			list[i].rivals = append(list[i].rivals, f)
+		}
+	}
+	for _, r := range list {
+		slices.SortStableFunc(r.rivals, func(a, b gpuFigure) int { return cmp.Compare(b.Rate, a.Rate) })
+	}
+	return list
+}
+
+// ratio is how many times as fast as its best rival fusec is, "–" where one of them is missing.
+func (r *gpuRow) ratio() string {
+	if r.ours == nil || r.ours.Error != "" || len(r.rivals) == 0 || r.rivals[0].Rate == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", r.ours.Rate/r.rivals[0].Rate)
 }
 
 // gpuTable prints for each workload fusec's rate, the rivals' from the best on, and the ratio to the best.
 func gpuTable(w io.Writer, all []gpuFigure) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "workload\tfusec\t× best rival\tthe rivals")
-	var names []string
-	for _, f := range all {
-		if !slices.Contains(names, f.Workload) {
-			names = append(names, f.Workload)
-		}
-	}
-	for _, name := range names {
-		var ours *gpuFigure
-		var rivals []gpuFigure
-		for i, f := range all {
-			switch {
-			case f.Workload != name:
-			case f.Peer == "fusec":
-				ours = &all[i]
-			default:
-				rivals = append(rivals, f)
-			}
-		}
-		slices.SortStableFunc(rivals, func(a, b gpuFigure) int {
-			switch {
-			case a.Rate > b.Rate:
-				return -1
-			case a.Rate < b.Rate:
-				return 1
-			}
-			return 0
-		})
-		mine, ratio := "–", "–"
-		if ours != nil {
-			mine = ours.String()
-			if ours.Error == "" && len(rivals) > 0 && rivals[0].Rate > 0 {
-				ratio = fmt.Sprintf("%.2f", ours.Rate/rivals[0].Rate)
-			}
+	for _, r := range rows(all) {
+		mine := "–"
+		if r.ours != nil {
+			mine = r.ours.String()
 		}
 		var others []string
-		for _, r := range rivals {
-			others = append(others, r.Peer+" "+r.String())
+		for _, f := range r.rivals {
+			others = append(others, f.Peer+" "+f.String())
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, mine, ratio, strings.Join(others, "; "))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.name, mine, r.ratio(), strings.Join(others, "; "))
 	}
 	t.Flush()
 }

@@ -15,9 +15,16 @@ func TestGPU(t *testing.T) {
 		return `{"workload":"w","peer":"` + peer + `","ms":2,"rate":` + rate + `,"unit":"TFLOP/s"}`
 	}
 	python := filepath.Join(dir, "python")
-	script := "#!/bin/sh\n[ -s $1 ] && [ $2 = --only ] && [ -z \"$3\" ] && [ $4$5$6 = --rivalslowlinear ] || exit 1\n" +
-		"echo '" + line("slow", "50") + "'\necho '" + line("fast", "100") + "'\n" +
-		`echo '{"workload":"w","peer":"none","error":"not here"}'` + "\necho noise\n"
+	calls := filepath.Join(dir, "calls")
+	script := `#!/bin/sh
+[ "$2" = --about ] && echo '{"device":"a chip","versions":"1.0"}' && exit
+echo "$2 [$3] $4 $5 $6 $7" >>` + calls + `
+[ -s "$1" ] && [ "$7" = --wait ] && [ -z "$(cat)" ] || exit 1
+echo '` + line("slow", "50") + `'
+echo '` + line("fast", "100") + `'
+echo '{"workload":"w","peer":"none","error":"not here"}'
+echo noise
+`
 	if err := os.WriteFile(python, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -35,13 +42,37 @@ func TestGPU(t *testing.T) {
 	if !strings.Contains(errs, `linear: no figure: "noise"`) {
 		t.Errorf("errors %q", errs)
 	}
-	if b, err := os.ReadFile(raw); err != nil || strings.Count(string(b), "\n") != 4 {
+	if b, err := os.ReadFile(calls); err != nil ||
+		string(b) != "--only [] --rival slow linear --prepare\n--only [] --rival slow linear --wait\n" {
+		t.Errorf("the rivals are called by %q, %v", b, err)
+	}
+	if b, err := os.ReadFile(raw); err != nil || strings.Count(string(b), "\n") != 6 {
 		t.Errorf("raw lines %q, %v", b, err)
+	}
+	page := filepath.Join(dir, "page.md")
+	if code, again, errs := peers(t, "gpu", "--from", raw, "--page", page, "--beside", raw); code != exitOK || again != out {
+		t.Errorf("exit %d: %s%s", code, errs, again)
+	}
+	b, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"# fusec and its rivals on a chip (1.0), 2", "## linear\n", "![linear](page/linear.svg)",
+		"| w | 80 TFLOP/s (2 ms) | fast 100 TFLOP/s (2 ms) | 0.80 | 0.80 |\n"} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("the page has no %q:\n%s", want, b)
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "page", "linear.svg")); err != nil || !strings.Contains(string(b), "fast 100") {
+		t.Errorf("the picture: %v\n%s", err, b)
 	}
 	for want, args := range map[string][]string{
 		`there is no part "lineal"`:    {"gpu", "lineal"},
 		"--only requires the one part": {"gpu", "--only", "x"},
 		"flag provided but not define": {"gpu", "--pyton", "x"},
+		"want a name that ends in .md": {"gpu", "--page", "x.svg"},
+		"--beside is for the tables":   {"gpu", "--beside", "x"},
+		"--from shows what was":        {"gpu", "--from", "x", "moe"},
 	} {
 		if code, _, errs := peers(t, args...); code != exitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d: %s", args, code, errs)

@@ -50,7 +50,8 @@ usage:
   peers setup [--dir DIR] [--only NAMES]     install the rivals in DIR (PyTorch takes 5 GB, the rest 1 GB)
   peers run   [flags]                        measure, and print a table
   peers gpu   [flags] [PART...]              measure on a GPU, and print a table: memory_bound, linear, shapes, attention, moe,
-                                             conv, decode, layer, training or all of them
+                                             conv, decode, layer, training or all of them. First all is
+                                             compiled at the same time, then each part is measured by fusec and its rivals
   peers list                                 the workloads and the rivals
 
 flags of run:
@@ -73,7 +74,11 @@ flags of gpu:
   --only TEXT        only the part's workloads with TEXT in their names
   --rival TEXT       only the rivals with TEXT in their names, such as cuDNN
   --raw FILE         write the contestants' lines of JSON to FILE
+  --page FILE.md     write a page with a table and a picture of bars for each part; the pictures go to the folder FILE
+  --from FILE        measure nothing: show what an earlier run wrote with --raw
+  --beside FILE      add the ratios of another run to the page, such as that of another GPU; FILE or a folder of them
   --timeout D        longest time for one contestant at one part (default 10m)
+  --quiet            no progress on standard error
 
 exit code: 0 all well, 1 a failure, 2 wrong usage, 3 nothing was measured (or installed), 4 a result was wrong
 `

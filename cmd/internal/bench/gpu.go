@@ -64,6 +64,9 @@ func (b *bencher) gpu(e *cli.Env, words []string) error {
 	if err := opens(target); err != nil {
 		return err
 	}
+	if b.prepare {
+		return prepareGPU(list, target)
+	}
 	var lines []gpuLine
 	failed, err := b.gpuLines(e, list, target, func(l gpuLine) error {
 		lines = append(lines, l)
@@ -79,6 +82,37 @@ func (b *bencher) gpu(e *cli.Env, words []string) error {
 		err = unmeasured(failed, len(list))
 	}
 	return err
+}
+
+// prepareGPU compiles works at the same time, so that their kernels are in the cache on the disk when they are measured.
+func prepareGPU(list []*gpuWork, target string) error {
+	errs := make([]error, len(list))
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i, w := range list {
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = w.prepare(target)
+			if errs[i] == nil && w.before != nil {
+				errs[i] = w.before.prepare(target)
+			}
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+func (w *gpuWork) prepare(target string) error {
+	g, err := w.graph()
+	if err != nil {
+		return err
+	}
+	p, err := (&gpuValues{work: w, graph: g}).program(w.precision, modelio.OnTarget(target, w.options...))
+	if err = errors.Join(err, p.Close()); err != nil {
+		return fmt.Errorf("%s: %w", w.name, err)
+	}
+	return nil
 }
 
 // unmeasured is the error of workloads that failed.
@@ -283,11 +317,7 @@ func (v *gpuValues) compile(target string, precision fusec.Precision) (*fusec.Pr
 
 // compileWith is compile with options that name the target.
 func (v *gpuValues) compileWith(precision fusec.Precision, opts ...fusec.CompileOption) (*fusec.Program, error) {
-	opts = append(opts, fusec.WithPrecision(precision))
-	if v.work.optimizer != nil {
-		opts = append(opts, fusec.WithOptimizer(v.work.optimizer))
-	}
-	p, err := fusec.Compile(v.graph, opts...)
+	p, err := v.program(precision, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -297,6 +327,15 @@ func (v *gpuValues) compileWith(precision fusec.Precision, opts ...fusec.Compile
 		}
 	}
 	return p, nil
+}
+
+// program compiles the work's graph.
+func (v *gpuValues) program(precision fusec.Precision, opts ...fusec.CompileOption) (*fusec.Program, error) {
+	opts = append(opts, fusec.WithPrecision(precision))
+	if v.work.optimizer != nil {
+		opts = append(opts, fusec.WithOptimizer(v.work.optimizer))
+	}
+	return fusec.Compile(v.graph, opts...)
 }
 
 // run runs the program once and takes its outputs, which hold until the next run.

@@ -5,8 +5,9 @@
 PART is memory_bound, linear, shapes, attention, moe, conv, decode, layer or training. It prints a line of JSON for each
 figure: the workload's name, as `fusec bench gpu` has it too, the rival, the median of single runs in milliseconds by CUDA
 events, and the rate. FLOPs are those of the products; those of causal attention count half the pairs. What does not run
-here is a line with an error instead.
+here is a line with an error instead. With --prepare it only has torch.compile fill its cache on the disk.
 """
+import argparse
 import ctypes
 import json
 import math
@@ -25,6 +26,7 @@ except ImportError:
 GPU = "cuda"
 only = ""  # what the names of the workloads that are measured have in them
 rival = ""  # and those of the rivals
+preparing = False  # what is compiled runs once, and is not timed
 
 
 def milliseconds(step, runs, warm, rest=0.3):
@@ -49,6 +51,14 @@ def milliseconds(step, runs, warm, rest=0.3):
 def figure(workload, peer, make, work, unit="TFLOP/s", runs=20, warm=5):
     """Measures what make() gives, and prints its line."""
     if only not in workload or rival not in peer:
+        return
+    if preparing:
+        if "compile" in peer:
+            try:
+                make()()
+            except Exception:  # the same when it is measured, which tells
+                pass
+            torch._dynamo.reset()
         return
     line = {"workload": workload, "peer": peer}
     try:
@@ -458,7 +468,7 @@ def flops_of(net, x):
 
 def conv():
     """Layers, their gradients and networks by cuDNN, channels last, as CUDA graphs."""
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = not preparing
     layers = [(64, 224, 3, 64, 7, 2, 1), (64, 56, 64, 64, 3, 1, 1), (64, 56, 64, 128, 3, 2, 1), (64, 28, 128, 128, 3, 1, 1),
               (64, 14, 256, 256, 3, 1, 1), (64, 7, 512, 512, 3, 1, 1), (64, 56, 256, 64, 1, 1, 1), (64, 56, 256, 512, 1, 2, 1),
               (64, 112, 64, 64, 3, 2, 64), (64, 56, 128, 128, 3, 1, 128)]
@@ -703,13 +713,25 @@ def captured(run):
     return graph.replay
 
 
+PARTS = [memory_bound, linear, shapes, attention, moe, conv, decode, layer, training]
+
 if __name__ == "__main__":
+    flags = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    flags.add_argument("--only", default="", metavar="TEXT", help="only workloads with TEXT in their names")
+    flags.add_argument("--rival", default="", metavar="TEXT", help="only rivals with TEXT in their names")
+    flags.add_argument("--prepare", action="store_true", help="fill the cache of torch.compile, and measure nothing")
+    flags.add_argument("--wait", action="store_true", help="measure when standard input ends")
+    flags.add_argument("--about", action="store_true", help="print the GPU and the versions as a line of JSON, and end")
+    flags.add_argument("part", nargs="*", choices=[[], *(p.__name__ for p in PARTS)], help="all, if none is named")
+    args = flags.parse_args()
+    if args.about:
+        versions = f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+        print(json.dumps({"device": torch.cuda.get_device_name(), "versions": versions}))
+        sys.exit()
+    if args.wait:
+        sys.stdin.read()
+    only, rival, preparing = args.only, args.rival, args.prepare
     torch.manual_seed(0)
-    print(f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, {torch.cuda.get_device_name()}", file=sys.stderr)
-    parts = sys.argv[1:]
-    if parts[:1] == ["--only"]:
-        only, parts = parts[1], parts[2:]
-    if parts[:1] == ["--rival"]:
-        rival, parts = parts[1], parts[2:]
-    for part in parts or ["memory_bound", "linear", "shapes", "attention", "moe", "conv", "decode", "layer", "training"]:
-        globals()[part]()
+    for part in PARTS:
+        if not args.part or part.__name__ in args.part:
+            part()
