@@ -27,7 +27,13 @@ type gpuPart struct {
 	meaning string   // of names and rates, for the page
 }
 
-var precisions = []string{" bf16 ", " tf32 ", " f32 "}
+// networks and steps are words of the workloads that take longest to compile.
+var (
+	networks = []string{"bf16 b64", "bf16 resnet18", "bf16 resnet50 b64", "bf16 mobilenet", "bf16 resnet50 b1", "bf16 autocast",
+		"tf32 b64", "tf32 resnet18", "tf32 resnet50 b64", "tf32 mobilenet", "tf32 resnet50 b1",
+		" f32 b64", " f32 resnet18", " f32 resnet50 b64", " f32 mobilenet", " f32 resnet50 b1"}
+	steps = []string{"bf16 autocast L12", "bf16 autocast L4", "tf32 L12", "tf32 L4", " f32 L12", " f32 L4"}
+)
 
 var gpuParts = []gpuPart{
 	{"memory_bound", nil, "Values of f32. The rate is that of the bytes that have to be moved. A device copy is PyTorch's `copy_`."},
@@ -40,13 +46,13 @@ var gpuParts = []gpuPart{
 	{"moe", nil, "Mixtures, router included. Names are tokens (T), width (d), hidden size (f), experts (E) and experts of a token (k). " +
 		"In a skewed load one expert has half of the tokens. Gradients are those of the tokens, the router and both weights, and count " +
 		"twice the FLOPs of forward."},
-	{"conv", precisions, "Names are batch (b), rows × columns of the image, channels of input and output, kernel (k) and stride (s), each with " +
+	{"conv", networks, "Names are batch (b), rows × columns of the image, channels of input and output, kernel (k) and stride (s), each with " +
 		"a bias and a rectifier; and networks of them. Rivals' images have their channels last."},
 	{"decode", nil, "A step of decoding with the sizes of Llama 3 8B: one token for each of b sequences of c tokens, 32 heads of queries, 8 of " +
 		"keys and values of 128. The rate is that of the bytes of weights and caches, scales included."},
 	{"layer", nil, "A decoder layer with the sizes of Llama 3 8B, without its attention. The rate is that of the bytes of its frozen weights " +
 		"as they are stored, scales included. Rivals' weights lie row by row or, with [n,k], column by column."},
-	{"training", precisions, "Forward, backward and AdamW. Names are layers (L), width (d), batch (b) and tokens (s)."},
+	{"training", steps, "Forward, backward and AdamW. Names are layers (L), width (d), batch (b) and tokens (s)."},
 }
 
 func partNames() []string {
@@ -157,11 +163,11 @@ func gpu(ctx context.Context, o *gpuOpts, stdout, stderr io.Writer) int {
 	} else {
 		err = run.measure(ctx, o, stderr)
 	}
-	if err == nil && len(run.figures) > 0 {
+	if len(run.figures) > 0 {
 		gpuTable(stdout, run.figures)
-		if o.page != "" {
-			err = run.page(o.page, o.beside)
-		}
+	}
+	if err == nil && len(run.figures) > 0 && o.page != "" {
+		err = run.page(o.page, o.beside)
 	}
 	switch {
 	case err != nil:
@@ -219,9 +225,11 @@ func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, stderr io.Writer) (err
 	}
 	begin := time.Now()
 	seconds := func() time.Duration { return time.Since(begin).Round(time.Second) }
-	o.prepare(ctx, script)
-	say("compiled in %v", seconds())
+	say("all is compiled: %s", o.prepare(ctx, script))
 	for i, part := range o.parts {
+		if ctx.Err() != nil {
+			break
+		}
 		ours, theirs := &gpuProcess{argv: o.ours(o.word(part))}, &gpuProcess{argv: o.theirs(script, o.only, part.name, "--wait")}
 		if err := write(map[string]string{"part": part.name}); err != nil {
 			return err
@@ -248,8 +256,8 @@ func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, stderr io.Writer) (err
 }
 
 // prepare has all contestants compile what they measure, at the same time, so that they find it in their caches on the disk. What
-// fails here fails again when it is measured.
-func (o *gpuOpts) prepare(ctx context.Context, script string) {
+// fails here fails again when it is measured. It says how long that took, and what took longest.
+func (o *gpuOpts) prepare(ctx context.Context, script string) string {
 	words := []string{"--prepare"}
 	var commands [][]string
 	for _, p := range o.parts {
@@ -263,6 +271,12 @@ func (o *gpuOpts) prepare(ctx context.Context, script string) {
 		}
 	}
 	commands = append([][]string{o.ours(words...)}, commands...)
+	var slowest struct {
+		sync.Mutex
+		took time.Duration
+		argv string
+	}
+	begin := time.Now()
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, cores())
 	for _, argv := range commands {
@@ -272,11 +286,19 @@ func (o *gpuOpts) prepare(ctx context.Context, script string) {
 			ctx, cancel := context.WithTimeout(ctx, o.timeout)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+			cmd.Env = append(os.Environ(), "TORCHINDUCTOR_COMPILE_THREADS=2") // for each of the processes
 			inGroup(cmd)
+			start := time.Now()
 			_ = cmd.Run()
+			slowest.Lock()
+			defer slowest.Unlock()
+			if took := time.Since(start); took > slowest.took {
+				slowest.took, slowest.argv = took, strings.Join(argv, " ")
+			}
 		})
 	}
 	wait.Wait()
+	return fmt.Sprintf("%v, of which %v by %s", time.Since(begin).Round(time.Second), slowest.took.Round(time.Second), slowest.argv)
 }
 
 // gpuProcess is a contestant at one part. It waits until its standard input ends.

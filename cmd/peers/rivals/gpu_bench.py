@@ -729,6 +729,7 @@ if __name__ == "__main__":
         print(json.dumps({"device": torch.cuda.get_device_name(), "versions": versions}))
         sys.exit()
     if args.wait:
+        import torch._inductor.compile_fx  # takes seconds, and does not touch the GPU
         sys.stdin.read()
     only, rival, preparing = args.only, args.rival, args.prepare
     torch.manual_seed(0)
