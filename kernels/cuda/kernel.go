@@ -18,6 +18,9 @@ type Kernel struct {
 	// Last are the results that the last step makes from the scratch memory alone, and no other step; it makes nothing else. Nil
 	// says nothing about it.
 	Last []int
+	// Ahead is how many of the first steps may run before other launches, which make none of the arguments: they write the scratch
+	// memory and what is kept alone. Those of a mixture are the ones up to the hidden values.
+	Ahead int
 	// Way is how a product is computed, where a [Tuning] says so.
 	Way string
 	// Scratch is how many bytes of memory the steps share. What is in it before the first step is undefined.

@@ -421,6 +421,7 @@ func (x *mixture) list(lists []string) {
 func (x *mixture) forward() error {
 	y := -1
 	var out rowsView
+	var load []Step
 	for i := range x.p.Stores {
 		l := x.p.Stores[i].Layout
 		if which, _ := x.p.ResultOf(&x.p.Stores[i]); which == 0 { // perhaps converted as it is stored
@@ -433,7 +434,7 @@ func (x *mixture) forward() error {
 		}
 		x.printf("KERNEL(load, 256, 1) { load_counts<%d, %d>(%s + %d, %s); }\n\n", x.op.Experts, l.Stride[0],
 			x.result(i), l.Offset, x.shared("i32", "counts", x.at.counts))
-		x.step(Step{Entry: "load", Grid: [3]int{ceilDiv(x.op.Experts, 256), 1, 1}, Block: 256}, false)
+		load = append(load, Step{Entry: "load", Grid: [3]int{ceilDiv(x.op.Experts, 256), 1, 1}, Block: 256})
 	}
 	in, weights := x.operands.x, x.operands.weights
 	d := x.dims
@@ -490,6 +491,12 @@ func (x *mixture) forward() error {
 		if err := x.grouped(p); err != nil {
 			return err
 		}
+	}
+	if x.waves == 1 {
+		x.k.Ahead = max(slices.IndexFunc(x.k.Steps, func(s Step) bool { return s.Entry == "expert" }), 0)
+	}
+	for _, s := range load {
+		x.step(s, false)
 	}
 	x.sum(y, out, rows, rowType.Size(), d.Result, true)
 	x.finish()

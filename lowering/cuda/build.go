@@ -54,6 +54,15 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 	e.cutParts()
 	e.mixtures = mixturesOf(e.p)
 	e.schedule = newSchedule(e.p, e.parts, list, d.branching())
+	if x := e.exchanges; x != nil {
+		x.joins = joins(e.p)
+		for i, k := range list {
+			if k == nil || !k.Exchanges() { // of values without elements
+				x.joins[i] = 0
+			}
+		}
+		x.ahead = e.stepsAhead(list)
+	}
 	e.scratchAt, e.scratchN = e.shareScratch(list)
 	modules, err := e.load(append(list, extra[:]...), compiler, d.cfg.Chip)
 	if err != nil {
@@ -119,12 +128,6 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		return err
 	}
 	if e.exchanges != nil {
-		e.exchanges.joins = joins(e.p)
-		for i, k := range list {
-			if k == nil || !k.Exchanges() { // of values without elements
-				e.exchanges.joins[i] = 0
-			}
-		}
 		e.countLater()
 		e.findRoom()
 	} else if err := alone(e.p); err != nil {
@@ -171,7 +174,16 @@ func asksStatus(k *kernels.Kernel) bool {
 
 // newEvents makes the events between which launches are measured.
 func (e *executable) newEvents() error {
-	for range 2 * len(e.p.Launches) {
+	n := 2 * len(e.p.Launches)
+	if e.exchanges != nil {
+		for _, k := range e.exchanges.ahead {
+			if k > 0 {
+				e.launches[k-1].marks = n
+				n += 2
+			}
+		}
+	}
+	for range n {
 		v, err := e.gpu.NewEvent()
 		if err != nil {
 			return err
@@ -304,8 +316,8 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 }
 
 // shareScratch says where in the scratch memory each launch has its part, and how large it is together: the launches of a branch,
-// which follow one another, have the same, and so have those that exchange something. A launch with steps in several branches has a
-// part of its own.
+// which follow one another, have the same, and so have those that exchange something. A launch with steps in several branches, or
+// with steps ahead of other launches, has a part of its own.
 func (e *executable) shareScratch(list []*kernels.Kernel) (at []int64, bytes int64) {
 	at = make([]int64, len(list))
 	shares := make([][]int, 2) // of exchanges, of the main branch and each other one, and of launches by themselves
@@ -319,7 +331,7 @@ func (e *executable) shareScratch(list []*kernels.Kernel) (at []int64, bytes int
 			continue
 		case k.Exchanges():
 			share = 0
-		case s != nil && s.apart[i]:
+		case s != nil && s.apart[i], e.exchanges != nil && slices.Contains(e.exchanges.ahead, i+1):
 			shares = append(shares, nil)
 			share = len(shares) - 1
 		case s != nil:

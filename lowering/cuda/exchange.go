@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fusec/graph"
+	kernels "fusec/kernels/cuda"
 	"fusec/kernels/group"
 	"fusec/lowering"
 	"fusec/lowering/cuda/driver"
@@ -47,6 +48,7 @@ type exchanges struct {
 	comms  map[string]driver.Comm // by their ranks
 	of     []driver.Comm          // by launch
 	joins  []int                  // by launch: the launch that waits for it; 0 for launches that exchange nothing
+	ahead  []int                  // by launch: that of which steps run before it waits, counted from 1; 0 if there is none
 	later  []int64                // by launch: the bytes that are sent after it and before the launch that waits for it
 	room   []time.Duration        // by launch: how long it and those after it should take, up to the next product
 	roomy  []time.Duration        // by launch: an exchange of so long finds room before a launch waits for this one
@@ -150,6 +152,54 @@ func beside(p *lowering.Program) []bool {
 	return list
 }
 
+// stepsAhead finds the launches whose first steps run before an earlier launch that waits for an exchange: the first one after all
+// that makes their arguments.
+func (e *executable) stepsAhead(list []*kernels.Kernel) []int {
+	ahead := make([]int, len(list))
+	waits := make([]bool, len(list)+1)
+	for _, at := range e.exchanges.joins {
+		waits[at] = at > 0
+	}
+	for _, part := range e.parts {
+		for i := part.from; i < part.to; i++ {
+			if list[i] == nil || list[i].Ahead == 0 {
+				continue
+			}
+			from := part.from
+			for j := part.from; j < i; j++ {
+				if overlap(e.p, e.p.Launches[i].Args, e.p.Launches[j].Results) {
+					from = max(from, j+1, e.exchanges.joins[j])
+				}
+			}
+			for j := from; j < i; j++ {
+				if waits[j] && ahead[j] == 0 {
+					ahead[j] = i + 1
+					break
+				}
+			}
+		}
+	}
+	return ahead
+}
+
+// startAhead queues the steps that run before launch i waits, beside what it waits for.
+func (e *executable) startAhead(i int) error {
+	k := e.exchanges.ahead[i] - 1
+	if k < 0 {
+		return nil
+	}
+	if err := e.sendBucket(); err != nil {
+		return err
+	}
+	l := &e.launches[k]
+	l.begun, l.timed = l.kernel.Ahead, e.profile
+	err := e.marked(e.events[l.marks], e.events[l.marks+1], func() error { return queue(e.stream, l.steps[:l.begun], nil) })
+	if err != nil {
+		return e.inLaunch(k, err)
+	}
+	return nil
+}
+
 // startExchanging joins the communicators of all launches that exchange something, before the first run.
 func (e *executable) startExchanging() (err error) {
 	x := e.exchanges
@@ -212,6 +262,9 @@ func (e *executable) beside(i int) error {
 	x := e.exchanges
 	if x == nil {
 		return e.launch(i)
+	}
+	if err := e.startAhead(i); err != nil {
+		return err
 	}
 	if err := e.waitExchanges(i); err != nil {
 		return err
@@ -306,6 +359,9 @@ func (e *executable) measureBeside(i int) error {
 	}
 	if e.exchanges.joins[i] > 0 {
 		return e.beside(i)
+	}
+	if err := e.startAhead(i); err != nil {
+		return err
 	}
 	if err := e.waitExchanges(i); err != nil {
 		return err
@@ -448,6 +504,9 @@ func (e *executable) endExchanges() error {
 func (e *executable) forgetExchanges() {
 	if x := e.exchanges; x != nil {
 		x.open, x.bytes, x.flying, x.marks = nil, 0, nil, 0
+		for i := range e.launches {
+			e.launches[i].begun, e.launches[i].timed = 0, false
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -389,4 +390,64 @@ func TestLargeExchanges(t *testing.T) {
 		g.Mesh = mesh
 		participants(t, g, 2)
 	}
+}
+
+// TestStepsAhead has two mixtures, one of what another participant sends. The other one begins before that has come, in each kind of
+// run, and a run that is measured tells both its parts.
+func TestStepsAhead(t *testing.T) {
+	mesh := meshes(t)[0]
+	of := graph.Group{Over: mesh.Names(mesh.All()), Parts: mesh.Size()}
+	op := graph.MoE{Experts: 3, Activation: graph.Tanh, Stacked: true, TopK: 2}
+	b := graph.NewBuilder("")
+	f := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
+	x := b.Input("x", f(24, 16))
+	weights := []*graph.Node{b.Param("up", f(3, 16, 8)), b.Param("down", f(3, 8, 16))}
+	gates := b.Unary(graph.Relu, b.Input("gates", f(24, 3)))
+	mixture := func(x *graph.Node) *graph.Node { return b.Add(op, append([]*graph.Node{x, gates}, weights...)...) }
+	back := b.Add(graph.Permute{Shift: -1, Group: of}, mixture(b.Add(graph.Permute{Shift: 1, Group: of}, x)))
+	own := mixture(x)
+	b.Output("y", b.Binary(graph.Add, own, back))
+	b.Output("loads", b.Add(graph.Result{Index: 1}, own))
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Mesh = mesh
+	participants(t, g, 2)
+	participants(t, g, 2, cuda.Each())
+	in := values(g)
+	together(t, mesh.Size(), 0, func(of *group.Group) error {
+		gpu, compiler := openFor(t, of.Rank())
+		d := cuda.New(cuda.On(gpu, compiler), cuda.In(of))
+		p, err := lowering.Lower(g, d.Name(), d.Lowering()...)
+		if err != nil {
+			return err
+		}
+		e, err := d.Compile(p)
+		if err != nil {
+			return err
+		}
+		for i, b := range p.Buffers {
+			if b.Role == lowering.Input || b.Role == lowering.Param {
+				if err := e.Bind(i, in[b.Name].Clone()); err != nil {
+					return err
+				}
+			}
+		}
+		e.Profile(true)
+		if err := e.Run(); err != nil {
+			return err
+		}
+		spans := make([]int, len(p.Launches))
+		for _, s := range e.Timeline() {
+			if _, ok := p.Launches[s.Launch].Op.(graph.MoE); ok && s.What == lowering.SpanLaunch {
+				spans[s.Launch]++
+			}
+		}
+		slices.Sort(spans)
+		if list := spans[len(spans)-2:]; mesh.Size() > 1 && !slices.Equal(list, []int{1, 2}) {
+			return fmt.Errorf("the mixtures have %v spans", list)
+		}
+		return e.Close()
+	})
 }

@@ -84,6 +84,9 @@ type launch struct {
 	kernel                *kernels.Kernel
 	steps                 []step
 	scratch, zeroed, kept driver.Ptr
+	begun                 int  // steps that have been queued ahead
+	marks                 int  // the first of the two events between which these are measured
+	timed                 bool // they have been measured
 }
 
 type step struct {
@@ -391,7 +394,10 @@ func (e *executable) queueOn(s driver.Stream, i int) error {
 	if e.exchanges != nil {
 		c = e.exchanges.of[i]
 	}
-	return queue(s, e.launches[i].steps, c)
+	l := &e.launches[i]
+	steps := l.steps[l.begun:]
+	l.begun = 0
+	return queue(s, steps, c)
 }
 
 func queue(on driver.Stream, steps []step, c driver.Comm) error {

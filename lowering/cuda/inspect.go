@@ -95,6 +95,14 @@ func (e *executable) readTimes() error {
 		if what != lowering.SpanHost {
 			e.times[i] = length
 		}
+		if l := &e.launches[i]; l.timed {
+			l.timed = false
+			length, err := span(what, i, e.events[l.marks], e.events[l.marks+1])
+			if err != nil {
+				return err
+			}
+			e.times[i] += length
+		}
 	}
 	_, err := span(lowering.SpanCopyOut, 0, e.marks.end, e.marks.ended)
 	return err

@@ -10,7 +10,7 @@ import "fusec/graph"
 // Each participant computes a block while the next one comes, and sends back what it has made of it beside the one after that. Its
 // own tokens are last:
 //
-//	x_1 ← permute x by 1                              beside what makes the gates
+//	x_1 ← permute x by 1                              beside what makes the gates, and the hidden values of the own tokens
 //	for block s = 1 … p−1, that of participant r − s (modulo p):
 //	    x_s+1 ← permute x by s+1                      beside block s
 //	    z_s ← the own experts on x_s
@@ -32,6 +32,7 @@ type crossing struct {
 	parts   int
 	x       *graph.Node // the own tokens
 	gates   *graph.Node // of all tokens for the own experts
+	own     *graph.Node // of the own tokens for all experts, or nil where they are not here
 	rounded bool        // what comes out is rounded to bf16: so is what goes back
 	weights []*graph.Node
 }
@@ -92,22 +93,25 @@ func (c *crossing) permute(x *graph.Node, shift int, after ...*graph.Node) *grap
 func (c *crossing) all() (y, loads *graph.Node) {
 	b := c.p.b
 	var made []*graph.Node // in order: the others' blocks, and the own tokens
+	var sent []*graph.Node // of those, what goes back
+	own := c.ownGates()
 	next := c.permute(c.x, 1)
 	c.p.early(next)
 	var back []*graph.Node
 	for s := 1; s < c.parts; s++ {
 		x := next
 		if s+1 < c.parts { // after the block before this one, so that no more than two are there at a time
-			next = c.permute(c.x, s+1, made[max(len(made)-1, 0):]...)
+			next = c.permute(c.x, s+1, sent[max(len(sent)-1, 0):]...)
 		}
-		made = append(made, c.experts(s, x, made...))
-		z := made[len(made)-1]
-		if c.rounded {
+		z := c.experts(x, c.gatesOf(s, sent[max(len(sent)-1, 0):]...))
+		made = append(made, z)
+		if c.rounded { // all that reads a block reads it rounded, so that the mixture itself rounds it
 			z = b.CastTo(graph.BF16, z)
 		}
+		sent = append(sent, z)
 		back = append(back, c.permute(z, -s))
 	}
-	made = append(made, c.experts(0, c.x, made...))
+	made = append(made, c.experts(c.x, own))
 	if b.Err() != nil {
 		return c.x, c.x
 	}
@@ -125,12 +129,23 @@ func (c *crossing) all() (y, loads *graph.Node) {
 	return y, loads
 }
 
-// experts are the own experts on the tokens of the participant that stands back places before. They run after the last of what was
-// made before, so that exchanges have work beside them.
-func (c *crossing) experts(back int, x *graph.Node, before ...*graph.Node) *graph.Node {
-	size := x.Type.Shape.At(c.axis)
-	start := c.p.place(c.axes, graph.I64, func(place int) int { return (place - back + c.parts) % c.parts * size },
-		before[max(len(before)-1, 0):]...)
-	gates := c.p.b.Add(graph.Slice{Axis: c.axis, Size: size, Step: 1}, c.gates, start)
+// ownGates are those of the own tokens for the own experts. They wait for no other participant where those for all experts are here.
+func (c *crossing) ownGates() *graph.Node {
+	if c.own == nil {
+		return c.gatesOf(0)
+	}
+	return c.p.collective(graph.Part{Axis: c.own.Type.Shape.Rank() - 1, Group: c.p.group(c.axes)}, c.own, c.axes)
+}
+
+// gatesOf are those of the tokens of the participant that stands back places before, for the own experts. They are made after the
+// last operands, so that exchanges have work beside them.
+func (c *crossing) gatesOf(back int, after ...*graph.Node) *graph.Node {
+	size := c.x.Type.Shape.At(c.axis)
+	start := c.p.place(c.axes, graph.I64, func(place int) int { return (place - back + c.parts) % c.parts * size }, after...)
+	return c.p.b.Add(graph.Slice{Axis: c.axis, Size: size, Step: 1}, c.gates, start)
+}
+
+// experts are the own experts on some tokens.
+func (c *crossing) experts(x, gates *graph.Node) *graph.Node {
 	return c.p.b.Add(c.op, append([]*graph.Node{x, gates}, c.weights...)...)
 }

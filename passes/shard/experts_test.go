@@ -134,7 +134,15 @@ func TestExpertsRounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		var sent []graph.DType
+		uses := local.Uses()
 		for i, n := range local.Nodes {
+			if _, ok := n.Op.(graph.MoE); ok && to == graph.BF16 {
+				for _, r := range uses.Readers(n) {
+					if _, whole := r.Op.(graph.Collective); whole { // then the mixture would not round it itself
+						t.Errorf("%s of what is not rounded", r.Op.OpName())
+					}
+				}
+			}
 			if _, ok := n.Op.(graph.Permute); ok {
 				if sent = append(sent, n.Type.DType); len(sent) == 1 && local.Nodes[i-1] != n.Args[0] {
 					t.Errorf("tokens wait for %v", local.Nodes[i-1])

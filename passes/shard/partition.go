@@ -122,6 +122,14 @@ func (p *pass) compute(n *graph.Node, uses *graph.Uses) {
 	} else if crossed != none {
 		c := &crossing{p: p, op: n.Op.(graph.MoE), axes: crossAxes, axis: crossed, x: args[0], gates: args[1], weights: args[2:],
 			rounded: rounds(n, uses)}
+		here := shardings(r.args[1])
+		here.Split[n.Args[1].Type.Shape.Rank()-1] &^= crossAxes
+		here.Split[crossed] |= crossAxes
+		for _, h := range p.values[n.Args[1]].have {
+			if h.s == here {
+				c.own = h.n
+			}
+		}
 		parts = c.cross(n)
 		y = parts[0]
 	} else if r.local != nil {
