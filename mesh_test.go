@@ -3,6 +3,7 @@ package fusec_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -200,6 +201,82 @@ func groupTrains(t *testing.T, target fusec.CompileOption, some bool) {
 	}
 }
 
+// TestRoundedGradients compares gradients that participants exchange in bf16 with the sum of what each has: they are within the
+// stated bound, and those of few elements are not rounded.
+func TestRoundedGradients(t *testing.T) {
+	const rows, width, n = 512, 128, 2
+	graphOf := func(rows int) *graph.Graph {
+		return graphtest.Built(t, func(b *graph.Builder) {
+			y := b.MatMul(b.Input("x", graph.TypeOf(graph.F32, rows, width)), b.Param("w", graph.TypeOf(graph.F32, width, width)), false, false)
+			y = b.Binary(graph.Add, y, b.Broadcast(b.Param("b", graph.TypeOf(graph.F32, width)), y.Type.Shape))
+			b.Output("cost", b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1))
+		})
+	}
+	r := rand.New(rand.NewPCG(8, 1))
+	x := graphtest.Tensor(r, graph.TypeOf(graph.F32, rows, width))
+	weights := graphtest.Weights(r, graphOf(rows))
+	// gradients are what the first step subtracts.
+	gradients := func(x *graph.Tensor, opts ...fusec.CompileOption) map[string][]float64 {
+		g := graphOf(x.Type.Shape.At(0))
+		step := fusec.WithOptimizer(&optim.Optimizer{Rule: optim.Momentum{Mu: 0.9}, Rate: optim.Constant(1)})
+		p, err := fusec.Compile(g, append(opts, fusec.CompileOption(step))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		for name, w := range weights {
+			if err := p.Set(name, w.Clone()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := p.Run(map[string]*graph.Tensor{"x": x}); err != nil {
+			t.Fatal(err)
+		}
+		list := map[string][]float64{}
+		for name, w := range weights {
+			next, err := p.State(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range w.Type.Shape.Elems() {
+				list[name] = append(list[name], w.Float(i)-next.Float(i))
+			}
+		}
+		return list
+	}
+	var terms []map[string][]float64
+	for k := range n {
+		part := graph.NewTensor(graph.TypeOf(graph.F32, rows/n, width))
+		copy(part.Bytes(), x.Bytes()[k*len(part.Bytes()):])
+		terms = append(terms, gradients(part, fusec.WithTarget("cpu")))
+	}
+	for name, opts := range map[string][]fusec.CompileOption{"cpu": {devices(n, false)}, "cuda": {emulated(t), devices(n, true)}} {
+		for _, zero := range []int{0, 1} {
+			opts := append(slices.Clone(opts), fusec.WithRoundedGradients())
+			if zero > 0 {
+				opts = append(opts, fusec.WithZeRO(zero))
+			}
+			got, most := gradients(x, opts...), 0.0
+			for w, list := range got {
+				for i, v := range list {
+					sum, size := 0.0, 0.0
+					for _, t := range terms {
+						sum, size = sum+t[w][i], size+math.Abs(t[w][i])
+					}
+					off := math.Abs(v-sum) / size
+					if bound := map[string]float64{"w": n / 256.0, "b": 1e-4}[w]; off > bound+1e-4 {
+						t.Fatalf("%s, ZeRO %d: the gradient of %s[%d] is %g, not %g", name, zero, w, i, v, sum)
+					}
+					most = max(most, off)
+				}
+			}
+			if most < 1.0/1024 {
+				t.Errorf("%s, ZeRO %d: gradients are not rounded", name, zero)
+			}
+		}
+	}
+}
+
 // trainSplit gives the costs of some steps of training on values of x, from drawn parameters, and the program.
 func trainSplit(t *testing.T, g *graph.Graph, steps int, opts ...fusec.CompileOption) (costs []float64, p *fusec.Program) {
 	t.Helper()
@@ -390,6 +467,7 @@ func TestMeshRefused(t *testing.T) {
 		"is given twice":                                          {two, fusec.WithSplit("b1", "data"), fusec.WithSplit("b1", "")},
 		"want a stage from 1 to 3":                                {two, fusec.WithZeRO(4)},
 		"are for a program on a mesh":                             {fusec.WithZeRO(1)},
+		"WithRoundedGradients are for a program on":               {fusec.WithRoundedGradients()},
 		"runs in a group: give WithGroup":                         {fusec.WithMesh("data=2")},
 		"target \"ref\" runs programs alone":                      {two, fusec.CompileOption(fusec.WithTarget("ref"))},
 		"target \"fpga\" runs programs alone":                     {fusec.CompileOption(fusec.WithTarget("fpga,fpga"))},

@@ -63,6 +63,7 @@ type config struct {
 	mesh    graph.Mesh          // in place of the graph's
 	splits  map[string][]string // of sources, by name
 	zero    int                 // stage of ZeRO
+	rounded bool                // participants exchange gradients in bf16
 
 	microbatches int      // of a pipeline; 0 for none
 	ends         []string // of its stages, by the names of values

@@ -10,7 +10,7 @@ var squaredNormRow = OpInfo{
 
 // SquaredNorm is the sum of the squares of all elements of all its operands, an F64 scalar. It is computed in float64,
 // so that squares of float32 do not overflow and a small operand is not lost next to a large one: the result is finite
-// if and only if every element of F32 operands is. Clipping of gradients by their global norm uses it.
+// if and only if every element of operands of 32 and 16 bits is. Clipping of gradients by their global norm uses it.
 type SquaredNorm struct{}
 
 // OpName implements Op.
@@ -18,7 +18,7 @@ func (SquaredNorm) OpName() string { return "squared_norm" }
 
 func inferSquaredNorm(_ Op, args []Type) ([]Type, error) {
 	for i, t := range args {
-		if !t.DType.IsFloat() {
+		if !t.DType.IsFloat() && !t.DType.Is16() {
 			return nil, fmt.Errorf("operand %d is %v, not a float", i, t.DType)
 		}
 	}

@@ -33,6 +33,8 @@ type Layout struct {
 	Mesh  graph.Mesh
 	Split map[string]graph.Sharding // of sources, by name
 	ZeRO  int                       // 1 to 3: what training keeps is split like the data; see [shard.Run]
+	// Rounded says that participants exchange gradients in bf16.
+	Rounded bool
 }
 
 // Config says how to compile.

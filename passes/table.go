@@ -121,7 +121,7 @@ var table = []Pass{
 		Doc: "clipping, loss scale and the optimiser's update as ordinary nodes, where asked for", After: []After{
 			{"differentiate", "it steps by the gradients"},
 		}},
-	{Name: "shard", Run: func(c *Context) error { return shard.Run(c.Context, c.cfg.Layout.ZeRO) },
+	{Name: "shard", Run: func(c *Context) error { return shard.Run(c.Context, c.cfg.Layout.ZeRO, c.cfg.Layout.Rounded) },
 		Needed: func(cfg Config) string { return cfg.meshed },
 		Doc:    "each participant's part of the program, with collective operations, where there is a mesh", After: []After{
 			{"differentiate", "gradients are those of whole values, and follow the shardings of the forward pass"},

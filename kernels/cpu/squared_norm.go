@@ -54,11 +54,14 @@ func (k *squaredNorm) Do(worker, item int) {
 		k.partial[item] = sum(numbers[float64](k.args[i], o)[from:to])
 		return
 	}
-	x := numbers[float32](k.args[i], o)
 	wide := scratchOf[float64](k.env, worker, 0, segment)
 	for at := from; at < to; at += segment {
 		part := wide[:min(segment, to-at)]
-		vec.Convert(part, x[at:][:len(part)])
+		if o.DType.Is16() {
+			vec.FromHalf(part, elems[uint16](k.args[i])[o.Layout.Offset+at:], o.DType)
+		} else {
+			vec.Convert(part, numbers[float32](k.args[i], o)[at:][:len(part)])
+		}
 		k.partial[item] += sum(part)
 	}
 }

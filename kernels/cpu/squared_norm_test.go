@@ -14,7 +14,7 @@ func TestSquaredNorm(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	var args []*graph.Tensor
 	for _, n := range []int{1, 70001, 0, grain, 3*grain + 5, 17} {
-		for _, d := range []graph.DType{graph.F32, graph.F64} {
+		for _, d := range []graph.DType{graph.F32, graph.F64, graph.BF16, graph.F16} {
 			args = append(args, drawTensor(r, d, -1, 1, n))
 		}
 	}
@@ -51,15 +51,15 @@ func TestSquaredNorm(t *testing.T) {
 			t.Errorf("%d workers give %v, one gives %v", workers, got, one)
 		}
 	}
-	args[2].SetFloat(60000, 3e38) // whose square no float32 holds
+	args[4].SetFloat(60000, 3e38) // whose square no float32 holds
 	if got := norm(2); math.Abs(got-9e76) > 1e70 {
 		t.Errorf("the norm of a large number is %v", got)
 	}
-	args[2].SetFloat(60000, math.Inf(-1))
+	args[4].SetFloat(60000, math.Inf(-1))
 	if got := norm(2); !math.IsInf(got, 1) {
 		t.Errorf("the norm of an infinity is %v", got)
 	}
-	args[2].SetFloat(60000, math.NaN())
+	args[4].SetFloat(60000, math.NaN())
 	if got := norm(2); !math.IsNaN(got) {
 		t.Errorf("the norm of NaN is %v", got)
 	}

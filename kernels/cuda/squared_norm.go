@@ -20,7 +20,7 @@ func compileSquaredNorm(_ graph.SquaredNorm, args, results []Operand) *Kernel {
 	text.WriteString(preamble("rows", "squared_norm"))
 	k := &Kernel{}
 	blocks := 0
-	for _, d := range []graph.DType{graph.F32, graph.F64} {
+	for _, d := range []graph.DType{graph.F32, graph.BF16, graph.F16, graph.F64} {
 		var rows [][]Param
 		for i, a := range args {
 			if n := a.Layout.Shape.Elems(); a.DType == d && n > 0 {

@@ -174,3 +174,15 @@ func TestHost(t *testing.T) {
 		}
 	}
 }
+
+// TestSquaredNorm sums the squares of elements of all types together.
+func TestSquaredNorm(t *testing.T) {
+	g := built(t, func(b *graph.Builder) {
+		var args []*graph.Node
+		for _, d := range []graph.DType{graph.F32, graph.BF16, graph.F64, graph.F16, graph.BF16} {
+			args = append(args, b.Input(fmt.Sprint("x", len(args)), graph.TypeOf(d, 5000+len(args))))
+		}
+		b.Output("y", b.Add(graph.SquaredNorm{}, args...))
+	})
+	check(t, g, values(g))
+}

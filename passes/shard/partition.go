@@ -390,7 +390,13 @@ func (p *pass) squaredNorm(n *graph.Node) {
 		if groups[over] == nil {
 			order = append(order, over)
 		}
-		groups[over] = append(groups[over], p.get(v, s))
+		x := p.get(v, s)
+		if p.rounded[a] { // the norm of what was exchanged
+			if _, cast := x.Op.(graph.Cast); cast {
+				x = x.Args[0]
+			}
+		}
+		groups[over] = append(groups[over], x)
 	}
 	var sum *graph.Node
 	plus := func(a, b *graph.Node) *graph.Node {
@@ -476,6 +482,14 @@ func (p *pass) collective(op graph.Collective, x *graph.Node, axes graph.MeshAxe
 	return y
 }
 
+// sum adds up the terms of a value along axes.
+func (p *pass) sum(v *value, op graph.Collective, x *graph.Node, axes graph.MeshAxes) *graph.Node {
+	if !p.rounded[v.n] || axes&^p.late == 0 {
+		return p.collective(op, x, axes)
+	}
+	return p.b.CastTo(graph.F32, p.collective(op, p.b.CastTo(graph.BF16, x), axes))
+}
+
 // move leads from one layout of a value to another, and remembers each one on the way.
 func (p *pass) move(v *value, from placed, to graph.Sharding) *graph.Node {
 	s, x := from.s, from.n
@@ -499,13 +513,13 @@ func (p *pass) move(v *value, from placed, to graph.Sharding) *graph.Node {
 			if more == 0 || first(more) <= last(s.Split[d]) || s.Split[d]&^to.Split[d] != 0 || between(more, to.Split[d]&^s.Split[d]) {
 				continue
 			}
-			x = p.collective(graph.ReduceScatter{Fn: graph.Sum, Axis: d, Group: p.group(more)}, x, more)
+			x = p.sum(v, graph.ReduceScatter{Fn: graph.Sum, Axis: d, Group: p.group(more)}, x, more)
 			s.Partial &^= more
 			s.Split[d] |= more
 			keep()
 		}
 		if s.Partial != 0 {
-			x = p.collective(graph.AllReduce{Fn: graph.Sum, Group: p.group(s.Partial)}, x, s.Partial)
+			x = p.sum(v, graph.AllReduce{Fn: graph.Sum, Group: p.group(s.Partial)}, x, s.Partial)
 			s.Partial = 0
 			keep()
 		}

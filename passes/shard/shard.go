@@ -20,7 +20,8 @@ import (
 
 // Run shards the graph over its mesh. A graph without a mesh stays as it is. With a stage of ZeRO from 1 on the states of the
 // optimiser, and from 3 on parameters, too, are split along the axes along which inputs are, as far as nothing else is stated.
-func Run(c *rewrite.Context, zero int) error {
+// Rounded says that gradients of f32 are exchanged in bf16.
+func Run(c *rewrite.Context, zero int, rounded bool) error {
 	g := c.Graph
 	if len(g.Mesh) == 0 || g.Parts {
 		return nil
@@ -30,12 +31,12 @@ func Run(c *rewrite.Context, zero int) error {
 			return fmt.Errorf("%s: a graph that is to be split over a mesh has no collective operations of its own", n.Where())
 		}
 	}
-	p := newPass(c, zero)
+	p := newPass(c, zero, rounded)
 	if p.decompose() {
 		if err := g.Tidy(); err != nil {
 			return err
 		}
-		p = newPass(c, zero)
+		p = newPass(c, zero, rounded)
 	}
 	return p.partition()
 }
@@ -53,6 +54,8 @@ type pass struct {
 	late   graph.MeshAxes          // the axis of microbatches, over which sums are made first, and nothing is kept in parts
 	blocks map[*graph.Node]*blocks // by attention whose keys go around
 	sent   map[string]sent         // by collective and axes
+
+	rounded map[*graph.Node]bool // gradients that are exchanged in bf16
 }
 
 // value is what is known of a node's value.
@@ -75,15 +78,19 @@ type sent struct {
 	bytes int64
 }
 
-func newPass(c *rewrite.Context, zero int) *pass {
+func newPass(c *rewrite.Context, zero int, rounded bool) *pass {
 	g := c.Graph
 	p := &pass{c: c, g: g, mesh: g.Mesh, values: make(map[*graph.Node]*value, len(g.Nodes)),
 		rule:    make(map[*graph.Node]*rule, len(g.Nodes)),
-		results: map[*graph.Node][][]*graph.Node{}, blocks: map[*graph.Node]*blocks{}, sent: map[string]sent{}}
+		results: map[*graph.Node][][]*graph.Node{}, blocks: map[*graph.Node]*blocks{}, sent: map[string]sent{},
+		rounded: map[*graph.Node]bool{}}
 	for a, axis := range p.mesh {
 		if axis.Name == graph.Microbatch {
 			p.late |= 1 << a
 		}
+	}
+	if rounded {
+		p.findGradients()
 	}
 	var inputs graph.MeshAxes // axes along which inputs are split
 	for _, n := range g.Nodes {
@@ -145,6 +152,28 @@ func (p *pass) single() (axes graph.MeshAxes) {
 		}
 	}
 	return axes
+}
+
+// leastRounded is how many elements a gradient has, at least, that is rounded before it is exchanged: to round fewer by themselves
+// takes longer than to send them.
+const leastRounded = 1 << 14
+
+// findGradients finds the large gradients that an optimiser reads: those whose norm it computes, or sums of them.
+func (p *pass) findGradients() {
+	var of func(n *graph.Node)
+	of = func(n *graph.Node) {
+		p.rounded[n] = n.Phase == graph.Backward && n.Type.DType == graph.F32 && n.Type.Shape.Elems() >= leastRounded
+		if n.Phase == graph.Optimiser {
+			for _, a := range n.Args {
+				of(a)
+			}
+		}
+	}
+	for _, n := range p.g.Nodes {
+		if _, ok := n.Op.(graph.SquaredNorm); ok {
+			of(n)
+		}
+	}
 }
 
 // isMoment reports whether n is a state of an optimiser that is as large as a parameter.

@@ -21,7 +21,7 @@ import (
 func sharded(g *graph.Graph, zero int) (*graph.Graph, *trace.Stage, error) {
 	work, _ := g.Clone()
 	s := &trace.Stage{}
-	if err := shard.Run(&rewrite.Context{Graph: work, Stage: s}, zero); err != nil {
+	if err := shard.Run(&rewrite.Context{Graph: work, Stage: s}, zero, false); err != nil {
 		return nil, s, err
 	}
 	return work, s, graph.Verify(work)

@@ -32,6 +32,8 @@ type groupWork struct {
 	splits map[string][]string // shardings of sources, see [fusec.WithSplit]
 	mesh   string
 	zero   int // the stage of ZeRO
+	// rounded says that gradients are exchanged in bf16.
+	rounded bool
 	// weak says that participants have as much to do as one alone, each on its part of the inputs; else they share the work.
 	weak bool
 }
@@ -77,6 +79,11 @@ func groupWorks(n int, small bool) []*groupWork {
 	var list []*groupWork
 	for _, c := range cases {
 		list = append(list, c.groupWork("data parallel", n, 0))
+	}
+	for _, c := range cases {
+		w := c.groupWork("gradients in bf16", n, 0)
+		w.rounded = true
+		list = append(list, w)
 	}
 	for _, c := range append(cases, large) {
 		list = append(list, c.groupWork("fully sharded", n, 3))
@@ -316,6 +323,9 @@ func (x *groupBench) measure(w *groupWork) (line groupLine, err error) {
 	}
 	if w.zero > 0 {
 		opts = append(opts, fusec.WithZeRO(w.zero))
+	}
+	if w.rounded {
+		opts = append(opts, fusec.WithRoundedGradients())
 	}
 	together, err := x.time(all, x.together, opts...)
 	if err != nil {

@@ -21,7 +21,7 @@ DEVICE void sum_squares(const Row *rows, int n, i64 block, double *partial, doub
   Vec<double, 1> sum = splat<1>(0.0);
 #pragma unroll 8
   for (i64 k = begin + threadIdx.x; k < end; k += THREADS) {
-    const double x = double(row.x[k]);
+    const double x = convert<double>(row.x[k]);
     sum[0] += x * x;
   }
   sum = column_reduce<Sum, 1, THREADS>(sum, reinterpret_cast<Vec<double, 1> *>(room));
