@@ -204,9 +204,11 @@ func (p *peers) reach(place int, own, at []byte) (to C.CUdeviceptr, err error) {
 	return p.maps[key] + C.CUdeviceptr(number(at, 3)), nil
 }
 
-// makes reports whether an exchange is made here and not by NCCL. All participants say the same. Copies wait in streams for other
-// participants. They are made only between processes: in one process, whose GPUs share the driver's locks, a run of many of them
-// has not ended (TestLargeExchanges of lowering/cuda).
+// makes reports whether an exchange is made here and not by NCCL. All participants say the same. Copies are made only between
+// processes. In one process on two H200 the second run of TestLargeExchanges of lowering/cuda, which is the first one of a graph, does
+// not end if they are made and large sums are among them. Both participants have queued all by then and wait for their streams, also
+// with CUDA_MODULE_LOADING=EAGER, so no call of the driver blocks. With permute, all_gather and all_to_all alone it ends, and so do
+// graphs of the same sums without the test's launches and copies to and from the host.
 func (p *peers) makes(x driver.Exchange, of []driver.Exchange) bool {
 	switch {
 	case p == nil:
