@@ -336,16 +336,19 @@ func (a *attentionProblem) forwardHopper() (*Kernel, bool) {
 	u := newUnit(a.args, a.results)
 	q := a.mapOf(u, "q", a.q, 64*t.groups)
 	k, v := a.mapOf(u, "k", a.k, t.keys), a.mapOf(u, "v", a.v, t.keys)
-	steps, scratch := a.hopperForward(u, 4, [3]string{q, k, v}, "", "")
-	return a.hopperKernel(u, scratch, append([]Step{{Params: []Param{Scratch(0)}, Bytes: 4}}, steps...)), true
+	counter := u.field(Param{Kind: ZeroedPtr}, "int *", "counter")
+	steps, scratch := a.hopperForward(u, 0, counter, [3]string{q, k, v}, "", "")
+	kernel := a.hopperKernel(u, scratch, steps)
+	kernel.Zeroed = 4
+	return kernel, true
 }
 
 // hopperForward writes the entry of attention_hopper, which begins with first, and returns its step, after those that make the bits
-// of its masks. maps are the tensor maps of queries, keys and values, last are arguments at the end. The scratch memory begins with
-// a counter; the bits come from byte scratch on, and it returns how far they reach.
-func (a *attentionProblem) hopperForward(u *unit, scratch int64, maps [3]string, first, last string) ([]Step, int64) {
+// of its masks. counter is 0 at the start, maps are the tensor maps of queries, keys and values, last are arguments at the end.
+// The bits come from byte scratch on, and it returns how far they reach.
+func (a *attentionProblem) hopperForward(u *unit, scratch int64, counter string, maps [3]string, first, last string) (
+	[]Step, int64) {
 	d, t := a.dims, a.attentionTiling()
-	counter := u.scratch("int", "counter", 0)
 	a.hopperProblem(u, t.groups, t.keys, t.stages)
 	out, lse := a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse)
 	masks, steps, scratch := a.hopperMasks(u, scratch)

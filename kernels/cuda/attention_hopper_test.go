@@ -357,7 +357,6 @@ KERNEL(attention, 384, 1) {
   attention_hopper<Problem>(&p.q, &p.k, &p.v, p.counter, p.r0, p.r1,
     AttentionMasks<Problem::Mask>{});
 }
- 0 0 0 4
 attention 4 384 206968 0
 0 0 bf16 [96 65 4 1] [192 12480 192] [64 128 1 1]
 1 0 bf16 [96 150 2 1] [192 28800 192] [64 128 1 1]

@@ -138,7 +138,8 @@ func (a *attentionProblem) splitKernel(portable attentionTile) *Kernel {
 	steps := a.splitSteps(u, cleared, a.groups()*ceilDiv(d.Keys, largestRows),
 		fmt.Sprintf("attention_largest<portable::Problem, %d>(p, %s)", largestRows, most),
 		fmt.Sprintf("attention_split<portable::Problem, %d>(p, %s%s, %s)", a.parts, parts, most, wide))
-	attend, scratch := a.hopperForward(u, scratch, [3]string{q, k, v}, fmt.Sprintf("  if (*%s) return;\n", wide), ", "+most)
+	counter := u.scratch("int", "counter", 0)
+	attend, scratch := a.hopperForward(u, scratch, counter, [3]string{q, k, v}, fmt.Sprintf("  if (*%s) return;\n", wide), ", "+most)
 	steps = append(steps, attend...)
 	steps = append(steps, a.mmaStep(u, portable, "attention_portable", "portable::Problem", fmt.Sprintf("if (*%s) ", wide)))
 	return a.hopperKernel(u, scratch, steps)
