@@ -18,19 +18,23 @@ func Compile(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) 
 }
 
 // EarlyText begins a translation unit whose entries wait first for the steps before them, leadsText one of a launch that another
-// runs beside, and besideText that of the other; see src/prelude.cuh.
+// runs beside, besideText that of the other, and holdsText one whose entries do not let the next launch begin at once; see
+// src/prelude.cuh.
 const (
 	EarlyText  = "#define FUSEC_EARLY\n"
 	leadsText  = "#define FUSEC_LEADS\n"
 	besideText = "#define FUSEC_BESIDE\n"
 	awaitsText = "#define FUSEC_AWAITS\n"
+	holdsText  = "#define FUSEC_HOLDS\n"
 )
 
 // StartEarly lets the steps of a kernel begin before those before them have ended, where the chip can: their blocks are there when
-// those end. The steps of a kernel with one that waits by itself are left as they are, and so are those of one whose blocks take so
-// much shared memory that there is no room for them beside other launches.
+// those end, as far as there is room. The steps of a kernel with one that waits by itself are left as they are, and so are those of
+// one whose blocks have a multiprocessor each, unless c says otherwise. Those do not let the next launch begin at once, whose blocks
+// would crowd where a multiprocessor is idle.
 func (c *Config) StartEarly(k *Kernel) {
-	late := func(s Step) bool { return s.Exchange != nil || !s.Early && s.Shared > c.Chip.Shared*3/4 }
+	large := func(s Step) bool { return !s.Early && s.Shared > c.Chip.Shared*3/4 }
+	late := func(s Step) bool { return s.Exchange != nil || !c.EarlyLarge && large(s) }
 	if !c.hopper() || k.Source == "" || slices.ContainsFunc(k.Steps, late) {
 		return
 	}
@@ -45,6 +49,9 @@ func (c *Config) StartEarly(k *Kernel) {
 	}
 	if slices.ContainsFunc(k.Steps, func(s Step) bool { return s.Early }) {
 		return
+	}
+	if slices.ContainsFunc(k.Steps, large) {
+		k.Source = holdsText + k.Source
 	}
 	for i := range k.Steps {
 		k.Steps[i].Early = k.Steps[i].Entry != ""

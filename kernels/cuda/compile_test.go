@@ -35,7 +35,7 @@ func bodied(t *testing.T, anchor graph.Anchor, write func(*graph.Builder, cases.
 }
 
 // TestEarly: on Hopper all steps of a kernel begin before those before them have ended, unless they exchange something or wait by
-// themselves.
+// themselves. Kernels whose blocks take much shared memory do so if they are told to.
 func TestEarly(t *testing.T) {
 	op, args, results := normOp(t)
 	for _, c := range []struct {
@@ -71,6 +71,14 @@ func TestEarly(t *testing.T) {
 	if cfg.StartEarly(k); !k.Steps[0].Early || k.Steps[1].Early || !k.Steps[2].Early {
 		t.Errorf("with a fill: %+v", k.Steps)
 	}
+	for _, large := range []bool{false, true} {
+		k := &cuda.Kernel{Source: "x", Steps: []cuda.Step{{Entry: "a", Shared: 200 << 10}, {Entry: "b"}}}
+		cfg.EarlyLarge = large
+		cfg.StartEarly(k)
+		if k.Steps[0].Early != large || k.Steps[1].Early != large || strings.Contains(k.Source, "FUSEC_HOLDS") != large {
+			t.Errorf("large blocks early %v: %+v", large, k)
+		}
+	}
 }
 
 // TestEarlyWaits: the compiler moves no load of a launch that begins early before the wait.
@@ -94,6 +102,35 @@ func TestEarlyWaits(t *testing.T) {
 		if !found || strings.Contains(before, "LDG") || !strings.Contains(after, "LDG") {
 			t.Errorf("%s:\n%s", name, text)
 		}
+	}
+}
+
+// TestEarlyLargeWaits: a product on Hopper's own instructions prepares its barriers before it waits, and then reads, by the copy
+// engine and by threads, before it lets the next launch begin.
+func TestEarlyLargeWaits(t *testing.T) {
+	op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+		y := b.MatMul(in(graph.BF16, 8192, 768), in(graph.BF16, 768, 768), false, false)
+		b.Output("", b.Binary(graph.Add, y, in(graph.F32, 8192, 768)))
+	})
+	results := rowMajor([]graph.Type{graph.TypeOf(graph.F32, 8192, 768)})
+	k, err := cuda.Compile(op, rowMajor(types), results, cuda.Config{Chip: cuda.H200, Precision: cuda.BF16, EarlyLarge: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := nvrtctest.Open(t)
+	image, _, err := compiler.Compile(k.Source, cuda.H200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := compiler.Disassemble(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after, found := strings.Cut(code["matmul"], "ACQBULK")
+	reads := func(s string) bool { return strings.Contains(s, "LDG") || strings.Contains(s, "UTMALDG") }
+	if !found || reads(before) || !reads(after) || !strings.Contains(before, "SYNCS") || strings.Contains(before, "PREEXIT") ||
+		!strings.Contains(after, "PREEXIT") {
+		t.Errorf("%s", code["matmul"])
 	}
 }
 

@@ -280,6 +280,8 @@ type Config struct {
 	// Awaits says of a launch Beside others that it waits for the end of all before it, those that it runs beside too, before it
 	// reads what is [Kernel.Late] and before it writes.
 	Awaits bool
+	// EarlyLarge lets launches whose blocks have a multiprocessor each begin early, too. Chains of short ones would take longer.
+	EarlyLarge bool
 	// KeepHidden has a mixture of experts keep its hidden values before the activation, with the lists of slots and their rows of x,
 	// in the memory [Kernel.Kept], and its gradient find them there instead of computing them again. A kernel that cannot has
 	// no such memory. Where those of a mixture and of its gradient have as much, they agree about what is in it.

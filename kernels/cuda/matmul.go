@@ -208,18 +208,23 @@ type cut struct {
 	before    []Step // that prepare operands
 	scratch   int64  // bytes that those use
 	early     bool   // it may begin before the step before it has ended; see [Step]
+	late      bool   // it calls late_read when it is prepared; see src/prelude.cuh
 	fast      bool   // functions of the body may be as inaccurate as the operands
 }
 
 // entry begins the function of that name.
 func (c *cut) entry(name string) string {
+	late := ""
+	if c.late {
+		late = "LATE_"
+	}
 	if c.cluster > 1 && c.blocks > 1 {
 		return fmt.Sprintf("FEW_KERNEL(%s, %d, %d, %d)", name, c.threads, c.blocks, c.cluster)
 	}
 	if c.cluster > 1 {
-		return fmt.Sprintf("CLUSTER_KERNEL(%s, %d, %d)", name, c.threads, c.cluster)
+		return fmt.Sprintf("%sCLUSTER_KERNEL(%s, %d, %d)", late, name, c.threads, c.cluster)
 	}
-	return fmt.Sprintf("KERNEL(%s, %d, %d)", name, c.threads, c.blocks)
+	return fmt.Sprintf("%sKERNEL(%s, %d, %d)", late, name, c.threads, c.blocks)
 }
 
 // fastText begins a translation unit whose functions may be as inaccurate as 16 bits or tf32; see src/ops.cuh.

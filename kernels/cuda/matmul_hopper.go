@@ -322,7 +322,7 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 	c := cut{bm: t.bm, bn: t.bn, splits: t.splits, threads: hopperThreads, shared: shared, blocks: 1, cluster: cluster,
 		grid: cluster * min(m.cfg.Chip.SMs/cluster, spots), sumBlocks: m.batch * tilesM * t.cm * warps,
 		scratch: m.used, fast: m.cfg.Precision != F32, work: "Whole<Problem, Tile>{}",
-		source: source}
+		late: m.cfg.hopper() && !m.update, source: source}
 	maps := [2]string{}
 	for i, f := range []*hopperFactor{&h.a, &h.b} {
 		if f.gathered() || f.odd > 0 {

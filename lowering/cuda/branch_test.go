@@ -67,6 +67,27 @@ func TestBranchKeepsOrder(t *testing.T) {
 	}
 }
 
+// TestBranchEarly: in a program with branches launches whose blocks have a multiprocessor each begin early, and in others they do not.
+func TestBranchEarly(t *testing.T) {
+	for _, branches := range []int{0, cuda.DefaultBranches} {
+		d := cuda.New(cuda.Precision(kernels.TF32), cuda.Branches(branches))
+		large := 0
+		for _, k := range d.Kernels(lowered(t, descent(t, 1, 1024, 512), d)) {
+			for _, s := range k.Steps {
+				if s.Shared <= kernels.H200.Shared*3/4 {
+					continue
+				}
+				if large++; s.Early != (branches > 0) {
+					t.Errorf("with %d branches %s begins early: %v", branches, s.Entry, s.Early)
+				}
+			}
+		}
+		if large == 0 {
+			t.Error("no blocks have a multiprocessor each")
+		}
+	}
+}
+
 // TestBranch compares steps of programs with a branch with the reference, and with programs without one: the emulator does what
 // is in the branch as late as the events allow.
 func TestBranch(t *testing.T) {

@@ -9,9 +9,12 @@ import (
 
 // generateAll makes the kernels of all launches. On chips whose launches begin early, neighbours that use nothing of one another
 // run at the same time, such as the queries, keys and values of an attention, and so does one that can await what it uses of them.
-// Programs that train have branches instead.
+// Programs that train have branches instead, and there all launches begin early.
 func (d *Device) generateAll(p *lowering.Program) []generated {
 	list := make([]generated, len(p.Launches))
+	branches := p.Trains() && d.branching() > 0
+	common := d.cfg
+	common.EarlyLarge = branches
 	beside := beside(p)
 	var fixed map[int]bool // none in the prepared part
 	kernel := func(i int, cfg kernels.Config) {
@@ -21,15 +24,15 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 		if i == p.Prepared {
 			fixed = fixedBuffers(p)
 		}
-		kernel(i, d.cfg)
+		kernel(i, common)
 	}
 	d.keepHidden(p, list, func(i int) generated {
-		cfg := d.cfg
+		cfg := common
 		cfg.KeepHidden = true
 		k, err := d.kernel(p, &p.Launches[i], cfg, beside[i], fixed)
 		return generated{kernel: k, err: err}
 	})
-	if p.Trains() && d.branching() > 0 || slices.ContainsFunc(joins(p), func(at int) bool { return at > 0 }) {
+	if branches || slices.ContainsFunc(joins(p), func(at int) bool { return at > 0 }) {
 		return list
 	}
 	may := func(i int) bool {
@@ -48,7 +51,7 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 			end++
 		}
 		for i := first; i < end && end > first+1; i++ {
-			cfg := d.cfg
+			cfg := common
 			cfg.Leads, cfg.Beside, cfg.Awaits = i == first, i > first, awaits[i]
 			kernel(i, cfg)
 		}

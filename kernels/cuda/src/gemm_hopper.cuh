@@ -370,6 +370,7 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
   } else {
     __syncthreads();
   }
+  late_read();
   if (group == 0) {
     fewer_registers<FEW>();
     if constexpr (Tile::ODD) {
@@ -378,6 +379,7 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       load_patches<P, Tile>(direct, map_b, work, full, empty);
     } else if (threadIdx.x == 0) {
       load_tiles<P, Tile>(map_a, map_b, work, full, empty, rank_m, rank_n);
+      held_begin();
     }
     if constexpr (R::CLUSTER > 1) cluster_sync();  // until no block sends here any more
   } else {

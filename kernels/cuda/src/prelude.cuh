@@ -18,7 +18,13 @@ DEVICE void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memor
 // Such a launch calls these at its beginning, before it reads what others have written and before it writes, and at its end. With
 // FUSEC_LEADS the next launch runs beside it, and so begins when all that is before this one has ended. With FUSEC_BESIDE it is such
 // a next launch, which waits only so that it ends after the one before it, or with FUSEC_AWAITS in early_body, which comes before what
-// its body alone reads and before it writes.
+// its body alone reads and before it writes. With FUSEC_HOLDS it does not let the next launch begin, whose blocks would crowd where
+// there is room, until it calls held_begin.
+#ifdef FUSEC_HOLDS
+DEVICE void held_begin() { let_next_begin(); }
+#else
+DEVICE void held_begin() {}
+#endif
 #ifdef FUSEC_BESIDE
 DEVICE void early_begin() { let_next_begin(); }
 DEVICE void early_read() {}
@@ -35,28 +41,38 @@ DEVICE void early_read() { wait_for_previous(), let_next_begin(); }
 DEVICE void early_body() {}
 DEVICE void early_end() {}
 #else
+#ifdef FUSEC_HOLDS
+DEVICE void early_begin() {}
+#else
 DEVICE void early_begin() { let_next_begin(); }
+#endif
 DEVICE void early_read() { wait_for_previous(); }
 DEVICE void early_body() {}
 DEVICE void early_end() {}
 #endif
 // An entry with one parameter p, of type Params of the namespace around it. With FUSEC_EARLY its launch may begin before those before
-// it have ended.
+// it have ended. That of a LATE_ENTRY waits for them when it calls late_read.
 #ifdef FUSEC_EARLY
-#define ENTRY(bounds, name)                                                   \
+#define ENTRY_THAT(waits, bounds, name)                                       \
   DEVICE void name##_after(const Params &p);                                  \
   extern "C" __global__ void bounds name(const __grid_constant__ Params p) {  \
     early_begin();                                                            \
-    early_read();                                                             \
+    waits;                                                                    \
     name##_after(p);                                                          \
     early_end();                                                              \
   }                                                                           \
   DEVICE void name##_after(const Params &p)
+#define ENTRY(bounds, name) ENTRY_THAT(early_read(), bounds, name)
+#define LATE_ENTRY(bounds, name) ENTRY_THAT(, bounds, name)
+DEVICE void late_read() { early_read(); }
 #else
 #define ENTRY(bounds, name) extern "C" __global__ void bounds name(const __grid_constant__ Params p)
+#define LATE_ENTRY(bounds, name) ENTRY(bounds, name)
+DEVICE void late_read() {}
 #endif
 // KERNEL(name, threads, blocks) { … } has at least the given number of blocks on a multiprocessor.
 #define KERNEL(name, threads, blocks) ENTRY(__launch_bounds__(threads, blocks), name)
+#define LATE_KERNEL(name, threads, blocks) LATE_ENTRY(__launch_bounds__(threads, blocks), name)
 #define SHARED extern __shared__ __align__(1024) u8 shared[]  // the dynamic shared memory
 #endif
 

@@ -106,6 +106,10 @@ extern "C" UNWATCHED __attribute__((visibility("default"))) const host::Entry *f
 #endif
 
 #define KERNEL(name, threads, blocks) CLUSTER_KERNEL(name, threads, 1)
+#define LATE_KERNEL(name, threads, blocks) KERNEL(name, threads, blocks)
+#define LATE_CLUSTER_KERNEL(name, threads, cluster) CLUSTER_KERNEL(name, threads, cluster)
+inline void late_read() {}
+inline void held_begin() {}
 // The same in clusters of so many blocks, side by side in x; see cluster.cuh.
 #define FEW_KERNEL(name, threads, blocks, cluster) CLUSTER_KERNEL(name, threads, cluster)
 #define CLUSTER_KERNEL(name, threads, cluster)                                                                         \
