@@ -293,11 +293,16 @@ const panelSteps = 8
 //	[⌈n/32⌉, ⌈k/8⌉·8, 32]        element (p, i, j) is row i of column 32p+j
 //	[⌈n/32⌉, ⌈k/8⌉, 32, 8]       of I4: element (p, i, j, l) is row 8i+l of column 32p+j
 //
-// With Deep, all elements have the second order, in which a GPU reads them: eight rows of a column stand side by side. With
-// Quads, four rows of a column of I8 do, as processors multiply integers: the shape is [⌈n/32⌉, ⌈k/8⌉·2, 32, 4].
+// With Quads, four rows of a column of I8 stand side by side, as processors multiply integers: the shape is
+// [⌈n/32⌉, ⌈k/8⌉·2, 32, 4].
+//
+// With Deep, elements have the order in which the threads of a GPU read them, 16 bytes at a time: eight rows of c columns, where c
+// is 4 for I4, 2 for 8 bits and 1 for 16. Panels have a multiple of 32 rows, and the shape is
+//
+//	[⌈n/32⌉, ⌈k/32⌉, 32/c, 4, c, 8]        element (p, i, q, t, j, l) is row 32i+8t+l of column 32p+c·q+j
 //
 // Further operands, weights [k, ni] of the same type, or [ni, k], stand behind the first, as the further columns of one matrix. All
-// of them but the last have whole panels: a multiple of 32 columns. Deep panels are of one operand.
+// of them but the last have whole panels: a multiple of 32 columns.
 //
 // To is BF16 or F16, of operands of F32.
 type PackWeights struct {
@@ -384,14 +389,29 @@ func checkPanels(d DType, deep bool) error {
 // PanelShape is the shape of the panels of weights [k, n] of type d.
 func PanelShape(d DType, k, n int) Shape {
 	if d == I4 {
-		return DeepShape(k, n)
+		return ShapeOf(blocksOf(n, PanelColumns), blocksOf(k, panelSteps), PanelColumns, panelSteps)
 	}
 	return ShapeOf(blocksOf(n, PanelColumns), blocksOf(k, panelSteps)*panelSteps, PanelColumns)
 }
 
-// DeepShape is the shape of the deep panels of weights [k, n].
-func DeepShape(k, n int) Shape {
-	return ShapeOf(blocksOf(n, PanelColumns), blocksOf(k, panelSteps), PanelColumns, panelSteps)
+// deepRows is the multiple that the rows of a deep panel are filled up to.
+const deepRows = 32
+
+// DeepShape is the shape of the deep panels of weights [k, n] of type d.
+func DeepShape(d DType, k, n int) Shape {
+	c := deepColumns(d)
+	return ShapeOf(blocksOf(n, PanelColumns), blocksOf(k, deepRows), PanelColumns/c, deepRows/panelSteps, c, panelSteps)
+}
+
+// deepColumns is how many columns have eight rows in 16 bytes.
+func deepColumns(d DType) int { return 16 / int(d.Span(panelSteps)) }
+
+// DeepIndex is where the element of a row and a column stands in a deep panel of type d: in that of the column, whose number in the
+// panel col is.
+func DeepIndex(d DType, row, col int) int {
+	c := deepColumns(d)
+	piece := (row/deepRows*(PanelColumns/c)+col/c)*(deepRows/panelSteps) + row%deepRows/panelSteps
+	return (piece*c+col%c)*panelSteps + row%panelSteps
 }
 
 // QuadShape is the shape of the panels of weights [k, n] of I8 in quads.
@@ -403,7 +423,7 @@ func QuadShape(k, n int) Shape {
 func panelShape(d DType, deep, quads bool, k, n int) Shape {
 	switch {
 	case deep:
-		return DeepShape(k, n)
+		return DeepShape(d, k, n)
 	case quads:
 		return QuadShape(k, n)
 	}
@@ -431,8 +451,6 @@ func inferPackWeights(op Op, args []Type) ([]Type, error) {
 	k, n := p.Matrix(w.Shape)
 	for i, v := range args[1:] {
 		switch {
-		case p.Deep:
-			return nil, fmt.Errorf("deep panels of %d operands: they are of one", len(args))
 		case v.DType != w.DType || v.Shape.Rank() != 2:
 			return nil, fmt.Errorf("%v and %v are not matrices of one type", w, v)
 		}

@@ -334,6 +334,23 @@ func TestMachineCode(t *testing.T) {
 	}
 }
 
+// TestMachinePanels is [TestMachineCode] of products of few rows by weights in deep panels, with the sizes of a decoder layer: of
+// whole slices, with clusters, and of parts of slices.
+func TestMachinePanels(t *testing.T) {
+	l := &machineList{t: t, whole: true}
+	for _, d := range []graph.DType{graph.BF16, graph.I8, graph.I4, graph.F8E4M3} {
+		for _, s := range [][3]int{{1, 14336, 4096}, {4, 4096, 14336}, {2, 1021, 4100}} {
+			f, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+				x, panels := in(graph.BF16, s[0], s[2]), in(d, graph.DeepShape(d, s[2], s[1]).Slice()...)
+				y := b.Add(graph.PanelMatMul{Columns: s[1], Deep: true}, x, panels)
+				b.Output("y", b.CastTo(graph.BF16, b.Unary(graph.Silu, y)))
+			})
+			l.add(fmt.Sprint("packed ", d, s), cuda.BF16, f, types)
+		}
+	}
+	cudatest.MachineCode(t, machineChips, machineChips, l.checks[0]...)
+}
+
 // TestSharedMemory: no form needs more shared memory than the chip that it is made for has.
 func TestSharedMemory(t *testing.T) {
 	l := &machineList{t: t, whole: true}

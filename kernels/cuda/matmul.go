@@ -39,7 +39,9 @@ func (m *matmul) write() error {
 	if m.math() == "" {
 		limit = min(limit, simtColumns)
 	}
-	if _, _, few := m.few(); !few && m.stream() == nil {
+	if m.panelStream() != nil {
+		limit = min(limit, m.m) // so that more threads have columns
+	} else if _, _, few := m.few(); !few && m.stream() == nil {
 		if _, across := m.hopperPlans(); across != nil {
 			limit = min(limit, acrossColumns)
 		}
@@ -258,6 +260,8 @@ func (m *matmul) steps() (*Kernel, cut) {
 	var late []int
 	if h := m.stream(); h != nil {
 		c, late = m.streamCut(h), m.late()
+	} else if h := m.panelStream(); h != nil {
+		c, late = m.panelStreamCut(h), m.late()
 	} else if f, t, ok := m.few(); ok {
 		c, late = m.fewCut(f, t), m.late()
 	} else if h, a := m.hopperPlans(); h != nil {

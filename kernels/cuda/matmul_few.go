@@ -67,7 +67,7 @@ func (m *matmul) fewTile(f *fewForm) fewTile {
 	switch {
 	case mt == 1 && m.panels != nil:
 		switch t.wk = 8; m.panels.dtype { // as was fastest on an H200
-		case graph.I4:
+		case graph.I4, graph.BF16, graph.F16:
 			t.u = 2
 		case graph.F8E4M3, graph.F8E5M2:
 			t.u, t.blocks = 1, 4

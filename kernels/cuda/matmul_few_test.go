@@ -153,10 +153,48 @@ func TestPackWeights(t *testing.T) {
 			}
 			w := graphtest.Tensor(r, stored)
 			checks = append(checks, cudatest.Check{Name: fmt.Sprintf("pack %d %+v", i, c), Op: pack, Args: []*graph.Tensor{w}})
+			if c.n%graph.PanelColumns == 0 {
+				checks = append(checks, cudatest.Check{Name: fmt.Sprintf("pack twice %d %+v", i, c), Op: pack, Args: []*graph.Tensor{w, w}})
+			}
 			checks = append(checks, c.check(t, r, i))
 		}
 		cudatest.Run(t, cudatest.OpenFor(t, chip), checks...)
 	}
+}
+
+// streamedCases have panels that bulk copies bring: parts of slices and of panels, several panels of a block, clusters, and more
+// slices than slots.
+var streamedCases = []packedCase{
+	{m: 1, n: 128, k: 1024, x: graph.BF16, w: graph.BF16, block: -1},
+	{m: 3, n: 92, k: 4672, x: graph.F16, w: graph.F16, block: -1},
+	{m: 1, n: 4320, k: 192, x: graph.BF16, w: graph.I8},
+	{m: 2, n: 8561, k: 1000, x: graph.F16, w: graph.I8},
+	{m: 8, n: 160, k: 1056, x: graph.BF16, w: graph.I8},
+	{m: 1, n: 192, k: 2081, x: graph.F16, w: graph.I8, block: -1},
+	{m: 7, n: 161, k: 991, x: graph.BF16, w: graph.BF16, block: -1},
+	{m: 4, n: 131, k: 4603, x: graph.BF16, w: graph.BF16, block: -1},
+}
+
+// TestPanelsStream compares products with panels that bulk copies bring.
+func TestPanelsStream(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	var checks []cudatest.Check
+	for i, c := range streamedCases {
+		check := c.check(t, r, i)
+		args := operandsOf(check.Args)
+		for j := range args {
+			args[j].Frozen = true
+		}
+		k, err := cuda.Compile(check.Op, args, rowMajor(resultsOf(t, check)), cuda.Config{Chip: cuda.H200})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(k.Generated(), "gemm_panels<") || len(k.Steps) != 1 || !k.Steps[0].Early {
+			t.Errorf("%s: %d steps:\n%s", check.Name, len(k.Steps), k.Generated())
+		}
+		checks = append(checks, check)
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), checks...)
 }
 
 // check is the product, of even cases with a residual and SiLU.
@@ -164,7 +202,7 @@ func (c packedCase) check(t *testing.T, r *rand.Rand, i int) cudatest.Check {
 	t.Helper()
 	op := graph.PanelMatMul{Columns: c.n, Block: max(c.block, 0), Deep: true}
 	fusion, _ := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
-		args := []*graph.Node{in(c.x, c.m, c.k), b.Add(graph.Input{Type: graph.Type{DType: c.w, Shape: graph.DeepShape(c.k, c.n)}})}
+		args := []*graph.Node{in(c.x, c.m, c.k), b.Add(graph.Input{Type: graph.Type{DType: c.w, Shape: graph.DeepShape(c.w, c.k, c.n)}})}
 		if c.block >= 0 {
 			args = append(args, b.Add(graph.Input{Type: graph.TypeOf(graph.F32, op.Blocks(c.k), c.n)}))
 		}

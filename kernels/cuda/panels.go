@@ -7,7 +7,7 @@ import (
 	"fusec/graph/body"
 )
 
-// panels are how weights of few bits lie, [panel][k / 8][32 columns][8 steps], and their scales; see src/gemm_packed.cuh.
+// panels are how weights of few bits lie, and their scales; see [graph.PackWeights] and src/gemm_packed.cuh.
 type panels struct {
 	dtype   graph.DType
 	block   int // rows of a column that share a scale; 0: all
@@ -39,18 +39,18 @@ func checkPanels(p *body.Program, cfg Config) error {
 	return CheckPanelBlock(op.Block)
 }
 
-// panelBlock is how many rows at least share a scale.
+// panelBlock is how many rows at least share a scale, and the multiple that panels have.
 const panelBlock = 32
 
 // LeastPanels is the oldest architecture that multiplies by deep panels.
 const LeastPanels = 80
 
-// PanelRows is the number of rows up to which deep panels of such weights are worth it: 0 where gemm_stream reads weights of 16
-// bits, made of floating-point numbers, as they lie.
+// PanelRows is the number of rows up to which deep panels of such weights are worth it. Weights of 16 bits, made of floating-point
+// numbers, are read by gemm_stream as they lie for more rows.
 func (c *Config) PanelRows(weights graph.Type) int {
 	const aligned = 8 // elements, which the copy engine reads at once
 	if c.hopper() && weights.DType.IsReal() && weights.Shape.At(0)%aligned == 0 && weights.Shape.At(1)%aligned == 0 {
-		return 0
+		return halfPanelRows
 	}
 	return fewRows
 }
@@ -71,7 +71,7 @@ func (p *product) setPanels(op graph.PanelMatMul, b *body.Program) {
 	if d.Is16() {
 		bytes /= 2 // its elements are the units of strides
 	}
-	p.b = factor{arg: w.Arg, dtype: d, k: int(bytes / 8), outer: ceilDiv(p.k, 8) * int(bytes) / graph.PanelColumns,
+	p.b = factor{arg: w.Arg, dtype: d, k: int(bytes / 8), outer: ceilDiv(p.k, panelBlock) * 4 * int(bytes) / graph.PanelColumns,
 		batch: make([]int, p.space.Rank()-2)}
 	q := &panels{dtype: d, scale: -1, block: op.Block, vec: 1}
 	if q.block >= p.k {
@@ -126,21 +126,33 @@ func compilePackWeights(op graph.PackWeights, args, results []Operand) (*Kernel,
 		return nil, fmt.Errorf("panels that are not deep are the order of weights on the CPU")
 	}
 	u := newUnit(args, results)
-	w := args[0].Layout
-	if !w.IsContiguous() || w.Offset != 0 || !results[0].Layout.IsContiguous() || results[0].Layout.Offset != 0 {
-		return nil, fmt.Errorf("weights or panels that are not contiguous")
+	to := results[0]
+	if !to.Layout.IsContiguous() || to.Layout.Offset != 0 {
+		return nil, fmt.Errorf("panels that are not contiguous")
 	}
-	k, n, row, col := w.Shape.At(0), w.Shape.At(1), w.Shape.At(1), 1
-	if op.Trans {
-		k, n, row, col = n, k, 1, n
-	}
-	bits := int(results[0].DType.Span(8))
-	words := ceilDiv(n, graph.PanelColumns) * ceilDiv(k, 8) * graph.PanelColumns
-	u.printf("KERNEL(pack, %d, 1) {\n  pack_weights<%d, %d, %d, %d, %d>(%s, %s);\n}\n", packThreads, bits, k, n, row, col, u.arg(0),
-		u.result(0))
 	kernel := &Kernel{}
-	if words > 0 {
-		kernel.Steps = []Step{{Entry: "pack", Grid: [3]int{ceilDiv(words, packThreads), 1, 1}, Block: packThreads, Params: u.fields}}
+	bits, first := int(to.DType.Span(8)), 0 // element
+	for i, w := range args {
+		if !w.Layout.IsContiguous() || w.Layout.Offset != 0 {
+			return nil, fmt.Errorf("weights that are not contiguous")
+		}
+		k, n := op.Matrix(w.Layout.Shape)
+		row, col := n, 1
+		if op.Trans {
+			row, col = 1, k
+		}
+		elems := graph.DeepShape(to.DType, k, n).Elems()
+		if elems == 0 {
+			continue
+		}
+		entry := fmt.Sprintf("pack%d", i)
+		u.printf("KERNEL(%s, %d, 1) {\n  pack_weights<%d, %d, %d, %d, %d>(%s, %s + %d);\n}\n", entry, packThreads, bits, k, n, row, col,
+			u.arg(i), u.result(0), to.DType.Span(int64(first))/int64(to.DType.Size()))
+		kernel.Steps = append(kernel.Steps, Step{Entry: entry, Grid: [3]int{ceilDiv(elems/8, packThreads), 1, 1}, Block: packThreads})
+		first += elems
+	}
+	for i := range kernel.Steps {
+		kernel.Steps[i].Params = u.fields
 	}
 	kernel.Source = u.source("pack")
 	return kernel, nil

@@ -90,7 +90,7 @@ func packWeights(op graph.PackWeights, args []Value, t graph.Type, bound bool) (
 			if op.Trans {
 				row, col = col, row
 			}
-			to := panelIndex(sideBySide(t.DType, op.Deep, op.Quads), k, row, first+col)
+			to := panelIndex(t.DType, op.Deep, op.Quads, k, row, first+col)
 			if v.F == nil {
 				v.I[to] = w.I[i]
 			} else {
@@ -108,22 +108,18 @@ func packWeights(op graph.PackWeights, args []Value, t graph.Type, bound bool) (
 	return v, nil
 }
 
-// sideBySide is how many rows of a column stand side by side in panels of a type.
-func sideBySide(d graph.DType, deep, quads bool) int {
+// panelIndex is where the element of a row and a column of weights with k rows stands in panels of a type.
+func panelIndex(d graph.DType, deep, quads bool, k, row, col int) int {
+	panel, lane, beside := col/graph.PanelColumns, col%graph.PanelColumns, 1 // rows of a column that stand side by side
 	switch {
-	case deep || d == graph.I4:
-		return 8
+	case deep:
+		return panel*graph.DeepShape(d, k, 1).Elems() + graph.DeepIndex(d, row, lane)
+	case d == graph.I4:
+		beside = 8
 	case quads:
-		return 4
+		beside = 4
 	}
-	return 1
-}
-
-// panelIndex is where the element of a row and a column of weights with k rows stands in panels in which so many rows of a column
-// stand side by side.
-func panelIndex(beside, k, row, col int) int {
-	steps := graph.DeepShape(k, 1).At(1) * 8 / beside
-	panel, lane := col/graph.PanelColumns, col%graph.PanelColumns
+	steps := (k + 7) / 8 * 8 / beside
 	return ((panel*steps+row/beside)*graph.PanelColumns+lane)*beside + row%beside
 }
 
@@ -180,10 +176,9 @@ func panelMatMul(op graph.PanelMatMul, args []Value, t graph.Type, bound bool) (
 	case op.Integers:
 		x = roundRows(x, block, bound)
 	}
-	beside := sideBySide(panels.Type.DType, op.Deep, op.Integers)
 	for i := range w.F {
 		row, col := i/op.Columns, i%op.Columns
-		from := panelIndex(beside, k, row, col)
+		from := panelIndex(panels.Type.DType, op.Deep, op.Integers, k, row, col)
 		w.F[i], w.Mag[i] = panels.float(from), panels.off(from)/w.Type.DType.Tolerance()
 		if panels.F == nil && panels.mag(from) != 0 {
 			w.Mag[i] = unsure
@@ -191,7 +186,7 @@ func panelMatMul(op graph.PanelMatMul, args []Value, t graph.Type, bound bool) (
 		if len(args) > 2 {
 			at := row/block*op.Columns + col
 			if args[2].Type.DType == graph.F16 {
-				at = panelIndex(1, op.Blocks(k), row/block, col)
+				at = panelIndex(graph.F16, false, false, op.Blocks(k), row/block, col)
 			}
 			scale := args[2].F[at]
 			w.Mag[i] = w.Mag[i]*size(scale) + size(w.F[i])*args[2].off(at)/w.Type.DType.Tolerance()

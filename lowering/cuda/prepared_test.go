@@ -96,11 +96,23 @@ func rounded(n int, second bool) func(b *graph.Builder) {
 	}
 }
 
+// packed is [rounded] with weights in deep panels, of which the second has edges that are filled up.
+func packed(b *graph.Builder) {
+	x := b.CastTo(graph.BF16, b.Input("x", graph.TypeOf(graph.F32, 3, 64)))
+	product := func(x *graph.Node, name string, k, n int) *graph.Node {
+		w := b.Add(graph.PackWeights{To: graph.BF16, Deep: true}, b.Param(name, graph.TypeOf(graph.F32, k, n)))
+		return b.Add(graph.PanelMatMul{Columns: n, Deep: true}, x, w)
+	}
+	y := b.CastTo(graph.BF16, product(x, "w", 64, 2050))
+	b.Output("y", b.Unary(graph.Tanh, product(y, "v", 2050, 80)))
+}
+
 // TestPreparedReleases holds that what the GPU keeps of weights is at most 1.02 times their bytes in the form that runs read:
 // the originals are released, except one that a run reads, and copied again when one of them is bound.
 func TestPreparedReleases(t *testing.T) {
-	for _, second := range []bool{false, true} {
-		g := built(t, rounded(768, second))
+	for i, build := range []func(*graph.Builder){rounded(768, false), rounded(768, true), packed} {
+		second := i == 1
+		g := built(t, build)
 		in := values(g)
 		gpu, compiler := open(t)
 		c := countedGPU(gpu)

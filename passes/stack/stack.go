@@ -195,11 +195,10 @@ func (s *stacker) kind(n *graph.Node) (k kind, ok bool) {
 	return k, w.Shape.Rank() == 2 && w.Shape.Elems() > 0 && w.DType.IsFloat()
 }
 
-// panelKind tells whether n is a product of an operand that changes and frozen weights in panels. Deep panels, which are those of
-// another machine, are of one matrix.
+// panelKind tells whether n is a product of an operand that changes and frozen weights in panels.
 func (s *stacker) panelKind(n *graph.Node, op graph.PanelMatMul) (k kind, ok bool) {
 	pack, ok := n.Args[1].Op.(graph.PackWeights)
-	if !ok || op.Deep || len(n.Args[1].Args) > 1 || n.Type.Shape.Elems() == 0 || s.frozen.Get(n.Args[0]) {
+	if !ok || len(n.Args[1].Args) > 1 || n.Type.Shape.Elems() == 0 || s.frozen.Get(n.Args[0]) {
 		return k, false
 	}
 	for _, a := range n.Args[1:] {

@@ -14,7 +14,9 @@ type Packer struct {
 	row, col   int // distances of the weights' rows and columns, in elements
 	trans      bool
 	from, to   graph.DType
-	beside     int // rows of a column that stand side by side, in panels of whole bytes
+	deep       bool
+	size       int // elements of a panel
+	beside     int // rows of a column that stand side by side, in panels that are not deep
 	pool       *pool.Pool
 	transpose  transposer // of 16 bits
 	scratch    []uint16   // of each worker, of numbers that become 16 bits
@@ -23,12 +25,16 @@ type Packer struct {
 
 // NewPacker is for weights of type from [k, n] that op packs, whose panels have the type to.
 func NewPacker(k, n int, op graph.PackWeights, from, to graph.DType, p *pool.Pool) *Packer {
-	q := &Packer{k: k, n: n, row: n, col: 1, trans: op.Trans, from: from, to: to, beside: 1, pool: p, transpose: kernels[0].transpose}
+	q := &Packer{k: k, n: n, row: n, col: 1, trans: op.Trans, from: from, to: to, deep: op.Deep, beside: 1, pool: p,
+		transpose: kernels[0].transpose}
+	q.size = (k + steps - 1) / steps * steps * columns
 	switch {
 	case op.Deep:
-		q.beside = steps
+		q.size = graph.DeepShape(to, k, 1).Elems()
 	case op.Quads:
 		q.beside = 4
+	case to == graph.I4:
+		q.beside = steps
 	}
 	if op.Trans {
 		q.row, q.col = 1, k
@@ -44,7 +50,7 @@ func NewPacker(k, n int, op graph.PackWeights, from, to graph.DType, p *pool.Poo
 const packed = 128
 
 // inBlocks reports whether an item is a block of rows and columns, rather than a panel.
-func (q *Packer) inBlocks() bool { return q.beside == 1 && q.to.Is16() }
+func (q *Packer) inBlocks() bool { return !q.deep && q.to.Is16() }
 
 // Pack fills the panels.
 func (q *Packer) Pack(src, panels []byte) {
@@ -59,8 +65,7 @@ func (q *Packer) Pack(src, panels []byte) {
 
 // Do packs a panel; see pool.Task.
 func (q *Packer) Do(_, panel int) {
-	rows := (q.k + steps - 1) / steps * steps
-	bytes := int(q.to.Span(int64(rows * columns)))
+	bytes := int(q.to.Span(int64(q.size)))
 	to := q.panel[panel*bytes:][:bytes]
 	clear(to)
 	first, cols := panel*columns, min(columns, q.n-panel*columns)
@@ -68,7 +73,7 @@ func (q *Packer) Do(_, panel int) {
 		for j := range cols {
 			at := (first + j) * q.col
 			for i := range q.k {
-				graph.SetNibble(to, (i/steps*columns+j)*steps+i%steps, graph.Nibble(q.src, at+i*q.row))
+				graph.SetNibble(to, q.at(i, j), graph.Nibble(q.src, at+i*q.row))
 			}
 		}
 		return
@@ -85,8 +90,13 @@ func (q *Packer) Do(_, panel int) {
 	}
 }
 
-// at is where row i of column j of a panel of whole bytes stands.
-func (q *Packer) at(i, j int) int { return (i/q.beside*columns+j)*q.beside + i%q.beside }
+// at is where row i of column j of a panel stands.
+func (q *Packer) at(i, j int) int {
+	if q.deep {
+		return graph.DeepIndex(q.to, i, j)
+	}
+	return (i/q.beside*columns+j)*q.beside + i%q.beside
+}
 
 func units[E any](b []byte) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(*new(E))))

@@ -496,7 +496,7 @@ func TestDeep(t *testing.T) {
 	const k, n = 11, 35
 	p := pool.New(2)
 	defer p.Close()
-	for _, to := range []graph.DType{graph.I8, graph.F8E4M3, graph.BF16} {
+	for _, to := range []graph.DType{graph.I4, graph.I8, graph.F8E4M3, graph.BF16} {
 		from := to
 		if to.Is16() {
 			from = graph.F32
@@ -505,10 +505,11 @@ func TestDeep(t *testing.T) {
 		for i := range n * k {
 			w.SetFloat(i, float64(i%15-7))
 		}
-		panels := graph.NewTensor(graph.Type{DType: to, Shape: graph.DeepShape(k, n)})
+		panels := graph.NewTensor(graph.Type{DType: to, Shape: graph.DeepShape(to, k, n)})
 		NewPacker(k, n, graph.PackWeights{Trans: true, Deep: true}, from, to, p).Pack(w.Bytes(), panels.Bytes())
 		for i := range panels.Type.Shape.Elems() {
-			row, col, want := i/256%2*8+i%8, i/512*32+i/8%32, 0.0
+			c := 16 / int(to.Span(8)) // columns of 16 bytes
+			row, col, want := i/(8*c)%4*8+i%8, i/1024*32+i%1024/(32*c)*c+i/8%c, 0.0
 			if row < k && col < n {
 				want = w.Float(col*k + row)
 			}

@@ -5,7 +5,14 @@
 #ifndef FUSEC_HOST
 DEVICE u32 fma2(bf16, u32 x, u32 y, u32 z) { u32 r; asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(z)); return r; }
 DEVICE u32 fma2(f16, u32 x, u32 y, u32 z) { u32 r; asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(z)); return r; }
+// w & mask ^ flip, of two constants one instruction, which the compiler makes two of.
+DEVICE u32 and_xor(u32 w, u32 mask, u32 flip) {
+  u32 r;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(r) : "r"(w), "r"(mask), "r"(flip));
+  return r;
+}
 #else
+DEVICE u32 and_xor(u32 w, u32 mask, u32 flip) { return w & mask ^ flip; }
 template <class T> DEVICE u32 fma2(T, u32 x, u32 y, u32 z) {
   auto low = [](u32 v) { return to_float(T{u16(v)}); };
   return pack2(T{}, low(x) * low(y) + low(z), low(x >> 16) * low(y >> 16) + low(z >> 16));
@@ -21,11 +28,11 @@ struct I4 {
   static constexpr int PAIRS = 4;
   static DEVICE void of(bf16 t, u32 (&pairs)[4], u32 w) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) pairs[i] = fma2(t, w >> 4 * i & both(0xf) ^ both(0x4308), one(t), both(0xc308));
+    for (int i = 0; i < 4; i++) pairs[i] = fma2(t, and_xor(w >> 4 * i, both(0xf), both(0x4308)), one(t), both(0xc308));
   }
   static DEVICE void of(f16 t, u32 (&pairs)[4], u32 w) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) pairs[i] = fma2(t, w >> 4 * i & both(0xf) ^ both(0x6408), one(t), both(0xe408));
+    for (int i = 0; i < 4; i++) pairs[i] = fma2(t, and_xor(w >> 4 * i, both(0xf), both(0x6408)), one(t), both(0xe408));
   }
 };
 struct I8 {
@@ -37,12 +44,12 @@ struct I8 {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const u32 v = w >> 8 * i;
-      pairs[i] = fma2(t, v & both(0x7f) | both(0x4300), one(t), v & both(0x80) | both(0xc300));
+      pairs[i] = fma2(t, and_xor(v, both(0x7f), both(0x4300)), one(t), and_xor(v, both(0x80), both(0xc300)));
     }
   }
   static DEVICE void of(f16 t, u32 (&pairs)[2], u32 w) {
 #pragma unroll
-    for (int i = 0; i < 2; i++) pairs[i] = fma2(t, w >> 8 * i & both(0xff) ^ both(0x6480), one(t), both(0xe480));
+    for (int i = 0; i < 2; i++) pairs[i] = fma2(t, and_xor(w >> 8 * i, both(0xff), both(0x6480)), one(t), both(0xe480));
   }
 };
 // A number of fewer exponent bits is moved to where those of T are, and multiplied by the difference of the biases. What is not

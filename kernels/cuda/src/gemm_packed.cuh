@@ -1,4 +1,4 @@
-// Weights of few bits in panels, for gemm_few: [panel][k / 8][32 columns][8 steps], see graph.PackWeights. They become elements
+// Weights in deep panels, for gemm_few and gemm_panels: see graph.PackWeights. Those of few bits become elements
 // of the other operand's type, which represents them exactly, in registers; see bits.cuh.
 
 // The elements of 16 bits are those of the other operand.
@@ -14,13 +14,12 @@ template <class P, class Bits, int DEEP, int BLOCK, bool SCALED> struct Packed {
   static constexpr bool GROUPS = BLOCK > 0 && SCALED, SCALES = SCALED && BLOCK == 0;
   typedef typename P::B B;  // a byte of few bits
   static DEVICE const B *start(const B *b, int n, int k) {
-    constexpr int BYTES = int(sizeof(B));
-    return b + n * P::B_N + ((k / 8 + threadIdx.x % 4) * (32 * 4 * EACH) + threadIdx.x % 32 / 4 * 16) / BYTES;
+    return b + n * P::B_N + (k / 32 * EACH * 512 + threadIdx.x % 32 * 16) / int(sizeof(B));
   }
   template <bool EVEN_N, bool EVEN_K> static DEVICE uint4 load(const B *at, int n, int k, int l) {
     if (!EVEN_N && n >= P::N) return {0, 0, 0, 0};
-    if (!EVEN_K && k + l / EACH * 32 + int(threadIdx.x % 4) * 8 >= P::K) return {0, 0, 0, 0};
-    return stream(at + (l / EACH * (4 * 32 * 4 * EACH) + l % EACH * 128) / int(sizeof(B)));
+    if (!EVEN_K && k + l / EACH * 32 >= P::K) return {0, 0, 0, 0};
+    return stream(at + l * 512 / int(sizeof(B)));
   }
   static DEVICE int column(int tile, int half) {
     const int g = threadIdx.x % 32 / 4;

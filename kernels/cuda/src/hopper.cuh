@@ -99,6 +99,11 @@ DEVICE void bulk_load(void *to, const void *from, int bytes, u64 *bar) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(bar)) : "memory");
 }
+// The same, of what is read once.
+DEVICE void bulk_stream(void *to, const void *from, int bytes, u64 *bar) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+                   shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(bar)), "l"(READ_ONCE) : "memory");
+}
 DEVICE void tma_prefetch(const TensorMap *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 // A number in device memory that other blocks write by store_release, after what they wrote before it.

@@ -1,10 +1,12 @@
 // Weights in deep panels; see graph.PackWeights. Element (k, n) of the weights is element k·ROW + n·COL from w on; those of the
-// panels have BITS bits. A thread makes eight rows of a column, of which those beyond K or N are 0.
+// panels have BITS bits, and C columns of eight rows 16 bytes. A thread makes eight rows of a column, of which those beyond K or N
+// are 0.
 template <int BITS, int K, int N, int ROW, int COL, class T, class U> DEVICE void pack_weights(const T *w, U *panels) {
-  constexpr int STEPS = (K + 7) / 8;
+  constexpr int STEPS = (K + 31) / 32, C = 16 / BITS;
   const i64 cell = i64(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int n = int(cell / (32 * STEPS)) * 32 + int(cell % 32), k = int(cell / 32 % STEPS) * 8;
-  if (cell >= i64((N + 31) / 32) * 32 * STEPS) return;
+  const int at = int(cell % 128), n = int(cell / (128 * STEPS)) * 32 + at / (4 * C) * C + at % C;
+  const int k = int(cell / 128 % STEPS) * 32 + at / C % 4 * 8;
+  if (cell >= i64((N + 31) / 32) * 128 * STEPS) return;
   u32 words[4] = {};
 #pragma unroll
   for (int i = 0; i < 8; i++) {

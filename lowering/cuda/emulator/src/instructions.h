@@ -102,6 +102,7 @@ inline void tma_patches_multicast(void *to, const Map *map, unsigned long long *
 inline void bulk_load(void *to, const void *from, int bytes, unsigned long long *bar) {
   fusec_bulk_load(to, from, bytes, bar);
 }
+inline void bulk_stream(void *to, const void *from, int bytes, unsigned long long *bar) { bulk_load(to, from, bytes, bar); }
 inline void bulk_store(void *to, const void *from, int bytes) { fusec_bulk_store(to, from, bytes); }
 inline void bulk_commit() { fusec_bulk_commit(); }
 inline void bulk_read_wait() { fusec_bulk_wait(); }

@@ -1,0 +1,70 @@
+package cuda
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// On Hopper, products of few rows bring weights in panels to shared memory by bulk copies.
+
+// A panelStream is how gemm_panels cuts a product; see src/gemm_panels.cuh.
+type panelStream struct {
+	form                    *fewForm
+	panels, cluster, chunks int
+	slots                   int
+	shared                  int
+}
+
+const (
+	// panelStreamRows is how many rows such a product has at most, and halfPanelRows up to how many it is faster than gemm_stream: on an
+	// H200 a decoder layer takes 118 and 122 µs with 4 rows, and 129 and 123 with 8.
+	panelStreamRows, halfPanelRows = 8, 4
+	// panelWarps is how many warps multiply, and panelSlice how many bytes a slice has, as was fastest on an H200.
+	panelWarps, panelSlice = 8, 16 << 10
+	// leastSlots is how many slots a block has at least, if it has as much to read.
+	leastSlots = 3
+)
+
+// panelStream plans a product of few rows and panels for gemm_panels; nil if it is not one for it. Weights of i4 and f8 take long
+// to unpack: gemm_few has more warps for that.
+func (m *matmul) panelStream() *panelStream {
+	q := m.panels
+	if q == nil || !m.cfg.hopper() || !q.dtype.Is16() && q.dtype != graph.I8 || q.block > 0 ||
+		m.m > panelStreamRows || min(m.m, m.n, m.k) == 0 || m.batch != 1 || m.n*m.k < leastFew {
+		return nil
+	}
+	h := &panelStream{form: q.form()}
+	chunk := h.form.k * int(q.dtype.Span(graph.PanelColumns))
+	h.chunks = panelSlice / chunk / panelWarps
+	slice := panelWarps * h.chunks * h.form.k
+	panels, steps := ceilDiv(m.n, graph.PanelColumns), ceilDiv(m.k, slice)
+	const most = 8 // blocks of a cluster
+	// As few slices as possible, of one block on a multiprocessor.
+	for s, least := 1, 0; s <= min(most, steps, m.cfg.Chip.SMs); s *= 2 {
+		p, each := ceilDiv(panels, m.cfg.Chip.SMs/s), ceilDiv(steps, s)
+		pitch := roundUp(each*h.chunks*h.form.k, 64) + 32
+		fixed := panelWarps*m.m*pitch*2 + (2*panelWarps+p)*m.m*4*graph.PanelColumns + p*4*graph.PanelColumns
+		slots := min((m.cfg.Chip.Shared/streamBlocks-reservedShared-fixed)/(panelSlice+16), p*each)
+		if slots < min(leastSlots, p*each) || least > 0 && p*each >= least {
+			continue
+		}
+		least, h.panels, h.cluster, h.slots = p*each, p, s, slots
+		h.shared = fixed + slots*(panelSlice+16)
+	}
+	if h.slots == 0 {
+		return nil
+	}
+	return h
+}
+
+// panelStreamCut is the cut by gemm_panels.
+func (m *matmul) panelStreamCut(h *panelStream) cut {
+	c := cut{bm: m.m, bn: graph.PanelColumns * h.panels, splits: 1, threads: 32 * (panelWarps + 1), blocks: streamBlocks,
+		grid: ceilDiv(ceilDiv(m.n, graph.PanelColumns), h.panels) * h.cluster, cluster: h.cluster, shared: h.shared, early: m.early(),
+		work:   fmt.Sprintf("%s, %s, %s", m.pointer(m.a), m.pointer(m.b), m.scales()),
+		source: []string{"mma", "cluster", "hopper", "bits", "gemm_few", "gemm_packed", "gemm_panels"}}
+	c.call = fmt.Sprintf("gemm_panels<Problem, %%s, %s, PanelTile<%d, %d, %d, %d, %d, %v>>(%%s, %%s, %%s)", h.form.name, panelWarps,
+		h.panels, h.cluster, h.slots, h.chunks, c.early)
+	return c
+}

@@ -1,0 +1,174 @@
+// Products of few rows by weights in deep panels on Hopper, which take the time of reading the weights once; see gemm.cuh for
+// Problem and Body, and gemm_packed.cuh for a Form.
+//
+// A warp fills a ring of slots in shared memory with slices of panels, contiguous in memory: small copies take as long as large
+// ones. WARPS warps multiply U chunks of each slice. The S blocks of a cluster divide k, and take PANELS panels one after another.
+// The sums of the warps meet in shared memory after each panel, where they are added in order, and those of the blocks at the end.
+//
+// If EARLY, the launch may begin before those before it have ended, which do not write the weights or their scales.
+
+template <int WARPS_, int PANELS_, int S_, int SLOTS_, int U_, bool EARLY_> struct PanelTile {
+  static constexpr int WARPS = WARPS_, PANELS = PANELS_, S = S_, SLOTS = SLOTS_, U = U_;
+  static constexpr bool EARLY = EARLY_;
+};
+
+template <class P, class Form, class Tile> struct PanelRing {
+  static constexpr int COLUMNS = 32, OWN = Tile::U * Form::K, K = Tile::WARPS * OWN;  // OWN are a warp's
+  static constexpr int CHUNK = Form::LOADS * 512, BYTES = Tile::WARPS * Tile::U * CHUNK;
+  static constexpr int WHOLE = (P::K + 31) / 32 * (CHUNK / (Form::K / 32));  // bytes of a panel
+  static constexpr int STEPS = (P::K + K - 1) / K, EACH = (STEPS + Tile::S - 1) / Tile::S;
+  static constexpr int PITCH = (EACH * OWN + 63) / 64 * 64 + 32;  // of a row of A, such that no two lanes meet in a bank
+  static constexpr int STAGED = Tile::SLOTS * BYTES, PARTS = STAGED + Tile::WARPS * P::M * PITCH * 2;
+  static constexpr int PART = P::M * COLUMNS, SUMS = PARTS + 2 * Tile::WARPS * PART * 4;  // PART are the sums of a warp
+  static constexpr int SCALED = SUMS + Tile::PANELS * PART * 4, BARRIERS = SCALED + Tile::PANELS * COLUMNS * 4;
+  static constexpr int THREADS = 32 * Tile::WARPS;  // that multiply
+};
+
+template <class P, class Body, class Form, class Tile>
+DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *b, const float *scale, typename Body::Sum *) {
+  typedef PanelRing<P, Form, Tile> R;
+  typedef typename P::A T;
+  constexpr int WARPS = Tile::WARPS, PANELS = Tile::PANELS, S = Tile::S, SLOTS = Tile::SLOTS, U = Tile::U, M = P::M, W = P::W;
+  constexpr int COLUMNS = R::COLUMNS;
+  static_assert(M <= 8 && !Form::GROUPS, "the rows are the columns of mma, and a column has one scale");
+  SHARED;
+  u64 *const full = reinterpret_cast<u64 *>(shared + R::BARRIERS), *const empty = full + SLOTS;
+  float *const sums = reinterpret_cast<float *>(shared + R::SUMS), *const scaled = reinterpret_cast<float *>(shared + R::SCALED);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int rank = int(blockIdx.x) % S, panel = int(blockIdx.x) / S * PANELS;
+  const int panels = least(PANELS, (P::N + COLUMNS - 1) / COLUMNS - panel);
+  const int first = rank * R::STEPS / S, steps = (rank + 1) * R::STEPS / S - first;  // of slices
+  if (threadIdx.x == R::THREADS) {
+    for (int i = 0; i < SLOTS; i++) {
+      barrier_init(full + i, 1);
+      barrier_init(empty + i, WARPS);
+    }
+    barrier_init_done();
+  }
+  __syncthreads();
+  if constexpr (Tile::EARLY) early_begin();
+  if (warp == WARPS) {
+    if (lane == 0) {
+      const u8 *const from = reinterpret_cast<const u8 *>(b) + i64(panel) * R::WHOLE;
+      int slot = 0, step = first;
+      u32 phase = 1;
+      i64 whole = 0;
+#pragma unroll 1
+      for (int i = 0; i < panels * steps; i++) {
+        barrier_wait(empty + slot, phase);
+        const int bytes = R::WHOLE % R::BYTES == 0 ? R::BYTES : least(R::BYTES, R::WHOLE - step * R::BYTES);
+        barrier_expect(full + slot, bytes);
+        bulk_stream(shared + slot * R::BYTES, from + whole + step * R::BYTES, bytes, full + slot);
+        if (++step == first + steps) step = first, whole += R::WHOLE;
+        if (++slot == SLOTS) slot = 0, phase ^= 1;
+      }
+    }
+    if constexpr (S > 1) cluster_sync(), cluster_sync();
+    return;
+  }
+  if constexpr (Form::SCALES) {
+    for (int i = threadIdx.x; i < PANELS * COLUMNS; i += R::THREADS) {
+      const int n = panel * COLUMNS + i;
+      scaled[i] = n < P::N ? scale[n * P::SCALE_N] : 0;
+    }
+  }
+  if constexpr (Tile::EARLY) early_read();
+  T *const staged = reinterpret_cast<T *>(shared + R::STAGED) + warp * M * R::PITCH;
+#pragma unroll 4
+  for (int i = lane; i < M * (R::EACH * R::OWN / 8); i += 32) {
+    const int row = i / (R::EACH * R::OWN / 8), piece = i % (R::EACH * R::OWN / 8) * 8;
+    const int k = (first + piece / R::OWN) * R::K + warp * R::OWN + piece % R::OWN;
+    uint4 v = {0, 0, 0, 0};
+    const T *const at = a + P::a_at(0) + row * P::A_M + k * P::A_K;
+    if constexpr (P::A_KINNER && P::A_VEC >= 8) {
+      if (k < P::K) v = *reinterpret_cast<const uint4 *>(at);
+    } else {
+      u32 pair[4] = {};
+#pragma unroll
+      for (int j = 0; j < 8; j++) {
+        if (k + j < P::K) pair[j / 2] |= u32(at[j * P::A_K].bits) << 16 * (j % 2);
+      }
+      v = {pair[0], pair[1], pair[2], pair[3]};
+    }
+    *reinterpret_cast<uint4 *>(staged + row * R::PITCH + piece) = Form::arrange(v);
+  }
+  __syncwarp();
+
+  int slot = 0;
+  u32 phase = 0;
+#pragma unroll 1
+  for (int q = 0; q < panels; q++) {
+    float acc[Form::TILES][4] = {};
+#pragma unroll 1
+    for (int step = 0; step < steps; step++) {
+      const int k = (first + step) * R::K + warp * R::OWN;
+      const u8 *const slice = shared + slot * R::BYTES + warp * U * R::CHUNK + lane * 16;
+      uint4 w[U][Form::LOADS];
+      barrier_wait(full + slot, phase);
+#pragma unroll
+      for (int i = 0; i < U * Form::LOADS; i++) {
+        uint4 &to = w[i / Form::LOADS][i % Form::LOADS] = {0, 0, 0, 0};
+        if (P::K % R::K == 0 || k + i / Form::EACH * 32 < P::K) to = *reinterpret_cast<const uint4 *>(slice + i * 512);
+      }
+      __syncwarp();
+      if (lane == 0) barrier_arrive(empty + slot);
+      if (++slot == SLOTS) slot = 0, phase ^= 1;
+#pragma unroll
+      for (int u = 0; u < U; u++) {
+        u32 weights[Form::TILES][Form::K / 16][4], right[Form::K / 16][2] = {};
+        Form::fragments(weights, w[u]);
+        if (g < M) {
+#pragma unroll
+          for (int d = 0; d < Form::K / 32; d++) {
+            const uint4 v = *reinterpret_cast<const uint4 *>(staged + g * R::PITCH + step * R::OWN + u * Form::K + 32 * d + 8 * t);
+            right[2 * d][0] = v.x, right[2 * d][1] = v.y, right[2 * d + 1][0] = v.z, right[2 * d + 1][1] = v.w;
+          }
+        }
+#pragma unroll
+        for (int j = 0; j < Form::TILES; j++) {
+#pragma unroll
+          for (int d = 0; d < Form::K / 16; d++) mma(T{}, acc[j], weights[j][d], right[d]);
+        }
+      }
+    }
+    float *const parts = reinterpret_cast<float *>(shared + R::PARTS) + q % 2 * WARPS * R::PART;
+#pragma unroll
+    for (int j = 0; j < Form::TILES; j++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const int row = 2 * t + e % 2;
+        if (row < M) parts[warp * R::PART + row * COLUMNS + Form::column(j, e / 2)] = acc[j][e];
+      }
+    }
+    named_sync(1, R::THREADS);
+    for (int i = threadIdx.x; i < R::PART; i += R::THREADS) {
+      float sum = parts[i];
+#pragma unroll
+      for (int k = 1; k < WARPS; k++) sum += parts[k * R::PART + i];
+      sums[q * R::PART + i] = sum;
+    }
+  }
+  if constexpr (S > 1) {
+    cluster_sync();
+  } else {
+    named_sync(1, R::THREADS);
+  }
+  if constexpr (Tile::EARLY) early_body();
+  for (int i = rank * R::THREADS + threadIdx.x; i < panels * M * (COLUMNS / W); i += S * R::THREADS) {
+    const int column = i % (COLUMNS / W) * W, row = i / (COLUMNS / W) % M, q = i / (COLUMNS / W) / M;
+    const int n = (panel + q) * COLUMNS + column;
+    if (n >= P::N) continue;
+    const float *const part = sums + i * W;
+    Vec<float, W> sum;
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+      sum[j] = S > 1 ? cluster_read(part + j, 0) : part[j];
+#pragma unroll
+      for (int k = 1; k < S; k++) sum[j] += cluster_read(part + j, k);
+      if constexpr (Form::SCALES) sum[j] *= scaled[q * COLUMNS + column + j];
+    }
+    body(0, row, n, sum, static_cast<Vec<typename Body::Sum, W> *>(nullptr));
+  }
+  if constexpr (S > 1) cluster_sync();  // nobody reads a block that has ended
+  if constexpr (Tile::EARLY) early_end();
+}
