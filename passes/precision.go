@@ -15,7 +15,7 @@ func precisionPass(c *Context) error {
 	if _, packs := c.Target.(panels.Packer); packs {
 		return panels.Halve(c.Context, c.cfg.Precision.Half(), c.cfg.leastHalf)
 	}
-	if err := panels.Stream(c.Context, c.cfg.Precision.Half(), c.cfg.leastHalf); err != nil {
+	if err := panels.Stream(c.Context, c.cfg.Precision.Half(), c.cfg.leastHalf, narrow.Routing(c.Graph)); err != nil {
 		return err
 	}
 	return narrow.Operands(c.Context, c.cfg.Precision.Half(), c.cfg.leastHalf)

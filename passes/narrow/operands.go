@@ -31,7 +31,7 @@ func Operands(c *rewrite.Context, to graph.DType, least int) error {
 		return nil
 	}
 	a := autocast{c: c, to: to, uses: c.Uses(), halves: map[*graph.Node]*graph.Node{}}
-	routing := contractionsBehind(c.Graph, graph.Choosers)
+	routing := Routing(c.Graph)
 	cached := attendsState(c.Graph)
 	nodes := slices.Clone(c.Graph.Nodes)
 	for _, n := range nodes {
@@ -237,6 +237,9 @@ func (a *autocast) report(nodes []*graph.Node) {
 		}
 	}
 }
+
+// Routing finds the contractions that decide which experts a token goes to. Rounding their operands would change close choices.
+func Routing(g *graph.Graph) map[*graph.Node]bool { return contractionsBehind(g, graph.Choosers) }
 
 // contractionsBehind finds the contractions that the given operands are made of, without going through them.
 func contractionsBehind(g *graph.Graph, from func(*graph.Node) []*graph.Node) map[*graph.Node]bool {

@@ -313,9 +313,10 @@ func underTranspose(v *graph.Node, trans bool) (*graph.Node, bool) {
 	return v, trans
 }
 
-// Stream packs frozen weights of f32 in deep panels of the 16-bit type to, where the target reads those for products of few rows.
-// Weights of less than least elements stay as they are.
-func Stream(c *rewrite.Context, to graph.DType, least int) error {
+// Stream packs frozen weights in deep panels of the 16-bit type to, where the target reads those for products of few rows. Weights
+// of less than least elements stay as they are, and so do those that something reads as they lie, too: they are held in one order.
+// The products in wide are not rounded.
+func Stream(c *rewrite.Context, to graph.DType, least int, wide map[*graph.Node]bool) error {
 	streamer, ok := c.Target.(Streamer)
 	if !ok || to == graph.Invalid || !c.Frozen {
 		return nil
@@ -324,22 +325,57 @@ func Stream(c *rewrite.Context, to graph.DType, least int) error {
 	p := packer{streamer: streamer, operand: to, c: c, b: graph.Extend(g), frozen: graph.Frozen(g, true),
 		packed: map[packing]*graph.Node{}}
 	with := map[*graph.Node]*graph.Node{}
-	for _, n := range append([]*graph.Node(nil), g.Nodes...) {
-		w, trans, ok := p.weights(n)
-		if !ok || w.Type.DType != graph.F32 || w.Type.Shape.Elems() < max(least, leastStream) {
+	var list []*graph.Node
+	streams := map[*graph.Node]bool{}
+	for _, n := range g.Nodes {
+		w, _, ok := p.weights(n)
+		if !ok || wide[n] || w.Type.DType != graph.F32 || w.Type.Shape.Elems() < max(least, leastStream) {
 			continue
 		}
-		cols := columns(n)
-		if as, err := streamer.StreamsWeights(n.Type.Shape.Elems()/cols, w.Type, to, 0); err != nil || as != to {
+		if as, err := streamer.StreamsWeights(n.Type.Shape.Elems()/columns(n), w.Type, to, 0); err != nil || as != to {
 			continue // its operands are rounded where they lie
 		}
+		list, streams[n] = append(list, n), true
+	}
+	uses := c.Uses()
+	for _, n := range list {
+		w, trans, _ := p.weights(n)
+		as := to
+		if from := widened(w, to); from != nil {
+			w, as = from, graph.Invalid
+		}
+		if other := asTheyLie(uses, w, as == graph.Invalid, streams); other != nil {
+			c.Note(n, "its weights stay as they lie, as %s reads them", other.Where())
+			continue
+		}
 		p.b.From(n)
-		y := p.b.Add(graph.PanelMatMul{Columns: cols, Deep: true}, p.rounded(n.Args[0]), p.pack(w, trans, to, false))
+		y := p.b.Add(graph.PanelMatMul{Columns: columns(n), Deep: true}, p.rounded(n.Args[0]), p.pack(w, trans, as, false))
 		y.Name = n.Name
 		with[n] = y
 		c.Match(pattern, trace.Approximate(to.Epsilon()), "", y, n)
 	}
+	if len(with) > 0 {
+		c.Changed()
+	}
 	return p.finish(with)
+}
+
+// asTheyLie is what reads weights as they lie, which are stored in the type that products read or rounded to it, or nil. Products
+// in streams read panels. Of weights that are rounded only products read what that makes.
+func asTheyLie(uses *graph.Uses, weights *graph.Node, stored bool, streams map[*graph.Node]bool) *graph.Node {
+	for _, r := range uses.Readers(weights) {
+		switch r.Op.(type) {
+		case graph.Cast, graph.Transpose:
+			if other := asTheyLie(uses, r, stored, streams); other != nil {
+				return other
+			}
+		default:
+			if !streams[r] && (stored || graph.Contracts(r.Op, 0)) {
+				return r
+			}
+		}
+	}
+	return nil
 }
 
 // leastStream is the number of elements of the smallest weights that are worth an order of their own.

@@ -14,6 +14,59 @@ import (
 	"fusec/passes/passtest"
 )
 
+// TestStreamOneOrder: weights are packed for products of few rows unless something reads them as they lie: a product of many rows,
+// and of weights that are stored in 16 bits anything else.
+func TestStreamOneOrder(t *testing.T) {
+	for _, f := range []struct {
+		stored graph.DType
+		other  string
+		packed int
+	}{
+		{graph.F32, "", 2},
+		{graph.BF16, "", 2},
+		{graph.F32, "many", 0},
+		{graph.BF16, "many", 0},
+		{graph.F32, "rows", 2},
+		{graph.BF16, "rows", 0},
+		{graph.F32, "routes", 0},
+	} {
+		t.Run(fmt.Sprint(f), func(t *testing.T) {
+			g := graphtest.Built(t, func(b *graph.Builder) {
+				stored := b.Param("w", graph.TypeOf(f.stored, 512, 256))
+				w := b.CastTo(graph.F32, stored)
+				y := b.MatMul(b.Input("x", graph.TypeOf(graph.F32, 3, 512)), w, false, false)
+				b.Output("y", y)
+				b.Output("z", b.MatMul(b.Input("u", graph.TypeOf(graph.F32, 1, 256)), w, false, true))
+				switch f.other {
+				case "many":
+					b.Output("many", b.MatMul(b.Input("v", graph.TypeOf(graph.F32, 32, 512)), w, false, false))
+				case "routes":
+					b.Output("chosen", b.Add(graph.TopK{K: 2}, y))
+				case "rows":
+					b.Output("rows", b.Add(graph.Gather{}, stored, b.Input("i", graph.TypeOf(graph.I64, 2))))
+				}
+			})
+			d := cuda.New(cuda.Precision(precision.BF16))
+			_, tr, err := passes.Run(g, passes.Config{Frozen: true, Target: d, Verify: true, Precision: precision.BF16})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := passtest.Contracts(tr, graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)); err != nil {
+				t.Error(err)
+			}
+			stage, n := passtest.Stage(t, tr, "precision"), 0
+			for _, m := range stage.Matches {
+				if m.Pattern == "panels" {
+					n++
+				}
+			}
+			if n != f.packed {
+				t.Errorf("%d matches, notes %v", n, stage.Notes)
+			}
+		})
+	}
+}
+
 // TestStream multiplies few rows by deep panels where the target rounds to 16 bits.
 func TestStream(t *testing.T) {
 	for _, f := range []struct {
