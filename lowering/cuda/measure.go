@@ -3,14 +3,15 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"fusec/lowering/cuda/driver"
 )
 
-// Measure implements lowering.Executable. Each run is waited for before the next begins, so that the time from event to
-// event has what starting the launches costs, as a user of the device alone would see it.
+// Measure implements lowering.Executable. Each run is waited for before the next begins. Where the stream can be held, a run begins
+// when all of it is queued, and the time from event to event has nothing of the host in it.
 func (e *executable) Measure(n int) (_ []time.Duration, err error) {
 	switch {
 	case e.closed:
@@ -56,9 +57,14 @@ func (e *executable) Measure(n int) (_ []time.Duration, err error) {
 			}
 		}
 	}
+	hold, free, err := e.holding()
+	if err != nil {
+		return nil, e.broken(err)
+	}
+	defer func() { err = errors.Join(err, free()) }()
 	times := make([]time.Duration, n)
 	for i := range times {
-		if times[i], err = e.measureRun(graphs, events); err != nil {
+		if times[i], err = e.measureRun(graphs, events, hold); err != nil {
 			return nil, e.broken(err)
 		}
 	}
@@ -71,10 +77,45 @@ func (e *executable) Measure(n int) (_ []time.Duration, err error) {
 	return times, e.broken(e.finish())
 }
 
+// rest is how long the GPU waits before a run that is measured, so that it is as cool before each.
+const rest = 100 * time.Microsecond
+
+// holding gives what holds the stream and returns what lets it go on, or does neither where it cannot be held: a host's part waits
+// for the GPU.
+func (e *executable) holding() (hold func() (release func(), err error), free func() error, err error) {
+	free = func() error { return nil }
+	s, ok := e.stream.(driver.Holder)
+	if !ok || len(e.parts) > 1 || e.exchanges != nil {
+		return func() (func(), error) { return func() {}, nil }, free, nil
+	}
+	word, err := e.gpu.AllocHost(4)
+	if err != nil {
+		return nil, free, err
+	}
+	at := (*uint32)(word)
+	hold = func() (func(), error) {
+		atomic.StoreUint32(at, 0)
+		return func() { time.Sleep(rest); atomic.StoreUint32(at, 1) }, s.Hold(word)
+	}
+	return hold, func() error { return e.gpu.FreeHost(word) }, nil
+}
+
 // measureRun replays all parts between two events.
-func (e *executable) measureRun(graphs []driver.Graph, events [2]driver.Event) (time.Duration, error) {
-	if err := e.stream.Record(events[0]); err != nil {
+func (e *executable) measureRun(graphs []driver.Graph, events [2]driver.Event, hold func() (func(), error)) (time.Duration, error) {
+	release, err := hold()
+	if err == nil {
+		err = e.queueMeasured(graphs, events)
+	}
+	release()
+	if err = errors.Join(err, e.stream.Sync()); err != nil {
 		return 0, err
+	}
+	return events[1].Since(events[0])
+}
+
+func (e *executable) queueMeasured(graphs []driver.Graph, events [2]driver.Event) error {
+	if err := e.stream.Record(events[0]); err != nil {
+		return err
 	}
 	for i, t := range e.parts {
 		var err error
@@ -84,14 +125,8 @@ func (e *executable) measureRun(graphs []driver.Graph, events [2]driver.Event) (
 			err = graphs[i].Launch(e.stream)
 		}
 		if err != nil {
-			return 0, fmt.Errorf("launch %d: %w", t.from+1, err)
+			return fmt.Errorf("launch %d: %w", t.from+1, err)
 		}
 	}
-	if err := e.stream.Record(events[1]); err != nil {
-		return 0, err
-	}
-	if err := e.stream.Sync(); err != nil {
-		return 0, err
-	}
-	return events[1].Since(events[0])
+	return e.stream.Record(events[1])
 }

@@ -140,6 +140,12 @@ type Stream interface {
 	Close() error
 }
 
+// A Holder is a stream that can be held.
+type Holder interface {
+	// Hold has what is queued from then on begin when the word of 32 bits, of pinned memory, is 1. It is 0 then.
+	Hold(word unsafe.Pointer) error
+}
+
 // Graph is recorded work.
 type Graph interface {
 	Launch(Stream) error

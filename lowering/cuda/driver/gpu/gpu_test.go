@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -450,6 +451,33 @@ extern "C" __global__ void wait(const __grid_constant__ Params p) {
 	}
 	if _, err := must(g.NewEvent())(t).Since(a); err == nil {
 		t.Error("an event that was not recorded has a time")
+	}
+}
+
+// TestHold: what is queued behind Hold begins when the word is 1.
+func TestHold(t *testing.T) {
+	g, s := open(t)
+	word, err := g.AllocHost(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := g.FreeHost(word); err != nil {
+			t.Error(err)
+		}
+	}()
+	at := (*uint32)(word)
+	*at = 0
+	if err := s.(driver.Holder).Hold(word); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(10 * time.Millisecond)
+	if done, err := s.Done(); err != nil || done {
+		t.Errorf("done %v, %v before the word is 1", done, err)
+	}
+	atomic.StoreUint32(at, 1)
+	if err := s.Sync(); err != nil || atomic.LoadUint32(at) != 0 {
+		t.Errorf("the word is %d, %v", *at, err)
 	}
 }
 

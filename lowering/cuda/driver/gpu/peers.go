@@ -205,10 +205,10 @@ func (p *peers) reach(place int, own, at []byte) (to C.CUdeviceptr, err error) {
 }
 
 // makes reports whether an exchange is made here and not by NCCL. All participants say the same. Copies are made only between
-// processes. In one process on two H200 the second run of TestLargeExchanges of lowering/cuda, which is the first one of a graph, does
-// not end if they are made and large sums are among them. Both participants have queued all by then and wait for their streams, also
-// with CUDA_MODULE_LOADING=EAGER, so no call of the driver blocks. With permute, all_gather and all_to_all alone it ends, and so do
-// graphs of the same sums without the test's launches and copies to and from the host.
+// processes. In one process on two H200 the second run of TestLargeExchanges of lowering/cuda, which is the first one of a graph,
+// does not end if they are made and large sums are among them. Both participants have queued all by then and wait for their
+// streams, also with CUDA_MODULE_LOADING=EAGER, so no call of the driver blocks. With permute, all_gather and all_to_all alone it
+// ends, and so do graphs of the same sums without the test's launches and copies to and from the host.
 func (p *peers) makes(x driver.Exchange, of []driver.Exchange) bool {
 	switch {
 	case p == nil:
@@ -395,10 +395,7 @@ func (p *peers) await(s *stream, of []int, first int) error {
 	for i, from := range of {
 		words[i] = C.CUdeviceptr(p.memory) + C.CUdeviceptr(4*(first+from))
 	}
-	s.other()
-	return s.g.native("cuStreamBatchMemOp", func(x C.CUcontext) C.CUresult {
-		return C.fusec_await(x, s.native(), &words[0], C.int(len(words)))
-	})
+	return s.await(words...)
 }
 
 // How often, and for how long, what waits is told to go on after an exchange was ended.

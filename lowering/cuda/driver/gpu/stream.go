@@ -38,6 +38,17 @@ func (g *device) NewStream() (driver.Stream, error) {
 	return s, nil
 }
 
+// Hold implements [driver.Holder].
+func (s *stream) Hold(word unsafe.Pointer) error { return s.await(C.CUdeviceptr(uintptr(word))) }
+
+// await has the stream wait until words are 1, and makes them 0.
+func (s *stream) await(words ...C.CUdeviceptr) error {
+	s.other()
+	return s.g.native("cuStreamBatchMemOp", func(x C.CUcontext) C.CUresult {
+		return C.fusec_await(x, s.native(), &words[0], C.int(len(words)))
+	})
+}
+
 func (g *device) NewUrgentStream() (driver.Stream, error) {
 	s := &stream{g: g}
 	err := g.do("cuStreamCreateWithPriority", func() error {
