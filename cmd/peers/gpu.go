@@ -29,30 +29,41 @@ type gpuPart struct {
 
 // networks and steps are words of the workloads that take longest to compile.
 var (
-	networks = []string{"bf16 b64", "bf16 resnet18", "bf16 resnet50 b64", "bf16 mobilenet", "bf16 resnet50 b1", "bf16 autocast",
+	networks = []string{"bf16 autocast", "bf16 b64", "bf16 resnet18", "bf16 resnet50 b64", "bf16 mobilenet", "bf16 resnet50 b1",
 		"tf32 b64", "tf32 resnet18", "tf32 resnet50 b64", "tf32 mobilenet", "tf32 resnet50 b1",
 		" f32 b64", " f32 resnet18", " f32 resnet50 b64", " f32 mobilenet", " f32 resnet50 b1"}
 	steps = []string{"bf16 autocast L12", "bf16 autocast L4", "tf32 L12", "tf32 L4", " f32 L12", " f32 L4"}
 )
 
 var gpuParts = []gpuPart{
-	{"memory_bound", nil, "Values of f32. The rate is that of the bytes that have to be moved. A device copy is PyTorch's `copy_`."},
-	{"linear", nil, "Rows × k × columns, without and with a bias and GELU by tanh. Strict f32 is three products of tf32 of split operands."},
-	{"shapes", nil, "Products in bf16, rows × k × columns; Aᵀ and Bᵀ are operands that lie transposed. The rival is the fastest of up to " +
-		"twelve algorithms that cuBLASLt proposes for the shape, under a CUDA graph."},
-	{"attention", nil, "Names are batch (b), heads (h), tokens (s) and the size of a head (d). Causal attention counts half of the pairs, " +
-		"backward five products. A mask has one Boolean for each query and key and lets nine of ten through. Dropout drops one weight " +
-		"in ten. Lengths are a number of keys for each sequence: all pairs count, so that they count more than is computed."},
-	{"moe", nil, "Mixtures, router included. Names are tokens (T), width (d), hidden size (f), experts (E) and experts of a token (k). " +
-		"In a skewed load one expert has half of the tokens. Gradients are those of the tokens, the router and both weights, and count " +
-		"twice the FLOPs of forward."},
-	{"conv", networks, "Names are batch (b), rows × columns of the image, channels of input and output, kernel (k) and stride (s), each with " +
-		"a bias and a rectifier; and networks of them. Rivals' images have their channels last."},
-	{"decode", nil, "A step of decoding with the sizes of Llama 3 8B: one token for each of b sequences of c tokens, 32 heads of queries, 8 of " +
-		"keys and values of 128. The rate is that of the bytes of weights and caches, scales included."},
-	{"layer", nil, "A decoder layer with the sizes of Llama 3 8B, without its attention. The rate is that of the bytes of its frozen weights " +
-		"as they are stored, scales included. Rivals' weights lie row by row or, with [n,k], column by column."},
-	{"training", steps, "Forward, backward and AdamW. Names are layers (L), width (d), batch (b) and tokens (s)."},
+	{"memory_bound", nil,
+		"Values of f32. The rate is that of the bytes that have to be moved. A device copy is PyTorch's `copy_`."},
+	{"linear", nil,
+		"Rows × k × columns, without and with a bias and GELU by tanh. Strict f32 is three products of tf32 of split " +
+			"operands."},
+	{"shapes", nil,
+		"Products in bf16, rows × k × columns; Aᵀ and Bᵀ are operands that lie transposed. The rival is the fastest of up " +
+			"to twelve algorithms that cuBLASLt proposes for the shape, under a CUDA graph."},
+	{"attention", nil,
+		"Names are batch (b), heads (h), tokens (s) and the size of a head (d). Causal attention counts half of the " +
+			"pairs, backward five products. A mask has one Boolean for each query and key and lets nine of ten through. " +
+			"Dropout drops one weight in ten. Lengths are a number of keys for each sequence: all pairs count, so that they " +
+			"count more than is computed."},
+	{"moe", nil,
+		"Mixtures, router included. Names are tokens (T), width (d), hidden size (f), experts (E) and experts of a token " +
+			"(k). In a skewed load one expert has half of the tokens. Gradients are those of the tokens, the router and both " +
+			"weights, and count twice the FLOPs of forward."},
+	{"conv", networks,
+		"Names are batch (b), rows × columns of the image, channels of input and output, kernel (k) and stride (s), each " +
+			"with a bias and a rectifier; and networks of them. Rivals' images have their channels last."},
+	{"decode", nil,
+		"A step of decoding with the sizes of Llama 3 8B: one token for each of b sequences of c tokens, 32 heads of " +
+			"queries, 8 of keys and values of 128. The rate is that of the bytes of weights and caches, scales included."},
+	{"layer", nil,
+		"A decoder layer with the sizes of Llama 3 8B, without its attention. The rate is that of the bytes of its frozen " +
+			"weights as they are stored, scales included. Rivals' weights lie row by row or, with [n,k], column by column."},
+	{"training", steps,
+		"Forward, backward and AdamW. Names are layers (L), width (d), batch (b) and tokens (s)."},
 }
 
 func partNames() []string {
@@ -68,10 +79,11 @@ type gpuAbout struct {
 	Device   string `json:"device,omitempty"`
 	Versions string `json:"versions,omitempty"`
 	Date     string `json:"date,omitempty"`
+	Note     string `json:"note,omitempty"` // what a reader has to know, added by hand
 }
 
-// gpuLine is a line of the raw figures: what they were measured on, at the beginning; a part, before its figures; or a figure, as the
-// contestant printed it.
+// gpuLine is a line of the raw figures: what they were measured on, at the beginning; a part, before its figures; or a figure, as
+// the contestant printed it.
 type gpuLine struct {
 	gpuAbout
 	Part string `json:"part,omitempty"`
@@ -258,10 +270,9 @@ func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, stderr io.Writer) (err
 // prepare has all contestants compile what they measure, at the same time, so that they find it in their caches on the disk. What
 // fails here fails again when it is measured. It says how long that took, and what took longest.
 func (o *gpuOpts) prepare(ctx context.Context, script string) string {
-	words := []string{"--prepare"}
 	var commands [][]string
-	for _, p := range o.parts {
-		words = append(words, o.word(p))
+	for _, p := range slices.Backward(o.parts) { // the last ones take longest
+		commands = append(commands, o.ours("--prepare", o.word(p)))
 		split := p.split
 		if o.only != "" || split == nil {
 			split = []string{o.only}
@@ -270,7 +281,6 @@ func (o *gpuOpts) prepare(ctx context.Context, script string) string {
 			commands = append(commands, o.theirs(script, only, p.name, "--prepare"))
 		}
 	}
-	commands = append([][]string{o.ours(words...)}, commands...)
 	var slowest struct {
 		sync.Mutex
 		took time.Duration

@@ -27,16 +27,17 @@ func (r *gpuRun) page(path, beside string) error {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "# fusec and its rivals on %s\n\n", r.about)
-	b.WriteString("Written by `peers gpu --page`, all in one run, each part by fusec and then by its rivals. Times are medians of 20 runs by " +
-		"the GPU's clock, with all values on the GPU, and fusec's results are compared with what they should be first. The best rival is " +
-		"the fastest. Bars are rates: fusec's is blue.\n")
+	b.WriteString("Written by `peers gpu --page`. Each part was measured by fusec and then by its rivals. Times are medians of " +
+		"20 runs by the GPU's clock, with all values on the GPU, and fusec's results are compared with what they should be first. " +
+		"The best rival is the fastest. Bars are rates: fusec's is blue.\n")
+	if r.about.Note != "" {
+		fmt.Fprintf(&b, "\n%s\n", r.about.Note)
+	}
+	if len(other.figures) > 0 {
+		fmt.Fprintf(&b, "\nThe last column has the ratios of another run, on %s. %s\n", other.about, other.about.Note)
+	}
 	for _, p := range gpuParts {
-		var figures []gpuFigure
-		for _, f := range r.figures {
-			if f.part == p.name {
-				figures = append(figures, f)
-			}
-		}
+		figures := r.of(p)
 		if len(figures) == 0 {
 			continue
 		}
@@ -51,9 +52,14 @@ func (r *gpuRun) page(path, beside string) error {
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n![%[1]s](%[3]s)\n\n", p.name, p.meaning, filepath.ToSlash(filepath.Join(
 			filepath.Base(pictures), p.name+".svg")))
-		b.WriteString(table(list, other))
+		b.WriteString(table(list, other.of(p)))
 	}
 	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
+// of are the figures of a part.
+func (r *gpuRun) of(p gpuPart) []gpuFigure {
+	return slices.DeleteFunc(slices.Clone(r.figures), func(f gpuFigure) bool { return f.part != p.name })
 }
 
 func (a gpuAbout) String() string {
@@ -71,14 +77,14 @@ func (a gpuAbout) String() string {
 }
 
 // table has a row for each workload.
-func table(list []*gpuRow, other *gpuRun) string {
+func table(list []*gpuRow, other []gpuFigure) string {
 	head, line := "| workload | fusec | best rival | times as fast |", "| --- | --- | --- | --- |"
-	if len(other.figures) > 0 {
-		head, line = head+" on "+strings.TrimPrefix(other.about.Device, "NVIDIA ")+" |", line+" --- |"
+	if len(other) > 0 {
+		head, line = head+" there |", line+" --- |"
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%s\n", head, line)
-	beside := rows(other.figures)
+	beside := rows(other)
 	for _, r := range list {
 		mine, best, ratio := "", "", strings.Trim(r.ratio(), "–")
 		if r.ours != nil {
@@ -88,7 +94,7 @@ func table(list []*gpuRow, other *gpuRun) string {
 			best = r.rivals[0].Peer + " " + r.rivals[0].String()
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |", r.name, mine, best, ratio)
-		if len(other.figures) > 0 {
+		if len(other) > 0 {
 			there := ""
 			if i := slices.IndexFunc(beside, func(o *gpuRow) bool { return o.name == r.name }); i >= 0 {
 				there = strings.Trim(beside[i].ratio(), "–")

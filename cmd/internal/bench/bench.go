@@ -68,10 +68,10 @@ a workload's name.
 With --json there is a line of JSON for each. With --prepare the kernels are compiled into the cache, and nothing is measured.
 
 fusec bench group times the participants of a group, which a launcher starts, on a GPU each, in bf16: steps of training, data
-parallel, with gradients in bf16, and fully sharded, with as many samples for each participant as for one alone; layers of the sizes of Llama 3 8B and
-70B on 8,192 tokens, and decoding by 8 layers, tensor parallel; and a mixture, expert parallel. What they compute is compared
-with what one computes alone, if it has the memory. Scaling is the part of the ideal speed, planned what fusec plan predicts
-by what one takes alone. WORKLOAD is a part of a workload's name.
+parallel, with gradients in bf16, and fully sharded, with as many samples for each participant as for one alone; layers of
+the sizes of Llama 3 8B and 70B on 8,192 tokens, and decoding by 8 layers, tensor parallel; and a mixture, expert parallel.
+What they compute is compared with what one computes alone, if it has the memory. Scaling is the part of the ideal speed,
+planned what fusec plan predicts by what one takes alone. WORKLOAD is a part of a workload's name.
 
 fusec bench all measures all that there is to measure on this machine, in about ten minutes, or with --quick in one:
 networks of Gorgonia and steps of training, products, attention, mixtures of experts, the loader, and the workloads of a

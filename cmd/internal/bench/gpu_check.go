@@ -271,8 +271,8 @@ func (c attentionCase) kept(v *gpuValues, row, j int) float64 {
 func (c attentionCase) checkBackward(v *gpuValues, precision fusec.Precision) error {
 	q, k, val, out, lse, dout := v.in["q"], v.in["k"], v.in["v"], v.in["out"], v.in["lse"], v.in["dout"]
 	scale, eps := c.op().Scale, attentionError(precision)
-	// pair is the weight of query i and key j after dropout, the gradient of their score, and how large its terms are: in TF32 those of
-	// the product of rounded numbers, too, whose sum may be much smaller.
+	// pair is the weight of query i and key j after dropout, the gradient of their score, and how large its terms are: in TF32
+	// those of the product of rounded numbers, too, whose sum may be much smaller.
 	pair := func(i, j int, delta float64) (w, ds, size float64) {
 		p, kept := math.Exp(scale*dotRows(q, i, k, j, c.dim)-lse.Float(i)), c.kept(v, i, j%c.seq)
 		dp := kept * dotRows(dout, i, val, j, c.dim)

@@ -56,7 +56,8 @@ func TestBenchGPUText(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "gpu", "linaer"), cli.ExitUsage, `no workload is called "linaer"`)
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "gpu", "--ladder"), cli.ExitUsage,
 		"--baseline, --ladder, --trace and --history are not for")
-	clitest.Bad(t, clitest.FusecRun(t, "bench", "--small", clitest.Bare), cli.ExitUsage, "--small and --prepare are for fusec bench gpu")
+	clitest.Bad(t, clitest.FusecRun(t, "bench", "--small", clitest.Bare), cli.ExitUsage,
+		"--small and --prepare are for fusec bench gpu")
 }
 
 // TestWithoutGPU: that there is no GPU is said before anything is prepared or measured.

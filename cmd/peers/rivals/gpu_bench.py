@@ -467,7 +467,7 @@ def flops_of(net, x):
 
 
 def conv():
-    """Layers, their gradients and networks by cuDNN, channels last, as CUDA graphs."""
+    """Layers, their gradients and networks by cuDNN, channels last, as CUDA graphs; torch.compile fuses what follows a layer."""
     torch.backends.cudnn.benchmark = not preparing
     layers = [(64, 224, 3, 64, 7, 2, 1), (64, 56, 64, 64, 3, 1, 1), (64, 56, 64, 128, 3, 2, 1), (64, 28, 128, 128, 3, 1, 1),
               (64, 14, 256, 256, 3, 1, 1), (64, 7, 512, 512, 3, 1, 1), (64, 56, 256, 64, 1, 1, 1), (64, 56, 256, 512, 1, 2, 1),
@@ -495,8 +495,7 @@ def conv():
                 name += " depthwise"
             with torch.no_grad():
                 flops, dy = flops_of(net, x), torch.randn_like(net(x))
-            figure(name, "cuDNN", lambda: captured(run(net, x)), flops)
-            figure(name, "torch.compile", lambda: captured(run(torch.compile(net), x)), flops)
+            figure(name, "cuDNN, torch.compile", lambda: captured(run(torch.compile(net), x)), flops)
             if i not in (0, 1, 2, 4, 9):
                 continue
             c = net.conv
@@ -517,7 +516,7 @@ def conv():
             with torch.no_grad():
                 flops = flops_of(net, x)
             figure(name, "cuDNN", lambda: captured(run(net, x)), flops)
-            figure(name, "torch.compile", lambda: captured(run(torch.compile(net), x)), flops)
+            figure(name, "cuDNN, torch.compile", lambda: captured(run(torch.compile(net), x)), flops)
     conv_training()
 
 
@@ -549,7 +548,6 @@ def conv_training():
         return run
 
     figure(name, "torch eager", lambda: step(lambda m: m), flops, warm=5)
-    figure(name, "torch.compile", lambda: step(torch.compile), flops, warm=5)
     figure(name, "torch.compile, CUDA graph", lambda: captured(step(torch.compile)), flops, warm=5)
 
 
@@ -690,7 +688,6 @@ def training():
             figure(name, "torch eager", lambda: step(lambda m: m), flops, warm=3)
             if fusec:
                 figure(name, "fusec.torch", lambda: step(lambda m: torch.compile(m, backend=fusec.torch.backend)), flops, warm=6)
-            figure(name, "torch.compile", lambda: step(torch.compile), flops, warm=3)
 
             def replayed(m):
                 return torch.compile(m, mode="reduce-overhead")
