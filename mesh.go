@@ -127,8 +127,8 @@ func WithZeRO(stage int) CompileOption {
 }
 
 // WithRoundedGradients has participants exchange gradients of float32 in bfloat16, which is half as much, as PyTorch's
-// bf16_compress_hook does: each rounds its own, and sums are rounded as well. A sum over p participants is off by at most p/256 of the
-// sum of the absolute values of its terms. Gradients of fewer than 16,384 elements are exchanged as they are.
+// bf16_compress_hook does: each rounds its own, and sums are rounded as well. A sum over p participants is off by at most p/256 of
+// the sum of the absolute values of its terms. Gradients of fewer than 16,384 elements are exchanged as they are.
 func WithRoundedGradients() CompileOption {
 	return option(func(c *config) {
 		c.compile = append(c.compile, "WithRoundedGradients")

@@ -207,7 +207,8 @@ func TestRoundedGradients(t *testing.T) {
 	const rows, width, n = 512, 128, 2
 	graphOf := func(rows int) *graph.Graph {
 		return graphtest.Built(t, func(b *graph.Builder) {
-			y := b.MatMul(b.Input("x", graph.TypeOf(graph.F32, rows, width)), b.Param("w", graph.TypeOf(graph.F32, width, width)), false, false)
+			x, w := b.Input("x", graph.TypeOf(graph.F32, rows, width)), b.Param("w", graph.TypeOf(graph.F32, width, width))
+			y := b.MatMul(x, w, false, false)
 			y = b.Binary(graph.Add, y, b.Broadcast(b.Param("b", graph.TypeOf(graph.F32, width)), y.Type.Shape))
 			b.Output("cost", b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1))
 		})

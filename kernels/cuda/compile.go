@@ -30,8 +30,8 @@ const (
 
 // StartEarly lets the steps of a kernel begin before those before them have ended, where the chip can: their blocks are there when
 // those end, as far as there is room. The steps of a kernel with one that waits by itself are left as they are, and so are those of
-// one whose blocks have a multiprocessor each, unless c says otherwise. Those do not let the next launch begin at once, whose blocks
-// would crowd where a multiprocessor is idle.
+// one whose blocks have a multiprocessor each, unless c says otherwise. Those do not let the next launch begin at once, whose
+// blocks would crowd where a multiprocessor is idle.
 func (c *Config) StartEarly(k *Kernel) {
 	large := func(s Step) bool { return !s.Early && s.Shared > c.Chip.Shared*3/4 }
 	late := func(s Step) bool { return s.Exchange != nil || !c.EarlyLarge && large(s) }

@@ -67,7 +67,8 @@ func TestBranchKeepsOrder(t *testing.T) {
 	}
 }
 
-// TestBranchEarly: in a program with branches launches whose blocks have a multiprocessor each begin early, and in others they do not.
+// TestBranchEarly: in a program with branches launches whose blocks have a multiprocessor each begin early, and in others they do
+// not.
 func TestBranchEarly(t *testing.T) {
 	for _, branches := range []int{0, cuda.DefaultBranches} {
 		d := cuda.New(cuda.Precision(kernels.TF32), cuda.Branches(branches))

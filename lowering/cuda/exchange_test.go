@@ -392,8 +392,8 @@ func TestLargeExchanges(t *testing.T) {
 	}
 }
 
-// TestStepsAhead has two mixtures, one of what another participant sends. The other one begins before that has come, in each kind of
-// run, and a run that is measured tells both its parts.
+// TestStepsAhead has two mixtures, one of what another participant sends. The other one begins before that has come, in each kind
+// of run, and a run that is measured tells both its parts.
 func TestStepsAhead(t *testing.T) {
 	mesh := meshes(t)[0]
 	of := graph.Group{Over: mesh.Names(mesh.All()), Parts: mesh.Size()}

@@ -129,7 +129,8 @@ func (c *crossing) all() (y, loads *graph.Node) {
 	return y, loads
 }
 
-// ownGates are those of the own tokens for the own experts. They wait for no other participant where those for all experts are here.
+// ownGates are those of the own tokens for the own experts. They wait for no other participant where those for all experts are
+// here.
 func (c *crossing) ownGates() *graph.Node {
 	if c.own == nil {
 		return c.gatesOf(0)
