@@ -161,6 +161,7 @@ func (k *Transposed[T]) config(v, u axisResidue, group int, dy graph.Layout) Con
 	filters.Stride[2], filters.Stride[3] = k.w.Stride[3], k.w.Stride[2]
 	if k.side > 1 { // the filters of its taps, side by side
 		filters.Shape = graph.ShapeOf(v.taps, 1, k.out, k.side*k.ch)
+		filters.Stride[3] = k.out // that of an axis of one channel may be any
 	}
 	cfg := Config[T]{X: x, W: filters, RowStride: k.op.Stride.At(1) * k.rowStride, Turned: true,
 		Op: graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(v.dilation, u.dilation),
