@@ -144,6 +144,11 @@ func (f *fuser) isVariance(n *graph.Node, chain *[]*graph.Node) bool {
 	if !isMean(n) || !f.uses.One(d) {
 		return false
 	}
+	for i, view := range c[:len(c)-1] { // only the last may be of full shape
+		if _, repeats := view.Op.(graph.Broadcast); repeats != (i == len(c)-2) {
+			return false
+		}
+	}
 	square := f.uses.Readers(d)[0]
 	if op, ok := square.Op.(graph.Unary); !ok || op.Fn != graph.Square || !f.uses.One(square) {
 		return false

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/passes"
 	"fusec/passes/passtest"
 )
 
@@ -54,4 +56,17 @@ func TestMomentsOfSlice(t *testing.T) {
 	})
 	cfg.Target = columns{}
 	passtest.Gradients(t, g, cfg)
+}
+
+// TestMomentsThroughReshape: the variance of columns is not made with its mean where this comes back in another shape than the
+// values, such as that of images of one pixel.
+func TestMomentsThroughReshape(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x := b.Input("x", passtest.F64(4, 1, 1, 3))
+		mean := b.Reduce(graph.Mean, x, false, 0, 1, 2)
+		repeated := b.Reshape(b.Broadcast(b.Reshape(mean, 3, 1, 1), graph.ShapeOf(4, 3, 1, 1)), 4, 1, 1, 3)
+		square := b.Unary(graph.Square, b.Binary(graph.Sub, x, repeated))
+		b.Output("y", b.Reduce(graph.Mean, square, false, 0, 1, 2))
+	})
+	passtest.Run(t, g, passes.Config{Target: columns{}})
 }
