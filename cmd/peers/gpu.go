@@ -218,9 +218,9 @@ func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, stderr io.Writer) (err
 	}
 	raw := io.Discard
 	if o.raw != "" {
-		f, err := os.Create(o.raw)
-		if err != nil {
-			return err
+		f, failed := os.Create(o.raw)
+		if failed != nil {
+			return failed
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
 		raw = f
@@ -231,7 +231,14 @@ func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, stderr io.Writer) (err
 		say("peers: the rivals do not say what they are: %v", err)
 	}
 	r.about.Date = time.Now().UTC().Format(time.DateOnly)
-	write := json.NewEncoder(raw).Encode
+	var lost error // lines that could not be written
+	write := func(line any) error {
+		failed := json.NewEncoder(raw).Encode(line)
+		if lost == nil {
+			lost = failed
+		}
+		return failed
+	}
 	if err := write(r.about); err != nil {
 		return err
 	}
@@ -246,10 +253,10 @@ func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, stderr io.Writer) (err
 		if err := write(map[string]string{"part": part.name}); err != nil {
 			return err
 		}
-		each := func(f gpuFigure, line []byte) error {
+		each := func(f gpuFigure, line []byte) {
 			f.part = part.name
 			r.figures = append(r.figures, f)
-			return write(json.RawMessage(line))
+			_ = write(json.RawMessage(line)) // which is told at the end
 		}
 		begin = time.Now()
 		theirs.start(ctx, stderr) // which takes seconds of the processor's and does not touch the GPU
@@ -264,7 +271,7 @@ func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, stderr io.Writer) (err
 		}
 		say("%d of %d, %s: fusec took %v, the rivals %v", i+1, len(o.parts), part.name, fusec, seconds())
 	}
-	return ctx.Err()
+	return errors.Join(ctx.Err(), lost)
 }
 
 // prepare has all contestants compile what they measure, at the same time, so that they find it in their caches on the disk. What
@@ -335,7 +342,7 @@ func (p *gpuProcess) start(ctx context.Context, stderr io.Writer) {
 }
 
 // figures lets the contestant measure, and hands out each figure as it comes, so that what it measured before it failed counts.
-func (p *gpuProcess) figures(limit time.Duration, each func(f gpuFigure, line []byte) error) error {
+func (p *gpuProcess) figures(limit time.Duration, each func(f gpuFigure, line []byte)) error {
 	defer p.cancel()
 	if p.failed != nil {
 		return p.failed
@@ -349,8 +356,8 @@ func (p *gpuProcess) figures(limit time.Duration, each func(f gpuFigure, line []
 		var f gpuFigure
 		if err := json.Unmarshal(s.Bytes(), &f); err != nil || f.Workload == "" || f.Peer == "" {
 			failed = append(failed, fmt.Errorf("no figure: %q", s.Text()))
-		} else if err := each(f, s.Bytes()); err != nil {
-			failed = append(failed, err)
+		} else {
+			each(f, s.Bytes())
 		}
 	}
 	err := p.cmd.Wait()

@@ -1,5 +1,7 @@
 package main
 
+// The page and the pictures of what was measured on a GPU.
+
 import (
 	"bytes"
 	_ "embed"

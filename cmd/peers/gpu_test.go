@@ -81,4 +81,20 @@ echo noise
 	if code, _, _ := peers(t, "gpu", "--python", "false", "--fusec", "false", "moe"); code != exitNothing {
 		t.Errorf("exit %d of nothing", code)
 	}
+	gone := filepath.Join(dir, "gone", "raw")
+	if code, _, errs := peers(t, "gpu", "--python", python, "--fusec", ours, "--raw", gone, "moe"); code != exitFailed ||
+		!strings.Contains(errs, gone) {
+		t.Errorf("exit %d of a file in no folder: %s", code, errs)
+	}
+}
+
+// TestGPUParts: the rivals' program has the same parts.
+func TestGPUParts(t *testing.T) {
+	script, err := files.ReadFile("rivals/gpu_bench.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "PARTS = [" + strings.Join(partNames(), ", ") + "]"; !strings.Contains(string(script), want) {
+		t.Errorf("rivals/gpu_bench.py has no %s", want)
+	}
 }
