@@ -127,7 +127,7 @@ func unaryBound(fn graph.UnaryFn, f func(float64) float64, x, v Value) []float64
 		}
 		// Where the corners do not show the extremes: a NaN that may be a number, a pole inside the interval, a wave.
 		switch {
-		case d > 0 && math.IsNaN(x.F[i]):
+		case d > 0 && math.IsNaN(x.F[i]), d == unsure: // an unsure operand may be a NaN
 			carried = unsure
 		case bound.Pole && d > 0 && math.Abs(x.F[i]) <= d:
 			carried = unsure
@@ -196,7 +196,7 @@ func arithmeticBound(fn graph.BinaryFn, x, dx, y, dy, v float64, d graph.DType) 
 
 // customBound is the magnitude of element i, v = eval(x), of a function of which nothing is known but its values: its error is
 // relative to the sizes of its result and of its operands together. What the operands carry is added up, each moved alone,
-// twice over for what they do together.
+// twice over for what they do together; an unsure operand may be a NaN, too.
 func customBound(eval func([]float64) float64, x []float64, v float64, args []Value, i int) float64 {
 	d, terms, carried := args[0].Type.DType, size(v), 0.0
 	for k, a := range args {
@@ -206,7 +206,12 @@ func customBound(eval func([]float64) float64, x []float64, v float64, args []Va
 			x[k] = at - off
 			most := deviation(v, eval(x))
 			x[k] = at + off
-			carried += 2 * max(most, deviation(v, eval(x)))
+			most = max(most, deviation(v, eval(x)))
+			if off == unsure {
+				x[k] = math.NaN()
+				most = max(most, deviation(v, eval(x)))
+			}
+			carried += 2 * most
 			x[k] = at
 		}
 	}

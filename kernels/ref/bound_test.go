@@ -26,3 +26,12 @@ func TestUnsureNaN(t *testing.T) {
 		}
 	}
 }
+
+// TestUnsureNumber makes bounded functions of a number that may be a NaN unsure.
+func TestUnsureNumber(t *testing.T) {
+	x := Value{Type: graph.TypeOf(graph.F32, 1), F: []float64{0}, Mag: []float64{unsure}}
+	custom := customBound(func(x []float64) float64 { return math.Tanh(x[0]) }, []float64{0}, 0, []Value{x}, 0)
+	if got := unaryBound(graph.Tanh, math.Tanh, x, x)[0]; got != unsure || custom != unsure {
+		t.Errorf("tanh of an unsure 0: magnitudes %v and, as a function of a user, %v, want %v", got, custom, unsure)
+	}
+}
