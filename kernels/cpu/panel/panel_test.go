@@ -22,7 +22,8 @@ func TestPanels(t *testing.T) {
 	defer p.Close()
 	for _, d := range []graph.DType{graph.I4, graph.I8, graph.BF16, graph.F16} {
 		for _, s := range [][4]int{{1, 1, 1, 0}, {1, 32, 64, 16}, {3, 70, 19, 8}, {1, 33, 13, 0}, {7, 40, 100, 64}, {15, 64, 32, 32},
-			{70, 97, 24, 0}, {2, 5, 0, 0}, {67, 33, 300, 32}, {33, 40, 600, 0}, {40, 35, 601, 512}, {65, 32, 8, 8}, {32, 3, 0, 0}} {
+			{70, 97, 24, 0}, {2, 5, 0, 0}, {67, 33, 300, 32}, {33, 40, 600, 0}, {40, 35, 601, 512}, {65, 32, 8, 8}, {32, 3, 0, 0},
+			{1, 3, 0, 8}, {9, 35, 0, 8}} {
 			m, n, k, block := s[0], s[1], s[2], s[3]
 			for _, trans := range []bool{false, true} {
 				w := graph.NewTensor(graph.TypeOf(d, k, n))
@@ -47,7 +48,7 @@ func TestPanels(t *testing.T) {
 				if of == 0 {
 					of = max(k, 1)
 				}
-				scale := make([]float32, max((k+of-1)/of, 1)*n)
+				scale := make([]float32, (k+of-1)/of*n)
 				offset := make([]float32, len(scale))
 				for i := range scale {
 					scale[i], offset[i] = r.Float32(), r.Float32()-0.5

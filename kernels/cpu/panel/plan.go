@@ -167,6 +167,9 @@ func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
 	case cfg.M > 1 && (!cfg.Trans && cfg.LDX < cfg.K || cfg.LDC < cfg.N), cfg.Trans && cfg.K > 1 && cfg.LDX < cfg.M:
 		return nil, fmt.Errorf("panel: rows of X %d and of C %d apart", cfg.LDX, cfg.LDC)
 	}
+	if cfg.K == 0 { // there may be no blocks, and so no scales
+		cfg.Scaled, cfg.Offset = false, false
+	}
 	l := &Plan{cfg: cfg, pool: p, kern: kern, by: cmp.Or(kern.integers, &portableIntegers)}
 	switch {
 	case cfg.Bytes && kern.integers != nil && kern.integers.bytes != nil:
@@ -283,10 +286,12 @@ func (p *Plan) RunBytes(x, q []byte, c []float32, epilogue Epilogue) error {
 
 // RunHalves is [Plan.Run] with scales of binary16 in panels of their own, as [graph.PackWeights] makes them of [⌈K/Block⌉, N].
 func (p *Plan) RunHalves(x []float32, q []byte, scale []uint16, c []float32, epilogue Epilogue) error {
-	if !p.cfg.Scaled || len(scale) < p.panels*p.halves() {
-		return p.short()
+	if p.cfg.K > 0 {
+		if !p.cfg.Scaled || len(scale) < p.panels*p.halves() {
+			return p.short()
+		}
+		p.run.halves = scale
 	}
-	p.run.halves = scale
 	return p.multiply(x, nil, q, c, epilogue)
 }
 
