@@ -53,7 +53,7 @@ type transposedRun[T gemm.Float] struct {
 }
 
 // NewTransposed makes a plan of the transpose of the convolution op of images of h×w. dy and w are the layouts of the
-// operands, rowStride is the distance of the result's pixels; w has no gaps. If frozen is set, the filters are those of
+// operands, rowStride is the distance of the result's pixels. If frozen is set, the filters are those of
 // [Transposed.Update]. The plan runs on the workers of p, with its scratch in ws, which grows if necessary. If ws is nil,
 // it has a separate workspace.
 func NewTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, rowStride int, frozen bool, p *pool.Pool,
@@ -69,7 +69,7 @@ func newTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, r
 	if err := checkFilters(op.Groups, w); err != nil {
 		return nil, err
 	}
-	if dy.Shape.Rank() != 4 || dy.Shape.At(3) != w.Shape.At(3) || !w.IsContiguous() {
+	if dy.Shape.Rank() != 4 || dy.Shape.At(3) != w.Shape.At(3) {
 		return nil, fmt.Errorf("conv: gradients %v and filters %v", dy.Shape, w.Shape)
 	}
 	if ws == nil {
@@ -83,8 +83,8 @@ func newTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, r
 	k.band = evenly(h, bandPixels/max(wide, 1))
 	across := residuesOf(op, 1, wide, dy.Shape.At(2), w.Shape.At(1))
 	k.side = 1
-	if s := op.Stride.At(1); op.Groups == 1 && s > 1 && w.Shape.At(1) == s && op.Dilation.At(1) == 1 && op.Pad.At(1) == 0 &&
-		wide == dy.Shape.At(2)*s && rowStride == k.ch {
+	if s := op.Stride.At(1); op.Groups == 1 && s > 1 && w.Shape.At(1) == s && w.IsContiguous() &&
+		op.Dilation.At(1) == 1 && op.Pad.At(1) == 0 && wide == dy.Shape.At(2)*s && rowStride == k.ch {
 		k.side, across = s, across[:1]
 	}
 	k.shift = make([]T, k.side*k.channels())

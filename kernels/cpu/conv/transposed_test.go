@@ -11,6 +11,16 @@ import (
 	"fusec/kernels/cpu/pool"
 )
 
+// element is where element i of a layout lies.
+func element(l graph.Layout, i int) int {
+	at := l.Offset
+	for axis := l.Shape.Rank() - 1; axis >= 0; axis-- {
+		at += i % l.Shape.At(axis) * l.Stride[axis]
+		i /= l.Shape.At(axis)
+	}
+	return at
+}
+
 func testTransposed[T gemm.Float](t *testing.T) {
 	r := rand.New(rand.NewPCG(41, 42))
 	for i := range 40 {
@@ -36,6 +46,9 @@ func testTransposed[T gemm.Float](t *testing.T) {
 				wl.Stride[i] = r.IntN(9)
 			}
 		}
+		if i%8 > 5 {
+			wl.Stride[r.IntN(4)] = 0
+		}
 		dy, w := random[T](r, Extent(yl)), random[T](r, Extent(wl))
 		want, terms := make([]float64, Extent(xl)), make([]float64, Extent(xl))
 		finish := &Finish[T]{Shift: random[T](r, s.c), Low: -1, High: 1}
@@ -46,7 +59,7 @@ func testTransposed[T gemm.Float](t *testing.T) {
 			finish = nil
 		}
 		s.visit(xl, yl, func(x, i, o int) {
-			v := float64(w[wl.Offset+i]) * float64(dy[o])
+			v := float64(w[element(wl, i)]) * float64(dy[o])
 			want[x] += v
 			terms[x] += math.Abs(v)
 		})
