@@ -65,7 +65,8 @@ mixtures of experts, what is bound by memory, and steps of training. Each result
 should be. Times are medians by the GPU's clock with all values on the GPU; then those of the host's clock, with the
 copies of inputs and outputs. WORKLOAD is memory_bound, linear, shapes, attention, moe, conv, decode, layer, training or a part of
 a workload's name.
-With --json there is a line of JSON for each. With --prepare the kernels are compiled into the cache, and nothing is measured.
+With --json there is a line of JSON for each; --no-copies leaves the times with copies out. With --prepare the kernels are
+compiled into the cache, and nothing is measured.
 
 fusec bench group times the participants of a group, which a launcher starts, on a GPU each, in bf16: steps of training, data
 parallel, with gradients in bf16, and fully sharded, with as many samples for each participant as for one alone; layers of
@@ -180,6 +181,7 @@ busy machine as well. --update keeps the new ratios instead.
 			})
 		f.BoolVar(&b.small, "small", false, "gpu: workloads of a few numbers, which try all paths")
 		f.BoolVar(&b.prepare, "prepare", false, "gpu: only compile, all at the same time, for a later run that measures")
+		f.BoolVar(&b.noCopies, "no-copies", false, "gpu: only times by the GPU's clock, with all values on the GPU")
 		f.BoolVar(&b.protocol, "peer-protocol", false, "speak the protocol of the program peers")
 		return b.run
 	},
@@ -211,6 +213,7 @@ type bencher struct {
 	mhz         float64 // of an overlay's clock
 	small       bool    // of the GPU's workloads
 	prepare     bool    // the GPU's workloads are only compiled
+	noCopies    bool    // and are not timed with copies from and to the host
 	// of a group's exchanges: the bytes of a bucket, or 0; the blocks of threads, or -1
 	bucket         int64
 	exchangeBlocks int
@@ -282,8 +285,8 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 		return cli.Usage("--baseline and --trace are not for --levels")
 	case b.output != "" && !b.level && path != reportName:
 		return cli.Usage("--output is for --levels and fusec bench report")
-	case b.small, b.prepare:
-		return cli.Usage("--small and --prepare are for fusec bench gpu")
+	case b.small, b.prepare, b.noCopies:
+		return cli.Usage("--small, --prepare and --no-copies are for fusec bench gpu")
 	case path != matmulName && path != attentionName && b.ladder:
 		return cli.Usage("--ladder is for fusec bench matmul and fusec bench attention")
 	}

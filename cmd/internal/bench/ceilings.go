@@ -43,7 +43,7 @@ func (b *bencher) ceilings(device string) (ceilings, error) {
 	c := ceilings{Schema: ceilingsSchema, Device: device, GEMM: map[string]float64{}}
 	list := ceilingWorks()
 	for i, w := range list {
-		line, err := w.measure(b.compile.Target)
+		line, err := w.measure(b.compile.Target, false)
 		if err != nil {
 			return c, fmt.Errorf("measuring the ceilings of %s: %s: %w", device, w.name, err)
 		}

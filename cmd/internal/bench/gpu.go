@@ -129,7 +129,7 @@ func (b *bencher) gpuLines(e *cli.Env, list []*gpuWork, target string, each func
 			return failed, e.Ctx.Err()
 		}
 		show.Show("%d of %d: %s", i+1, len(list), w.name)
-		line, err := w.measure(target)
+		line, err := w.measure(target, !b.noCopies)
 		if err != nil {
 			line.Error = strings.ReplaceAll(err.Error(), "\n", "; ")
 			failed++
@@ -154,11 +154,14 @@ func gpuTable(lines []gpuLine) string {
 			note = fmt.Sprintf("%d on the processor", l.OnHost)
 		}
 		ms := func(v float64) string { return cli.HumanTime(time.Duration(v * 1e6)) }
-		ahead := ""
+		host, ahead := "", ""
+		if l.HostMS > 0 {
+			host = ms(l.HostMS)
+		}
 		if l.AheadMS > 0 {
 			ahead = ms(l.AheadMS)
 		}
-		t.Row(l.Workload, ms(l.MS), ms(l.BestMS), cli.Digits(l.Rate), l.Unit, ms(l.HostMS), ahead, fmt.Sprint(l.Launches), note)
+		t.Row(l.Workload, ms(l.MS), ms(l.BestMS), cli.Digits(l.Rate), l.Unit, host, ahead, fmt.Sprint(l.Launches), note)
 	}
 	return t.String()
 }
@@ -175,8 +178,8 @@ func opens(target string) error {
 	return errors.Join(err, p.Close())
 }
 
-// measure compiles the work, checks what it computes, and times it.
-func (w *gpuWork) measure(target string) (line gpuLine, err error) {
+// measure compiles the work, checks what it computes, and times it, with copies from and to the host as well if they are wanted.
+func (w *gpuWork) measure(target string, copies bool) (line gpuLine, err error) {
 	line = gpuLine{Workload: w.name, Peer: "fusec"}
 	v, err := w.values()
 	if err != nil {
@@ -224,6 +227,9 @@ func (w *gpuWork) measure(target string) (line gpuLine, err error) {
 	}
 	line.MS, line.times = Median(ms), ms
 	line.Rate, line.Unit = w.rate(line.MS/1e3), w.unit
+	if !copies {
+		return line, nil
+	}
 	if line.HostMS, err = hostTime(p.Exec); err != nil || w.optimizer == nil {
 		return line, err
 	}
@@ -352,13 +358,16 @@ func (v *gpuValues) run(p *fusec.Program) (err error) {
 	return nil
 }
 
+// period is after how many elements what is drawn repeats: a prime, so that no two rows of a matrix are the same.
+const period = 16777213
+
 // normal draws a tensor from a normal distribution around zero. It depends on name and type alone.
 func normal(name string, t graph.Type, scale float64) *graph.Tensor {
 	const chunk = 1 << 16
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s %v", name, t.Shape)
 	r := graph.NewTensor(t)
-	n := t.Shape.Elems()
+	n := min(t.Shape.Elems(), period)
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for first := 0; first < n; first += chunk {
@@ -374,5 +383,9 @@ func normal(name string, t graph.Type, scale float64) *graph.Tensor {
 		}()
 	}
 	wait.Wait()
+	all := r.Bytes()
+	for done := int(t.DType.Span(int64(n))); done < len(all); {
+		done += copy(all[done:], all[:done])
+	}
 	return r
 }

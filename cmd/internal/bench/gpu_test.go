@@ -53,11 +53,15 @@ func TestBenchGPUText(t *testing.T) {
 	if out := clitest.Good(t, "bench", "gpu", "--small", "--prepare", "rmsnorm", "causal bwd"); out != "" {
 		t.Errorf("--prepare prints %s", out)
 	}
+	out = clitest.Good(t, "bench", "gpu", "--small", "--no-copies", "--json", "rmsnorm")
+	if !strings.Contains(out, `"ms":`) || strings.Contains(out, "host_ms") {
+		t.Errorf("--no-copies prints %s", out)
+	}
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "gpu", "linaer"), cli.ExitUsage, `no workload is called "linaer"`)
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "gpu", "--ladder"), cli.ExitUsage,
 		"--baseline, --ladder, --trace and --history are not for")
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "--small", clitest.Bare), cli.ExitUsage,
-		"--small and --prepare are for fusec bench gpu")
+		"--small, --prepare and --no-copies are for fusec bench gpu")
 }
 
 // TestWithoutGPU: that there is no GPU is said before anything is prepared or measured.
@@ -91,7 +95,7 @@ func TestGPUChecks(t *testing.T) {
 			}
 			return check(v)
 		}
-		_, err := w.measure("cuda")
+		_, err := w.measure("cuda", false)
 		if err == nil || !strings.Contains(err.Error(), "the result is wrong: element 0 of ") {
 			t.Errorf("%s: error %v", w.name, err)
 		}

@@ -203,7 +203,7 @@ func (b *bencher) ladderGPU(e *cli.Env, list []gpuVariant) (*outcome, error) {
 func (r *gpuVariantReport) measure(works []*gpuWork, target string) error {
 	seconds := 0.0
 	for n, w := range works {
-		line, err := w.measure(target)
+		line, err := w.measure(target, false)
 		if err != nil {
 			return err
 		}
