@@ -59,9 +59,10 @@ const (
 	AnchorRow                     // reductions in a chain over one row, the input re-readable
 	AnchorAttention               // slots: q, k, v, out, for views
 	AnchorMoE                     // slots: the operands and results, for views
+	AnchorMoves                   // rotations, casts and writes of parts of values, each result by itself
 )
 
-var anchors = [...]string{"none", "matmul", "conv", "row", "attention", "moe"}
+var anchors = [...]string{"none", "matmul", "conv", "row", "attention", "moe", "moves"}
 
 // String gives the anchor's name in the text form.
 func (a Anchor) String() string { return anchors[a] }
@@ -72,7 +73,10 @@ func (a Anchor) Whole() bool { return a == AnchorAttention || a == AnchorMoE }
 
 // Contracts reports whether the anchor multiplies values with each other and sums the products: it reads elements of its operands
 // many times.
-func (a Anchor) Contracts() bool { return a != AnchorNone && a != AnchorRow }
+func (a Anchor) Contracts() bool { return a.central() && a != AnchorRow }
+
+// central reports whether a launch of the anchor is built around one operation, or several of one kind.
+func (a Anchor) central() bool { return a != AnchorNone && a != AnchorMoves }
 
 // Kind classifies operations and Fusions in reports and drawings.
 type Kind uint8

@@ -58,6 +58,8 @@ var fusionRow = OpInfo{
 //     of it. Its seed may be a constant. Outputs are its results, through store views. A result that is stored in 16
 //     bits is cast first. The first result is always an output, others if they are read, none twice.
 //   - AnchorMoE: one MoE or MoEGrad, whose operands are load views. Outputs are its results, as for an attention.
+//   - AnchorMoves: each output is made of load views by at most one RoPE, then one Cast, then one UpdateSlice, between which are
+//     Reshapes, and shares only inputs with the others. The other operands of these are inputs. See package graph/body.
 //
 // A Cast counts as elementwise and is placed like elementwise work: an operand of 16 bits is cast after its load views,
 // and a result that is stored in 16 bits before its store views. Operands of contractions are not cast.
@@ -65,9 +67,9 @@ var fusionRow = OpInfo{
 // Dropout counts as elementwise where it has the shape of the work around it; its seed is an input or a constant.
 
 // Anchored returns the node of the body's anchor: the operation of the Fusion's anchor, or for AnchorRow the first that is
-// not a column sum; nil for AnchorNone.
+// not a column sum; nil for AnchorNone and AnchorMoves.
 func (f Fusion) Anchored() *Node {
-	if f.Anchor == AnchorNone {
+	if !f.Anchor.central() {
 		return nil
 	}
 	var first *Node
@@ -105,7 +107,7 @@ func (f Fusion) checkAnchor() (beside bool, err error) {
 		}
 	}
 	switch {
-	case f.Anchor != AnchorNone && anchored == 0:
+	case f.Anchor.central() && anchored == 0:
 		return false, fmt.Errorf("a fusion of anchor %v without one", f.Anchor)
 	case f.Anchor != AnchorRow && anchored > 1 && !beside:
 		return false, fmt.Errorf("a fusion of anchor %v with %d of them", f.Anchor, anchored)

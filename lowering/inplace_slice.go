@@ -6,6 +6,31 @@ import (
 	"fusec/graph"
 )
 
+// Overwrites is the UpdateSlice that makes a result, by itself or in a fusion, and which operand of the launch it overwrites a part
+// of; the node is nil of other results.
+func (l *Launch) Overwrites(result int) (arg int, update *graph.Node) {
+	if _, ok := l.Op.(graph.UpdateSlice); ok {
+		return 0, l.Node
+	}
+	f, ok := l.Op.(graph.Fusion)
+	if !ok || f.Anchor != graph.AnchorMoves {
+		return 0, nil
+	}
+	n := f.Body.Outputs[result].Node
+	if _, ok := n.Op.(graph.UpdateSlice); !ok {
+		return 0, nil
+	}
+	for _, a := range f.Body.Nodes {
+		if a == n.Args[0] {
+			break
+		}
+		if _, ok := a.Op.(graph.Input); ok {
+			arg++
+		}
+	}
+	return arg, n
+}
+
 // updateInPlace lets updates of the form State ← UpdateSlice(… UpdateSlice(State, …) …, …) write into the State's
 // buffer, so that their cost depends on what they write and not on the size of the State. That is safe for a launch if
 // the overwritten value is not read after it, and the new value is not an output. If necessary, the launch is moved
@@ -13,8 +38,10 @@ import (
 func updateInPlace(p *Program) {
 	parts := map[int]bool{} // buffers of values that overwrite part of another buffer
 	for i := range p.Launches {
-		if _, ok := p.Launches[i].Op.(graph.UpdateSlice); ok {
-			parts[p.Launches[i].Results[0].Buffer] = true
+		for r, v := range p.Launches[i].Results {
+			if _, update := p.Launches[i].Overwrites(r); update != nil {
+				parts[v.Buffer] = true
+			}
 		}
 	}
 	unused := map[int]bool{}
@@ -26,9 +53,9 @@ func updateInPlace(p *Program) {
 		values := p.overwrites(u)
 		for _, v := range values {
 			unused[v] = true
-			at := p.maker(v)
-			l := &p.Launches[at]
-			l.Bytes = 2*l.Node.Args[1].Type.Bytes() + l.Node.Args[2].Type.Bytes()
+			at, result := p.maker(v)
+			_, update := p.Launches[at].Overwrites(result)
+			p.Launches[at].Bytes += update.Args[1].Type.Bytes() - 2*update.Type.Bytes()
 			p.renumber(func(b int) int {
 				if b == v {
 					return u.Target
@@ -57,18 +84,19 @@ func (p *Program) overwrites(u *Update) (values []int) {
 		}
 	}
 	for value := u.Value; value != u.Target; {
-		at := p.maker(value)
+		at, result := p.maker(value)
 		if at < 0 || value != u.Value && p.Buffers[value].Role != Temp {
 			return nil // in the memory of another State, or an output
 		}
-		if _, ok := p.Launches[at].Op.(graph.UpdateSlice); !ok {
+		arg, update := p.Launches[at].Overwrites(result)
+		if update == nil {
 			return nil
 		}
 		values = append(values, value)
 		args := p.Launches[at].Args
-		old := args[0].Buffer
-		for _, v := range args[1:] {
-			if v.Buffer == old {
+		old := args[arg].Buffer
+		for i, v := range args {
+			if i != arg && v.Buffer == old {
 				return nil
 			}
 		}
@@ -80,14 +108,16 @@ func (p *Program) overwrites(u *Update) (values []int) {
 	return values
 }
 
-// maker is the launch whose first result is in a buffer, or −1.
-func (p *Program) maker(buffer int) int {
+// maker is the first launch that has a result in a buffer, and which result, or −1.
+func (p *Program) maker(buffer int) (launch, result int) {
 	for i := range p.Launches {
-		if p.Launches[i].Results[0].Buffer == buffer {
-			return i
+		for r, v := range p.Launches[i].Results {
+			if v.Buffer == buffer {
+				return i, r
+			}
 		}
 	}
-	return -1
+	return -1, 0
 }
 
 // reads reports whether any of the launches from to end−1 reads a buffer.
@@ -102,23 +132,25 @@ func (p *Program) reads(buffer, from, end int) bool {
 	return false
 }
 
-// putOff moves a launch of one result behind all readers of a buffer, if its own readers come after them and its
-// operands still exist there. It returns the launch's new position.
+// putOff moves a launch behind all readers of a buffer, if its own readers come after them and its operands still exist there. It
+// returns the launch's new position.
 func (p *Program) putOff(at, buffer int) int {
 	last := len(p.Launches) - 1
 	for last > at && !p.reads(buffer, last, last+1) {
 		last--
 	}
-	if p.reads(p.Launches[at].Results[0].Buffer, at+1, last+1) {
-		return at
-	}
 	l := p.Launches[at]
+	for _, v := range l.Results {
+		if p.reads(v.Buffer, at+1, last+1) {
+			return at
+		}
+	}
 	for _, between := range p.Launches[at+1 : last+1] {
-		if _, undone := between.Op.(graph.UpdateSlice); !undone && p.overwritesState(&between) {
+		if p.overwritesState(&between) {
 			return at // nothing that can fail may follow it
 		}
 		for _, v := range l.Args {
-			if v.Buffer == between.Results[0].Buffer { // written in place
+			if slices.ContainsFunc(between.Results, func(r View) bool { return r.Buffer == v.Buffer }) { // written in place
 				return at
 			}
 		}
@@ -128,12 +160,16 @@ func (p *Program) putOff(at, buffer int) int {
 	return last
 }
 
-// overwritesState reports whether a launch writes a result directly into a State or Param.
+// overwritesState reports whether a launch writes a result directly into a State or Param, and not as an UpdateSlice, which a
+// device undoes.
 func (p *Program) overwritesState(l *Launch) bool {
-	return slices.ContainsFunc(l.Results, func(v View) bool {
-		r := p.Buffers[v.Buffer].Role
-		return r == State || r == Param
-	})
+	for i, v := range l.Results {
+		_, update := l.Overwrites(i)
+		if r := p.Buffers[v.Buffer].Role; update == nil && (r == State || r == Param) {
+			return true
+		}
+	}
+	return false
 }
 
 // renumber replaces the buffers that the launches read and write.

@@ -8,6 +8,7 @@ import (
 	"fusec/passes/fuse"
 	"fusec/passes/layout"
 	"fusec/passes/moe"
+	"fusec/passes/moves"
 	"fusec/passes/narrow"
 	"fusec/passes/panels"
 	"fusec/passes/pools"
@@ -225,6 +226,12 @@ var table = []Pass{
 		Doc: "elementwise launches at the end that do the same to different values become one", After: []After{
 			{"fuse-regions", "it merges the launches that fuse-regions makes"},
 			{"narrow", "launches that do the same to values of one type are alike"},
+		}},
+	{Name: "join-moves", Run: on(moves.Run),
+		Doc: "rotations, casts and writes into caches of parts of one value become one launch", After: []After{
+			{"fuse-regions", "a cast joins the launch that makes or reads the value, if it can"},
+			{"narrow", "it joins the casts of what is kept in 16 bits"},
+			{"merge-launches", "launches that do the same are merged first"},
 		}},
 	{Name: "place", Run: place,
 		Needed: always("it copies what no kernel reads through strides, and gives what is handed out memory that nothing else has"),

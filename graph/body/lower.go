@@ -50,6 +50,10 @@ func init() { graph.VerifyBodies(Check) }
 // Check reports, as an error that names the node, what in a body keeps it from being lowered: nothing, if it has the form
 // that [graph.Fusion] describes. Operands and results are contiguous.
 func Check(f graph.Fusion) error {
+	if f.Anchor == graph.AnchorMoves {
+		_, err := Moves(f)
+		return err
+	}
 	operand := func(t graph.Type) graph.Operand {
 		return graph.Operand{DType: t.DType, Layout: graph.Contiguous(t.Shape)}
 	}

@@ -84,6 +84,8 @@ func compile(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) 
 		return compileAttention(f, args, results, cfg)
 	case graph.AnchorRow:
 		return compileRows(f, args, results, cfg)
+	case graph.AnchorMoves:
+		return compileMoves(f, args, results, cfg)
 	}
 	return nil, fmt.Errorf("CUDA has no kernel for a fusion of anchor %v", f.Anchor)
 }

@@ -35,6 +35,40 @@ var ropePairs = 1 << 16
 // ropeTable is up to how many pairs of a row have their frequencies in a table.
 const ropeTable = 1 << 10
 
+// ropePairs is up to how many pairs the chip computes angles so.
+func (c *Config) ropePairs() int {
+	if c.Chip.Arch%10 != 0 { // the architectures of workstations have few units for f64
+		return ropePairs / 8
+	}
+	return ropePairs
+}
+
+// ropeAngle writes a table of that name, unless there is one, and gives the text that computes the cosine and sine of pair j of a row
+// of d elements. Operands are the first position and, if there are any, the divisors.
+func (u *unit) ropeAngle(op graph.RoPE, operands []int, d int, table string) func(to, j, position string) string {
+	divisors, stride := "nullptr", 0
+	if len(operands) > 1 {
+		divisors, stride = u.at(operands[1]), u.args[operands[1]].Layout.Stride[0]
+	}
+	frequency := func(j string) string {
+		return fmt.Sprintf("op::pow(%s, -2.0 * (%s) / %d)", literal(graph.F64, op.Base, nil), j, d)
+	}
+	if d/2 <= ropeTable {
+		if head := fmt.Sprintf("__device__ const double %s[] = {", table); !strings.Contains(u.text.String(), head) {
+			numbers := make([]string, d/2)
+			for j := range numbers {
+				numbers[j] = literal(graph.F64, op.Angle(1, j, d, 1), nil)
+			}
+			u.printf("%s%s};\n\n", head, strings.Join(numbers, ", "))
+		}
+		frequency = func(j string) string { return fmt.Sprintf("%s[%s]", table, j) }
+	}
+	return func(to, j, position string) string {
+		return fmt.Sprintf("rope_angle(%s, %s, int(%s), *(%s) + %s, %v, %s, %d);", to, frequency(j), j, u.at(operands[0]), position,
+			op.Inverse, divisors, stride)
+	}
+}
+
 // compileRoPE turns pairs by angles that are computed in f64: each by the thread that turns it, or, if there are many, by a step
 // before that.
 func compileRoPE(op graph.RoPE, args, results []Operand, cfg Config) (*Kernel, error) {
@@ -49,25 +83,7 @@ func compileRoPE(op graph.RoPE, args, results []Operand, cfg Config) (*Kernel, e
 	}
 	typ := lane(args[0].DType)
 	second, step := op.Pairs(d)
-	divisors, stride := "nullptr", 0
-	if len(args) > 2 {
-		divisors, stride = u.at(2), args[2].Layout.Stride[0]
-	}
-	frequency := func(j string) string {
-		return fmt.Sprintf("op::pow(%s, -2.0 * (%s) / %d)", literal(graph.F64, op.Base, nil), j, d)
-	}
-	if d/2 <= ropeTable {
-		table := make([]string, d/2)
-		for j := range table {
-			table[j] = literal(graph.F64, op.Angle(1, j, d, 1), nil)
-		}
-		u.printf("__device__ const double frequencies[] = {%s};\n\n", strings.Join(table, ", "))
-		frequency = func(j string) string { return fmt.Sprintf("frequencies[%s]", j) }
-	}
-	angle := func(to, j, position string) string {
-		return fmt.Sprintf("rope_angle(%s, %s, int(%s), *(%s) + %s, %v, %s, %d);", to, frequency(j), j, u.at(1), position,
-			op.Inverse, divisors, stride)
-	}
+	angle := u.ropeAngle(op, []int{1, 2}[:len(args)-1], d, "frequencies")
 	var runs []run
 	at := fmt.Sprint(l.Offset)
 	for i := range last {
@@ -80,11 +96,7 @@ func compileRoPE(op graph.RoPE, args, results []Operand, cfg Config) (*Kernel, e
 	index := indexType(pairs)
 	coordinates := split("e", index, runs, false, "")
 	turn := fmt.Sprintf("rope_turn(%s + %s, %d, %s + %s, %d, ", u.arg(0), at, second*l.Stride[last], u.to(0), row, second)
-	most := ropePairs
-	if cfg.Chip.Arch%10 != 0 { // the architectures of workstations have few units for f64
-		most /= 8
-	}
-	if pairs <= most {
+	if pairs <= cfg.ropePairs() {
 		u.elements("turn", index, pairs, coordinates, typ+" angle[2];",
 			angle("angle", fmt.Sprintf("c%d", last), fmt.Sprintf("c%d", last-1)), turn+"angle);")
 		return u.kernel(0, []Step{u.elementStep("turn", pairs)}, "draws"), nil

@@ -259,6 +259,8 @@ func (l *machineList) forms() {
 		l.both(fmt.Sprint("layer norm ", s), cuda.F32, graph.LayerNorm{Eps: 1e-5}, []graph.Type{x, w, w})
 		l.both(fmt.Sprint("rms norm ", s), cuda.F32, graph.RMSNorm{Eps: 1e-5}, []graph.Type{x, w})
 	}
+	op, types := cached(l.t, graph.F32, graph.BF16, 1, 1, 32, 8, 128, 1024, graph.RoPE{Base: 5e5}, false)
+	l.both("moves", cuda.BF16, op, types)
 }
 
 // others adds the kernels of all operations that stand alone and of bodies of every form, as small as the other tests have

@@ -33,5 +33,8 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	return err
 }
 
+// JoinsMoves implements moves.Joiner.
+func (d *Device) JoinsMoves() bool { return true }
+
 // TakesMoments implements fuse.MomentsTaker.
 func (d *Device) TakesMoments() bool { return true }

@@ -111,9 +111,9 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		return err
 	}
 	var from, to []driver.Ptr
-	for _, i := range overwriting(e.p) {
-		l := &e.launches[i]
-		from, to = append(from, l.kept, l.zeroed), append(to, e.buffers[e.p.Launches[i].Results[0].Buffer])
+	for _, o := range overwriting(e.p) {
+		l := &e.launches[o.launch]
+		from, to = append(from, l.kept+driver.Ptr(o.kept), l.zeroed+driver.Ptr(o.zeroed)), append(to, e.buffers[o.buffer])
 	}
 	if err := e.placeAt(&e.restore, from, to, e.status); err != nil {
 		return err

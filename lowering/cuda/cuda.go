@@ -197,12 +197,12 @@ func (d *Device) Describe(t *trace.Trace, p *lowering.Program) {
 	d.noteHidden(t, p)
 }
 
-// kernel is the kernel of a launch, which may run beside exchanges; nothing writes the fixed buffers before it in a run.
-func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, cfg kernels.Config, beside bool, fixed map[int]bool) (
+// kernel is the kernel of a launch, which may run beside exchanges.
+func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, cfg kernels.Config, beside bool, held heldBuffers) (
 	*kernels.Kernel, error) {
 	args, results := l.Operands()
 	for i, v := range l.Args {
-		args[i].Frozen = fixed[v.Buffer] && !beside
+		args[i].Frozen, args[i].Given = held.fixed[v.Buffer] && !beside, held.given[v.Buffer]
 	}
 	if beside {
 		spare := d.spare
@@ -223,13 +223,18 @@ func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, cfg kernels.Con
 	return d.generate(l.Op, args, results, cfg)
 }
 
-// fixedBuffers are those that no launch of a run writes: of constants, of frozen parameters and of what the prepared part makes.
-func fixedBuffers(p *lowering.Program) map[int]bool {
-	fixed := map[int]bool{}
+// heldBuffers are those that no launch of a run writes. Fixed ones are of constants, of frozen parameters and of what the prepared part
+// makes; given ones are these and of the other sources.
+type heldBuffers struct{ fixed, given map[int]bool }
+
+// heldBuffersOf are those of a program.
+func heldBuffersOf(p *lowering.Program) heldBuffers {
+	fixed, given := map[int]bool{}, map[int]bool{}
 	for i, b := range p.Buffers {
 		if b.Role == lowering.Const || b.Role == lowering.Param && p.Frozen {
 			fixed[i] = true
 		}
+		given[i] = true
 	}
 	for i := range p.Launches {
 		for _, v := range p.Launches[i].Results {
@@ -237,13 +242,14 @@ func fixedBuffers(p *lowering.Program) map[int]bool {
 				fixed[v.Buffer] = true
 			} else {
 				delete(fixed, v.Buffer)
+				delete(given, v.Buffer)
 			}
 		}
 	}
 	for _, u := range p.Updates {
 		delete(fixed, u.Target)
 	}
-	return fixed
+	return heldBuffers{fixed, given}
 }
 
 // Kernels lists the kernel of every launch, nil for those that run on the processor.
@@ -310,9 +316,8 @@ func (d *Device) ending(p *lowering.Program) [3]*kernels.Kernel {
 		}
 	}
 	var parts []kernels.Overwrite
-	for _, i := range overwriting(p) {
-		n := p.Launches[i].Node
-		parts = append(parts, kernels.OverwriteOf(n.Op.(graph.UpdateSlice), n.Type, n.Args[1].Type))
+	for _, o := range overwriting(p) {
+		parts = append(parts, o.Overwrite)
 	}
 	list := [3]*kernels.Kernel{kernels.Collect(len(p.Launches)), kernels.Restore(parts), kernels.Commit(types)}
 	for _, k := range list {
@@ -321,21 +326,40 @@ func (d *Device) ending(p *lowering.Program) [3]*kernels.Kernel {
 	return list
 }
 
-// overwriting lists the launches on the GPU that write a part of a State in place, and keep what they overwrite.
-func overwriting(p *lowering.Program) (list []int) {
+// An overwritten is a result that is written over a part of a State in place.
+type overwritten struct {
+	kernels.Overwrite
+	launch, buffer int
+	kept, zeroed   int64 // where in the launch's memory what was there is kept, and the start
+}
+
+// overwriting lists what launches on the GPU write so.
+func overwriting(p *lowering.Program) (list []overwritten) {
 	for i := range p.Launches {
-		if l := &p.Launches[i]; l.Device == "" && overwrites(p, l) {
-			list = append(list, i)
+		l := &p.Launches[i]
+		if l.Device != "" {
+			continue
+		}
+		var at kernels.OverwriteAt
+		for r, v := range l.Results {
+			if update := overwrites(p, l, r); update != nil {
+				o := kernels.OverwriteOf(update.Op.(graph.UpdateSlice), update.Type, update.Args[1].Type)
+				kept, zeroed := at.Next(o)
+				list = append(list, overwritten{o, i, v.Buffer, kept, zeroed})
+			}
 		}
 	}
 	return list
 }
 
-// overwrites reports whether a launch writes a part of a State in place.
-func overwrites(p *lowering.Program, l *lowering.Launch) bool {
-	_, ok := l.Op.(graph.UpdateSlice)
-	b := l.Results[0].Buffer
-	return ok && l.Args[0].Buffer == b && p.Buffers[b].Role == lowering.State
+// overwrites is the UpdateSlice by which a result of a launch is a part of a State that is written in place; nil if it is none.
+func overwrites(p *lowering.Program, l *lowering.Launch, result int) *graph.Node {
+	arg, update := l.Overwrites(result)
+	b := l.Results[result].Buffer
+	if update == nil || l.Args[arg].Buffer != b || p.Buffers[b].Role != lowering.State {
+		return nil
+	}
+	return update
 }
 
 // Compile implements lowering.Device.

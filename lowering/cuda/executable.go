@@ -630,10 +630,12 @@ func firstUpdate(p *lowering.Program) int {
 
 // updates reports whether a launch writes a State or Param in place, and cannot be taken back.
 func updates(p *lowering.Program, l *lowering.Launch) bool {
-	return !overwrites(p, l) && slices.ContainsFunc(l.Results, func(v lowering.View) bool {
-		r := p.Buffers[v.Buffer].Role
-		return r == lowering.State || r == lowering.Param
-	})
+	for i, v := range l.Results {
+		if r := p.Buffers[v.Buffer].Role; (r == lowering.State || r == lowering.Param) && overwrites(p, l, i) == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // runEach runs launch by launch, to measure or to read values.

@@ -27,9 +27,10 @@ func (e *executable) runHost(i int) error {
 			return err
 		}
 	}
-	if overwrites(e.p, l) {
-		b := l.Results[0].Buffer
-		e.had = append(e.had, had{b, h.Copies[b].Clone()})
+	for r, v := range l.Results {
+		if overwrites(e.p, l, r) != nil {
+			e.had = append(e.had, had{v.Buffer, h.Copies[v.Buffer].Clone()})
+		}
 	}
 	if err := h.Run(i); err != nil {
 		return err

@@ -16,20 +16,20 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 	common := d.cfg
 	common.EarlyLarge = branches
 	beside := beside(p)
-	var fixed map[int]bool // none in the prepared part
+	var held heldBuffers // none in the prepared part
 	kernel := func(i int, cfg kernels.Config) {
-		list[i].kernel, list[i].err = d.kernel(p, &p.Launches[i], cfg, beside[i], fixed)
+		list[i].kernel, list[i].err = d.kernel(p, &p.Launches[i], cfg, beside[i], held)
 	}
 	for i := range p.Launches {
 		if i == p.Prepared {
-			fixed = fixedBuffers(p)
+			held = heldBuffersOf(p)
 		}
 		kernel(i, common)
 	}
 	d.keepHidden(p, list, func(i int) generated {
 		cfg := common
 		cfg.KeepHidden = true
-		k, err := d.kernel(p, &p.Launches[i], cfg, beside[i], fixed)
+		k, err := d.kernel(p, &p.Launches[i], cfg, beside[i], held)
 		return generated{kernel: k, err: err}
 	})
 	if branches || slices.ContainsFunc(joins(p), func(at int) bool { return at > 0 }) {

@@ -122,3 +122,87 @@ func TestOverwritten(t *testing.T) {
 		})
 	}
 }
+
+// decoder is what a decoder does to a product's queries, keys and values, and an attention of them. Then a row of a table is read,
+// which may not be there.
+func decoder(b *graph.Builder) {
+	const heads, kv, d, capacity = 4, 2, 6, 7
+	at, index := b.Input("at", graph.TypeOf(graph.I64)), b.Input("index", graph.TypeOf(graph.I64, 1))
+	x := b.MatMul(b.Input("x", graph.TypeOf(graph.F32, 3, 5)), b.Param("w", graph.TypeOf(graph.F32, 5, (heads+2*kv)*d)), false, false)
+	part := func(first, n int) *graph.Node { return b.Reshape(b.Slice(x, 1, first*d, n*d, 1), 3, n, 1, d) }
+	turned := func(x *graph.Node) *graph.Node { return b.Add(graph.RoPE{Base: 100}, x, at) }
+	half := func(x *graph.Node) *graph.Node { return b.CastTo(graph.BF16, x) }
+	keys := b.Cache("keys", 2, capacity, half(turned(part(heads, kv))), at)
+	values := b.Cache("values", 2, capacity, half(part(heads+kv, kv)), at)
+	op := graph.Attention{Scale: 0.5}
+	y := b.CastTo(graph.F32, b.Add(op, half(turned(part(0, heads))), keys, values))
+	b.Output("y", b.Binary(graph.Add, y, b.Broadcast(b.Add(graph.Gather{Axis: 0}, b.Param("table", graph.TypeOf(graph.F32, 2, d)), index),
+		y.Type.Shape)))
+}
+
+// TestMovesOverwritten: rotations, casts and writes into caches are one launch, which writes in place. What a run that fails has
+// written is taken back.
+func TestMovesOverwritten(t *testing.T) {
+	for name, opts := range map[string][]cuda.Option{"recorded": nil, "each": {cuda.Each()}, "apart": {cuda.Apart()}} {
+		t.Run(name, func(t *testing.T) { runDecoder(t, opts...) })
+	}
+}
+
+func runDecoder(t *testing.T, opts ...cuda.Option) {
+	g := built(t, decoder)
+	in := values(g)
+	at, index := graph.NewTensor(g.Lookup("at").Type), graph.NewTensor(g.Lookup("index").Type)
+	in["at"], in["index"] = at, index
+	state := map[string]*graph.Tensor{"keys": in["keys"].Clone(), "values": in["values"].Clone()}
+	e, p := compiledOf(t, g, in, true, append(opts, cuda.Precision(kernels.BF16))...)
+	moves := 0
+	for i := p.Prepared; i < len(p.Launches); i++ {
+		switch op := p.Launches[i].Op.(type) {
+		case graph.RoPE, graph.UpdateSlice:
+			t.Errorf("launch %d is %s", i, op.OpName())
+		case graph.Fusion:
+			if op.Anchor == graph.AnchorMoves {
+				moves++
+			}
+		}
+	}
+	for _, u := range p.Updates {
+		if u.Target != u.Value {
+			t.Errorf("%q is copied", p.Buffers[u.Target].Name)
+		}
+	}
+	if moves != 1 {
+		t.Fatalf("%d launches of moves\n%v", moves, p)
+	}
+	bound := map[string]*graph.Tensor{"x": in["x"], "w": in["w"], "table": in["table"], "at": at, "index": index}
+	for name, v := range map[string]*graph.Tensor{"at": at, "index": index, "keys": state["keys"], "values": state["values"]} {
+		if err := e.Bind(bufferOf(t, p, name), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, c := range []struct {
+		at, index float64
+		want      string
+	}{{at: 2}, {at: 3, index: 2, want: "gather: index 2"}, {at: 7, want: " 7"}, {at: 6, index: 1}} {
+		at.SetFloat(0, c.at)
+		index.SetFloat(0, c.index)
+		for name, v := range state {
+			bound[name] = v.Clone()
+		}
+		wanted, updated, err := ref.EvalBound(g, bound)
+		if got := e.Run(); c.want != "" {
+			wants(t, got, c.want)
+			updated = map[string]ref.Value{"keys": ref.FromTensor(bound["keys"]), "values": ref.FromTensor(bound["values"])}
+		} else if err := errors.Join(err, got, ref.Check(e.Output(p.Outputs[0].Buffer), wanted["y"])); err != nil {
+			t.Fatalf("run %d: %v", i, err)
+		}
+		if err := e.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		for name, v := range state {
+			if err := ref.Check(v, updated[name]); err != nil {
+				t.Errorf("run %d: %q: %v", i, name, err)
+			}
+		}
+	}
+}

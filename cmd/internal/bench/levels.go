@@ -20,7 +20,7 @@ var Unfused = append([]string{"fuse-regions"}, unrecognised...)
 // unrecognised are the passes that recognise what several operations compute together. Without them elementwise work
 // alone is fused.
 var unrecognised = []string{"raise", "fuse-attention", "fuse-moe", "fuse-recurrence", "join-rows", "fold-weights", "stack-weights",
-	"merge-launches"}
+	"merge-launches", "join-moves"}
 
 // level is a way to run a model.
 type level struct {

@@ -44,9 +44,15 @@ DEVICE void rope_angle(T *to, double frequency, int j, i64 position, bool invers
   to[1] = T(inverse ? -s : s);
 }
 
-// rope_turn rotates the pair at x and second elements after it.
-template <class T, class L> DEVICE void rope_turn(const T *x, i64 second, T *y, i64 to, const L *angle) {
+// rope_turned is the pair at x and second elements after it, rotated.
+template <class T, class L> DEVICE Vec<T, 2> rope_turned(const T *x, i64 second, const L *angle) {
   const L u = convert<L>(x[0]), v = convert<L>(x[second]), c = angle[0], s = angle[1];
-  y[0] = convert<T>(u * c - v * s);
-  y[to] = convert<T>(v * c + u * s);
+  return {{convert<T>(u * c - v * s), convert<T>(v * c + u * s)}};
+}
+
+// rope_turn writes that pair to y and `to` elements after it.
+template <class T, class L> DEVICE void rope_turn(const T *x, i64 second, T *y, i64 to, const L *angle) {
+  const Vec<T, 2> pair = rope_turned(x, second, angle);
+  y[0] = pair[0];
+  y[to] = pair[1];
 }

@@ -4,8 +4,14 @@
 DEVICE bool slice_start(const i64 *p, i64 last, Status *status, i64 *start) {
   *start = *p;
   if (*start >= 0 && *start <= last) return true;
-  if (blockIdx.x == 0 && threadIdx.x == 0) fail(status, STATUS_START, 0, *start, last);
+  if (threadIdx.x == 0) fail(status, STATUS_START, 0, *start, last);
   return false;
+}
+
+// put writes W elements, and before that keeps those that are there, unless kept is null.
+template <int ALIGN, class T, class L, int W> DEVICE void put(T *to, T *kept, const Vec<L, W> &x) {
+  if (kept) store<1, ALIGN>(kept, load<T, W, 1, ALIGN>(to));
+  store<1, ALIGN>(to, x);
 }
 
 // checked_index is index number i, or −1 if it is outside 0..dim−1, which is reported.
