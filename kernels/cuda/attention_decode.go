@@ -73,6 +73,12 @@ func (a *attentionProblem) decodeTile() (t decodeTile, ok bool) {
 	return t, false
 }
 
+// ahead reports whether a launch that begins early knows which keys there are before it waits.
+func (a *attentionProblem) ahead() bool {
+	given := func(v attentionView) bool { return !v.there() || v.kind == viewArg && a.args[v.index].Given }
+	return a.cfg.hopper() && given(a.lengths) && given(a.table)
+}
+
 // forwardDecode is attention of few queries on tensor cores.
 func (a *attentionProblem) forwardDecode() (*Kernel, bool) {
 	t, ok := a.decodeTile()
@@ -83,13 +89,13 @@ func (a *attentionProblem) forwardDecode() (*Kernel, bool) {
 	rows := d.Group * d.Queries
 	u := newUnit(a.args, a.results)
 	a.problem(u)
-	u.printf("typedef DecodeTile<Problem, %d, %d, %d, %d, %t> Tile;\n", t.rowWarps, t.keyWarps, t.height, t.stages,
-		a.cfg.strict())
+	u.printf("typedef DecodeTile<Problem, %d, %d, %d, %d, %t, %t> Tile;\n", t.rowWarps, t.keyWarps, t.height, t.stages,
+		a.cfg.strict(), a.ahead())
 	units := a.groups() * ceilDiv(rows, t.rows())
 	partials := u.scratch("float", "partials", 0)
 	arrived := u.field(Param{Kind: ZeroedPtr}, "int *", "arrived")
 	threads := 32 * t.rowWarps * t.keyWarps
-	u.printf("KERNEL(attention, %d, %d) { attention_decode<Problem, Tile>(p, %s, %s); }\n", threads, t.blocks, partials, arrived)
+	u.printf("LATE_KERNEL(attention, %d, %d) { attention_decode<Problem, Tile>(p, %s, %s); }\n", threads, t.blocks, partials, arrived)
 	grid := min(a.cfg.Chip.SMs*t.blocks, units*ceilDiv(d.Keys, 16*t.keyWarps))
 	step := Step{Entry: "attention", Block: threads, Shared: a.decodeShared(t), Grid: [3]int{grid, 1, 1}}
 	partial := 4 * min(rows, t.rows()) * (roundUp(d.Width, 4) + 4)

@@ -9,11 +9,12 @@
 //
 // In a block, RW warps have 16·MT rows each, and KW warps 16 keys of each tile each, all with their own maxima and sums.
 
-template <class P, int RW_, int KW_, int MT_, int STAGES_, bool STRICT_>
+// If AHEAD, lengths and pages are there before what the launch waits for has ended.
+template <class P, int RW_, int KW_, int MT_, int STAGES_, bool STRICT_, bool AHEAD_>
 struct DecodeTile : MmaTile<P, RW_, MT_, 16 * KW_, STRICT_> {
   typedef MmaTile<P, RW_, MT_, 16 * KW_, STRICT_> Base;
   static constexpr int RW = RW_, KW = KW_, STAGES = STAGES_, THREADS = 32 * RW * KW;
-  static constexpr bool PACKED = true;
+  static constexpr bool PACKED = true, AHEAD = AHEAD_;
   static constexpr int ALL = P::GROUP * P::QUERIES, TILES = (ALL + Base::ROWS - 1) / Base::ROWS;
   static constexpr int UNITS = P::HEADS / P::GROUP * TILES;  // of a sequence
   // A stage of the ring has keys, values and, if BYTES, the scales of both.
@@ -145,6 +146,24 @@ DEVICE void merge_row(const Args &p, Place to, float *partial, int n, const At &
   }
 }
 
+// Brings rows first … first+ROWS−1 of a matrix, of those before end, nearer. All threads of a block call it.
+template <int ROWS, int THREADS, int COLUMNS, class M> DEVICE void prefetch_rows(const M &m, int first, int end) {
+  if constexpr (M::COL == 1) {
+    constexpr int LINE = 128 / int(sizeof(typename M::Element)), LINES = (COLUMNS + LINE - 1) / LINE;
+    for (int e = threadIdx.x; e < ROWS * LINES; e += THREADS)
+      if (first + e / LINES < end) prefetch(m.row(first + e / LINES) + e % LINES * LINE);
+  }
+}
+
+// prefetch_tiles brings keys and values of a unit nearer, at most as many tiles as there are stages. They may be overwritten
+// meanwhile: they are read again.
+template <class P, class Tile, class Args> DEVICE void prefetch_tiles(const Args &p, const DecodeAt &at, int tiles) {
+  const int group = at.batch * (P::HEADS / P::GROUP) + at.unit / Tile::TILES, from = (at.tiles.lo + at.tile) * Tile::KEYS;
+  const int end = smaller(valid_keys<P>(p, at.batch), from + smaller(tiles, Tile::STAGES) * Tile::KEYS);
+  prefetch_rows<Tile::STAGES * Tile::KEYS, Tile::THREADS, P::DEPTH>(P::k(p, group), from, end);
+  prefetch_rows<Tile::STAGES * Tile::KEYS, Tile::THREADS, P::WIDTH>(P::v(p, group), from, end);
+}
+
 // attention_decode computes a share of all units. Partial results are two slots for each block in partials: of the unit that
 // its share begins with, and of one that begins in it. arrived counts, for each unit, its parts that are done, from 0 on.
 template <class P, class Tile, class Args> DEVICE void attention_decode(const Args &p, float *partials, int *arrived) {
@@ -156,8 +175,7 @@ template <class P, class Tile, class Args> DEVICE void attention_decode(const Ar
   Row *const ring = reinterpret_cast<Row *>(q_tile + Tile::QUERIES);
   float *const parts = reinterpret_cast<float *>(ring);  // of the warps, when the ring is no longer read
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row_warp = warp % Tile::RW, key_warp = warp / Tile::RW;
-  i64 seed = 0;
-  if constexpr (P::DROP > 0) seed = P::seed(p);
+  if constexpr (!Tile::AHEAD) late_read();
 
   const int all = all_tiles<P, Tile>(p), share = (all + int(gridDim.x) - 1) / int(gridDim.x);
   int x = int(blockIdx.x) * share;
@@ -166,6 +184,13 @@ template <class P, class Tile, class Args> DEVICE void attention_decode(const Ar
   // Where a block puts its part of a unit, if the part, or the unit, begins with tile x of all.
   const auto slot = [&](int x, int block) { return partials + i64(2 * block + (x > block * share)) * Tile::SLOT; };
   DecodeAt at = find_tile<P, Tile>(p, x);
+  if constexpr (Tile::AHEAD) {
+    // Of a longer share the time is that of reading all of it.
+    if (share <= STAGES) prefetch_tiles<P, Tile>(p, at, smaller(end - x, at.tiles.hi - at.tiles.lo - at.tile));
+    late_read();
+  }
+  i64 seed = 0;
+  if constexpr (P::DROP > 0) seed = P::seed(p);
   while (x < end) {
     const int group = at.batch * (P::HEADS / P::GROUP) + at.unit / Tile::TILES, r0 = at.unit % Tile::TILES * ROWS;
     const int unit_tiles = at.tiles.hi - at.tiles.lo, tiles = smaller(end - x, unit_tiles - at.tile);

@@ -89,6 +89,8 @@ struct bf16 { u16 bits; };
 struct f16 { u16 bits; };
 
 #ifndef FUSEC_HOST
+// prefetch brings the line of an address to the L2 cache.
+DEVICE void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 // permute chooses four of the eight bytes of y and x by the digits of `how`.
 DEVICE u32 permute(u32 x, u32 y, u32 how) { u32 r; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(how)); return r; }
 DEVICE float bits_to_float(u32 x) { return __uint_as_float(x); }
@@ -114,6 +116,7 @@ DEVICE u16 to_bf16_bits(float x) { return u16(pack_bf16(x, 0.0f)); }
 #define HAVE_PAIRS
 #endif
 #else
+DEVICE void prefetch(const void *) {}
 DEVICE u32 permute(u32 x, u32 y, u32 how) {
   const u64 all = u64(y) << 32 | x;
   u32 r = 0;
