@@ -311,11 +311,6 @@ func (m countedComm) Failed() error {
 	return m.Comm.Failed()
 }
 
-func (m countedComm) Abort() error {
-	m.of.count("communicators", -1, nil)
-	return m.Comm.Abort()
-}
-
 func (m countedComm) Close() error {
 	err := m.Comm.Close()
 	m.of.count("communicators", -1, err)

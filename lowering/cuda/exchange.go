@@ -581,7 +581,7 @@ func (e *executable) abortExchanges() error {
 		default:
 		}
 	}
-	var errs []error
+	errs := []error{e.closeMeasured()}
 	for i := range e.parts {
 		if g := e.parts[i].graph; g != nil {
 			e.parts[i].graph = nil
@@ -595,6 +595,9 @@ func (e *executable) abortExchanges() error {
 		case <-late:
 			return fmt.Errorf("communicators have not ended %v after they were aborted", aborting)
 		}
+	}
+	for _, c := range x.comms {
+		errs = append(errs, c.Close())
 	}
 	clear(x.comms)
 	return errors.Join(errs...)

@@ -75,6 +75,7 @@ type executable struct {
 	exchanges *exchanges             // nil for a program that runs alone
 	lent      *lent                  // nil unless runs take the caller's memory
 	schedule  *schedule              // nil if no launches run beside others
+	measured  []driver.Graph         // of the parts, while [executable.Measure] runs
 	mixtures  []int                  // see mixturesOf
 	update    int                    // the first launch that writes a State or Param in place, or −1
 }
@@ -226,7 +227,7 @@ func (e *executable) Wait() error {
 
 // takeBack takes back what the launches of a run that ends early have written in place.
 func (e *executable) takeBack(failed error) error {
-	if errors.Is(failed, driver.ErrLost) {
+	if errors.Is(failed, driver.ErrLost) || group.IsLost(failed) {
 		return failed
 	}
 	if e.begun && len(e.restore.steps) > 0 {
@@ -242,7 +243,7 @@ func (e *executable) takeBack(failed error) error {
 			return errors.Join(failed, err)
 		}
 	}
-	return errors.Join(failed, e.stream.Sync())
+	return errors.Join(failed, e.sync())
 }
 
 // A had is the value of a State before a launch on the processor has overwritten a part of it.
@@ -263,11 +264,14 @@ func (e *executable) copyIn(buffer int, t *graph.Tensor) error {
 	return e.stream.CopyIn(e.buffers[buffer], from, n)
 }
 
-// broken records that the GPU or another participant is lost.
+// broken records that the GPU or another participant is lost. Exchanges that this one does not come to any more are ended.
 func (e *executable) broken(err error) error {
 	if err != nil && e.exchanges != nil {
 		e.forgetExchanges()
-		if lost := new(group.LostError); errors.As(err, &lost) {
+		if group.IsLost(err) {
+			if len(e.exchanges.comms) > 0 {
+				err = errors.Join(err, e.abortExchanges())
+			}
 			e.lost = err
 			return err
 		}

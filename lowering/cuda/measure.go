@@ -32,13 +32,10 @@ func (e *executable) Measure(n int) (_ []time.Duration, err error) {
 		return nil, e.broken(err)
 	}
 	graphs := make([]driver.Graph, len(e.parts))
+	e.measured = graphs
 	var events [2]driver.Event
 	defer func() {
-		for _, g := range graphs {
-			if g != nil {
-				err = errors.Join(err, g.Close())
-			}
-		}
+		err = errors.Join(err, e.closeMeasured())
 		for _, v := range events {
 			if v != nil {
 				err = errors.Join(err, v.Close())
@@ -77,6 +74,18 @@ func (e *executable) Measure(n int) (_ []time.Duration, err error) {
 	return times, e.broken(e.finish())
 }
 
+// closeMeasured closes the graphs of a Measure that ends.
+func (e *executable) closeMeasured() error {
+	var errs []error
+	for _, g := range e.measured {
+		if g != nil {
+			errs = append(errs, g.Close())
+		}
+	}
+	e.measured = nil
+	return errors.Join(errs...)
+}
+
 // rest is how long the GPU waits before a run that is measured, so that it is as cool before each.
 const rest = 100 * time.Microsecond
 
@@ -107,7 +116,7 @@ func (e *executable) measureRun(graphs []driver.Graph, events [2]driver.Event, h
 		err = e.queueMeasured(graphs, events)
 	}
 	release()
-	if err = errors.Join(err, e.stream.Sync()); err != nil {
+	if err = errors.Join(err, e.sync()); err != nil {
 		return 0, err
 	}
 	return events[1].Since(events[0])

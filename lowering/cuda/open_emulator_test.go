@@ -14,6 +14,9 @@ import (
 // effort scales how much is tried: the emulator compiles slowly.
 const effort = 1
 
+// stride is from one call that fails to the next where participants join each time.
+const stride = 1
+
 // rounds is how often a program is made where what it leaves behind is counted.
 const rounds = 20
 

@@ -16,6 +16,9 @@ import (
 // effort scales how much is tried.
 const effort = 4
 
+// stride is from one call that fails to the next where participants join each time: NCCL takes half a second for that.
+const stride = 4
+
 // rounds is how often a program is made where what it leaves behind is counted.
 const rounds = 1000
 

@@ -73,7 +73,7 @@ type Comm interface {
 	Copies() bool
 	// Failed is the error of an exchange that has been queued, if one is known. It waits for nothing.
 	Failed() error
-	// Abort ends the exchanges that others do not come to. Only Close may be called after it.
+	// Abort ends the exchanges that others do not come to. Only Close may be called after it, when they have ended.
 	Abort() error
 	// Close may wait until all participants have come to it, unless the exchanges were aborted.
 	Close() error

@@ -49,9 +49,11 @@ type comm struct {
 	g    *device
 	team *group.Team
 
-	mu sync.Mutex // guards c, which is nil after Close
-	c  unsafe.Pointer
-	p  *peers // nil where NCCL makes all exchanges
+	mu  sync.Mutex // guards c, which is nil after Close
+	c   unsafe.Pointer
+	p   *peers          // nil where NCCL makes all exchanges
+	cut bool            // Abort was called
+	met map[string]bool // lists of exchanges that NCCL has made; see meet
 }
 
 // joining is how long participants wait for one another when they join: NCCL may have to be read from a slow disk first.
@@ -76,7 +78,7 @@ func (g *device) Join(t *group.Team, most int) (driver.Comm, error) {
 	if err := t.Broadcast(id, 0); err != nil {
 		return nil, err
 	}
-	c := &comm{g: g, team: t}
+	c := &comm{g: g, team: t, met: map[string]bool{}}
 	done := make(chan error, 1)
 	go func() {
 		var p unsafe.Pointer
@@ -140,6 +142,9 @@ func (c *comm) Queue(on driver.Stream, list []driver.Exchange) error {
 	if !ok || s.g != c.g {
 		return errors.New("NCCL: the stream is not of this GPU")
 	}
+	if err := c.meet(s, list); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.c == nil {
@@ -164,6 +169,23 @@ func (c *comm) Queue(on driver.Stream, list []driver.Exchange) error {
 		err = c.p.queue(s, own)
 	}
 	return errors.Join(err, call("ncclGroupEnd", func() C.int { return C.fusec_nccl_end() }))
+}
+
+// meet waits on the host for the other participants, if NCCL makes exchanges for the first time or records them. It connects the
+// participants then, or tells them of memory, in a call that waits for all of them and does not end when one has failed.
+func (c *comm) meet(s *stream, list []driver.Exchange) error {
+	key := ""
+	for _, x := range list {
+		if !c.p.makes(x, list) {
+			key += fmt.Sprintf("%+v %v %d\n", x.Op, x.DType, x.Elems)
+		}
+	}
+	recording, err := s.Recording()
+	if err != nil || key == "" || c.met[key] && !recording {
+		return err
+	}
+	c.met[key] = true
+	return c.team.Gather([]byte{0}, make([]byte, c.team.Size()))
 }
 
 const (
@@ -242,7 +264,7 @@ func (c *comm) Failed() error {
 
 // Abort implements [driver.Comm].
 func (c *comm) Abort() error {
-	if c.p != nil {
+	if c.cut = true; c.p != nil {
 		if err := c.p.end(); err != nil {
 			return err
 		}
@@ -253,6 +275,10 @@ func (c *comm) Abort() error {
 // Close implements [driver.Comm].
 func (c *comm) Close() error {
 	err := c.end("ncclCommDestroy", func(p unsafe.Pointer) C.int { return C.fusec_nccl_destroy(p) })
+	if c.cut && c.p != nil {
+		close(c.p.idle)
+		return err
+	}
 	return errors.Join(err, c.p.close())
 }
 

@@ -57,7 +57,7 @@ type peers struct {
 	staging driver.Ptr // mostStaged bytes for the terms of large sums, or 0
 	threads bool       // some participants are of one process
 	closed  sync.Once
-	ended   chan struct{} // closed with the communicator
+	idle    chan struct{} // closed when nothing waits here any more
 }
 
 // The rounds of an exchange: operands are ready; what was read of others is not needed any more, and sums are ready; sums are read.
@@ -90,7 +90,7 @@ func newPeers(c *comm) (*peers, error) {
 	if n < 2 || n > mostPeers || os.Getenv("FUSEC_PEER_MEMORY") == "0" {
 		return nil, nil
 	}
-	p := &peers{c: c, known: map[driver.Ptr][]C.CUdeviceptr{}, maps: map[string]C.CUdeviceptr{}, ended: make(chan struct{})}
+	p := &peers{c: c, known: map[driver.Ptr][]C.CUdeviceptr{}, maps: map[string]C.CUdeviceptr{}, idle: make(chan struct{})}
 	p.load = sync.OnceValue(p.loadSums)
 	err := p.open()
 	lacks := []byte{0}
@@ -404,20 +404,20 @@ const (
 	endingTime  = 10 * time.Second
 )
 
-// end has all that waits for others go on, with what is there, and closes in the end.
+// end has all that waits for others go on, with what is there, and closes when they have ended, too.
 func (p *peers) end() error {
 	err := p.fillBeside()
 	go func() {
-		for begin := time.Now(); time.Since(begin) < endingTime; {
+		end := time.Now().Add(endingTime)
+		for filling := true; filling && time.Now().Before(end); {
 			select {
-			case <-p.ended:
-				return
+			case <-p.idle:
+				filling = false
 			case <-time.After(endingPause):
-			}
-			if p.fillBeside() != nil {
-				return
+				filling = p.fillBeside() == nil
 			}
 		}
+		time.Sleep(time.Until(end))
 		_ = p.close() // nobody is left who would be told
 	}()
 	return err
@@ -447,7 +447,6 @@ func (p *peers) close() error {
 	}
 	var errs []error
 	p.closed.Do(func() {
-		close(p.ended)
 		for _, at := range p.maps {
 			errs = append(errs, p.c.g.release("cuIpcCloseMemHandle", func() error { return p.c.g.unmap(at) }))
 		}
