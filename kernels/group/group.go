@@ -99,6 +99,12 @@ func (g *Group) Rank() int { return g.t.Rank() }
 // Size is the number of participants.
 func (g *Group) Size() int { return g.t.Size() }
 
+// Threads reports whether all participants are goroutines of this process.
+func (g *Group) Threads() bool {
+	t, ok := g.t.(interface{ Threads() bool })
+	return ok && t.Threads()
+}
+
 // Failed is the error of another participant, where the transport knows of one before it is used again.
 func (g *Group) Failed() error {
 	if t, ok := g.t.(interface{ Failed() error }); ok {

@@ -114,6 +114,9 @@ func (l *local) Exchange(send, receive []Message) error {
 	return nil
 }
 
+// Threads is for [Group.Threads].
+func (l *local) Threads() bool { return true }
+
 // Failed is the error of a participant that has failed.
 func (l *local) Failed() error {
 	select {

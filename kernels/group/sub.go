@@ -39,6 +39,9 @@ func (s *sub) whole(to, list []Message) []Message {
 	return to
 }
 
+// Threads is that of the whole.
+func (s *sub) Threads() bool { return s.team.g.Threads() }
+
 // Failed is that of the whole.
 func (s *sub) Failed() error { return s.team.Failed() }
 

@@ -30,6 +30,9 @@ func TestSub(t *testing.T) {
 				if of.Size() != 2 || ranks[of.Rank()] != rank || int(got[0]) != ranks[0] || int(got[1]) != ranks[1] {
 					t.Errorf("participant %d, as %d of %v, has %v", rank, of.Rank(), ranks, got)
 				}
+				if !of.Threads() {
+					t.Error("the participants are not of this process")
+				}
 				if err := errors.Join(of.Failed(), of.Close()); err != nil {
 					t.Error(err)
 				}

@@ -43,14 +43,14 @@ func open(t testing.TB) (driver.GPU, driver.Compiler) {
 // ready has nothing to do: NVRTC compiles several sources at once as it is.
 func ready(testing.TB, driver.Compiler, []string, kernels.Chip) {}
 
-// openFor gives the device of a participant: each has a GPU.
+// openFor gives the device of a participant: each has a GPU, and all are of this process.
 func openFor(t testing.TB, rank int) (driver.GPU, driver.Compiler) {
 	t.Helper()
 	c, err := nvrtc.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gpu.OpenPrimary(rank)
+	g, err := gpu.OpenMapped(rank)
 	if err != nil {
 		t.Fatal(err)
 	}

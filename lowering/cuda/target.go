@@ -82,20 +82,26 @@ var gpus = pool.NewShared(gpu.Open)
 // primary are those of programs that share the GPU's primary context with others: those in groups, and [Queued] ones.
 var primary = pool.NewShared(gpu.OpenPrimary)
 
+// mapped are those of programs whose participants are all of this process.
+var mapped = pool.NewShared(gpu.OpenMapped)
+
 // Release frees what closed programs have left for later ones: the GPU's context, and the memory on the GPU and on the
 // host. If programs are open, only the memory is freed.
-func Release() error { return errors.Join(gpus.Release(), primary.Release()) }
+func Release() error { return errors.Join(gpus.Release(), primary.Release(), mapped.Release()) }
 
 // openGPU opens a GPU and its source of images: those compiled ahead of time, or the compiler.
 func (d *Device) openGPU(index int) error {
 	open := d.driver
 	if open == nil {
 		open = func(index int) (driver.GPU, driver.Compiler, error) {
-			if d.group != nil || d.queued {
-				g, err := primary.Open(index)
-				return g, nil, err
+			of := gpus
+			switch {
+			case d.group != nil && d.group.Threads():
+				of = mapped
+			case d.group != nil || d.queued:
+				of = primary
 			}
-			g, err := gpus.Open(index)
+			g, err := of.Open(index)
 			return g, nil, err
 		}
 	}

@@ -17,5 +17,8 @@ func Open(index int) (driver.GPU, error) { return nil, errAbsent }
 // OpenPrimary returns an error, as Open does.
 func OpenPrimary(index int) (driver.GPU, error) { return nil, errAbsent }
 
+// OpenMapped returns an error, as Open does.
+func OpenMapped(index int) (driver.GPU, error) { return nil, errAbsent }
+
 // Count returns an error: the program was built without the tag gpu.
 func Count() (int, error) { return 0, errAbsent }

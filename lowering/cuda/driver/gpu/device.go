@@ -55,7 +55,9 @@ type device struct {
 	chip    kernels.Chip
 	context cu.CUContext
 	primary bool // the context is the primary one of dev
+	mapped  bool // memory is mapped for all GPUs, and belongs to no context
 	dev     cu.Device
+	blocks  sync.Map // the sizes of mapped blocks by address
 
 	mu     sync.RWMutex // Close waits for the calls that run
 	closed bool
@@ -64,13 +66,18 @@ type device struct {
 var _ driver.GPU = (*device)(nil)
 
 // Open opens the GPU with an index, from 0, and makes a context for it.
-func Open(index int) (driver.GPU, error) { return openGPU(index, false) }
+func Open(index int) (driver.GPU, error) { return openGPU(index, false, false) }
 
 // OpenPrimary opens the GPU with an index, from 0, with its primary context, which other users of CUDA in the process share.
 // NCCL uses no other.
-func OpenPrimary(index int) (driver.GPU, error) { return openGPU(index, true) }
+func OpenPrimary(index int) (driver.GPU, error) { return openGPU(index, true, false) }
 
-func openGPU(index int, primary bool) (driver.GPU, error) {
+// OpenMapped is OpenPrimary for a GPU that others of this process exchange values with. Its memory is mapped for all of them, and
+// belongs to no context. Between memory of two contexts a copy engine's copy takes a queue of each, and deadlocks where that waits
+// for the copy.
+func OpenMapped(index int) (driver.GPU, error) { return openGPU(index, true, true) }
+
+func openGPU(index int, primary, mapped bool) (driver.GPU, error) {
 	n, err := Count()
 	if err != nil {
 		return nil, err
@@ -83,6 +90,13 @@ func openGPU(index int, primary bool) (driver.GPU, error) {
 		return nil, failed("cuDeviceGet", err)
 	}
 	g := &device{dev: dev, primary: primary}
+	if mapped {
+		has, err := dev.Attribute(C.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
+		if err != nil {
+			return nil, failed("cuDeviceGetAttribute", err)
+		}
+		g.mapped = has != 0
+	}
 	if g.chip, err = chipOf(dev); err != nil {
 		return nil, err
 	}
@@ -182,6 +196,9 @@ func (g *device) Alloc(bytes int64) (driver.Ptr, error) {
 	if bytes == 0 {
 		return 0, nil
 	}
+	if g.mapped {
+		return g.allocMapped(bytes)
+	}
 	var p cu.DevicePtr
 	err := g.do("cuMemAlloc", func() (err error) { p, err = cu.MemAlloc(bytes); return err })
 	if err != nil {
@@ -193,6 +210,9 @@ func (g *device) Alloc(bytes int64) (driver.Ptr, error) {
 func (g *device) Free(p driver.Ptr) error {
 	if p == 0 {
 		return nil
+	}
+	if g.mapped {
+		return g.release("cuMemUnmap", func() error { return g.freeMapped(p) })
 	}
 	return g.release("cuMemFree", func() error { return cu.MemFree(cu.DevicePtr(p)) })
 }
@@ -232,7 +252,11 @@ func (g *device) Close() error {
 	}
 	g.closed = true
 	var err error
-	if g.primary {
+	g.blocks.Range(func(at, _ any) bool {
+		err = g.freeMapped(at.(driver.Ptr))
+		return err == nil
+	})
+	if err == nil && g.primary {
 		err = failed("cuDevicePrimaryCtxRelease", g.dev.ReleasePrimaryCtx())
 	} else {
 		err = failed("cuCtxDestroy", g.context.Destroy())

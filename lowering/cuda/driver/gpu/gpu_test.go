@@ -71,6 +71,27 @@ func open(t testing.TB) (driver.GPU, driver.Stream) {
 	return g, must(g.NewStream())(t)
 }
 
+// bothKinds tests the first GPU with memory that belongs to a context, and with mapped memory. Both give back what is left at the
+// end.
+func bothKinds(t *testing.T, f func(t *testing.T, g driver.GPU, s driver.Stream)) {
+	for name, open := range map[string]func(int) (driver.GPU, error){"of a context": Open, "mapped": OpenMapped} {
+		t.Run(name, func(t *testing.T) {
+			keep := must(OpenPrimary(0))(t) // the primary context stays
+			g := must(open(0))(t)
+			s := must(g.NewStream())(t)
+			had, _, err := g.Memory()
+			ok(t, err)
+			f(t, g, s)
+			must(g.Alloc(1 << 30))(t)
+			ok(t, s.Close(), g.Close())
+			has, _, err := keep.Memory()
+			if ok(t, err, keep.Close()); has < had-1<<29 {
+				t.Errorf("%d of %d bytes are held", had-has, had)
+			}
+		})
+	}
+}
+
 // alloc gives memory on the GPU that holds the values, whose copy has been queued.
 func alloc[T any](t testing.TB, g driver.GPU, s driver.Stream, values []T) driver.Ptr {
 	t.Helper()
@@ -140,49 +161,50 @@ func TestChip(t *testing.T) {
 }
 
 func TestMemory(t *testing.T) {
-	g, s := open(t)
-	for _, n := range []int{1, 7, 1000, 1 << 20} {
-		in := random(n, 1)
-		bytes := int64(4 * n)
-		a := alloc(t, g, s, in)
-		b := must(g.Alloc(bytes))(t)
-		if a%256 != 0 || b%256 != 0 || a == 0 || b == 0 {
-			t.Errorf("%d bytes at %#x and %#x", bytes, a, b)
-		}
-		ok(t, s.Copy(b, a, bytes), s.Fill(a, 0x3f, bytes))
-		if out := read[float32](t, s, b, n); !slices.Equal(in, out) {
-			t.Errorf("%d values came back as others", n)
-		}
-		for i, v := range read[byte](t, s, a, 4*n) {
-			if v != 0x3f {
-				t.Fatalf("byte %d of %d is %#x after a fill", i, 4*n, v)
+	bothKinds(t, func(t *testing.T, g driver.GPU, s driver.Stream) {
+		for _, n := range []int{1, 7, 1000, 1 << 20} {
+			in := random(n, 1)
+			bytes := int64(4 * n)
+			a := alloc(t, g, s, in)
+			b := must(g.Alloc(bytes))(t)
+			if a%256 != 0 || b%256 != 0 || a == 0 || b == 0 {
+				t.Errorf("%d bytes at %#x and %#x", bytes, a, b)
 			}
+			ok(t, s.Copy(b, a, bytes), s.Fill(a, 0x3f, bytes))
+			if out := read[float32](t, s, b, n); !slices.Equal(in, out) {
+				t.Errorf("%d values came back as others", n)
+			}
+			for i, v := range read[byte](t, s, a, 4*n) {
+				if v != 0x3f {
+					t.Fatalf("byte %d of %d is %#x after a fill", i, 4*n, v)
+				}
+			}
+			host := must(g.AllocHost(bytes))(t)
+			pinned := unsafe.Slice((*float32)(host), n)
+			ok(t, s.CopyOut(host, b, bytes), s.Sync())
+			if !slices.Equal(in, pinned) {
+				t.Errorf("%d values came back to pinned memory as others", n)
+			}
+			ok(t, s.CopyIn(a, host, bytes))
+			if out := read[float32](t, s, a, n); !slices.Equal(in, out) {
+				t.Errorf("%d values from pinned memory came back as others", n)
+			}
+			ok(t, g.FreeHost(host), g.Free(a), g.Free(b))
 		}
-		host := must(g.AllocHost(bytes))(t)
-		pinned := unsafe.Slice((*float32)(host), n)
-		ok(t, s.CopyOut(host, b, bytes), s.Sync())
-		if !slices.Equal(in, pinned) {
-			t.Errorf("%d values came back to pinned memory as others", n)
+		// Nothing is legal.
+		p := must(g.Alloc(0))(t)
+		ok(t, s.CopyIn(p, nil, 0), s.CopyOut(nil, p, 0), s.Copy(p, p, 0), s.Fill(p, 1, 0), g.Free(p), g.FreeHost(nil))
+		if _, err := g.Alloc(-1); err == nil {
+			t.Error("-1 bytes were given")
 		}
-		ok(t, s.CopyIn(a, host, bytes))
-		if out := read[float32](t, s, a, n); !slices.Equal(in, out) {
-			t.Errorf("%d values from pinned memory came back as others", n)
+		if _, err := g.AllocHost(0); err == nil {
+			t.Error("no bytes of host memory were given")
 		}
-		ok(t, g.FreeHost(host), g.Free(a), g.Free(b))
-	}
-	// Nothing is legal.
-	p := must(g.Alloc(0))(t)
-	ok(t, s.CopyIn(p, nil, 0), s.CopyOut(nil, p, 0), s.Copy(p, p, 0), s.Fill(p, 1, 0), g.Free(p), g.FreeHost(nil))
-	if _, err := g.Alloc(-1); err == nil {
-		t.Error("-1 bytes were given")
-	}
-	if _, err := g.AllocHost(0); err == nil {
-		t.Error("no bytes of host memory were given")
-	}
-	free, total, err := g.Memory()
-	if err != nil || free <= 0 || free > total {
-		t.Errorf("%d of %d bytes, %v", free, total, err)
-	}
+		free, total, err := g.Memory()
+		if err != nil || free <= 0 || free > total {
+			t.Errorf("%d of %d bytes, %v", free, total, err)
+		}
+	})
 }
 
 func TestLaunch(t *testing.T) {
@@ -482,15 +504,16 @@ func TestHold(t *testing.T) {
 }
 
 func TestOutOfMemory(t *testing.T) {
-	g, s := open(t)
-	free, total, err := g.Memory()
-	ok(t, err)
-	_, err = g.Alloc(2 * total)
-	if !errors.Is(err, driver.ErrOutOfMemory) || !strings.Contains(err.Error(), fmt.Sprint(2*total)) {
-		t.Errorf("%v", err)
-	}
-	p := must(g.Alloc(free / 2))(t) // there is still as much as before
-	ok(t, s.Fill(p, 1, free/2), s.Sync(), g.Free(p))
+	bothKinds(t, func(t *testing.T, g driver.GPU, s driver.Stream) {
+		free, total, err := g.Memory()
+		ok(t, err)
+		_, err = g.Alloc(2 * total)
+		if !errors.Is(err, driver.ErrOutOfMemory) || !strings.Contains(err.Error(), fmt.Sprint(2*total)) {
+			t.Errorf("%v", err)
+		}
+		p := must(g.Alloc(free / 2))(t) // there is still as much as before
+		ok(t, s.Fill(p, 1, free/2), s.Sync(), g.Free(p))
+	})
 }
 
 const faults = `struct Params { int *p; int kind; };

@@ -121,6 +121,50 @@ CUresult fusec_encode(CUcontext context, int type, int rank, CUdeviceptr base, c
 	WITH(context, encode(type, rank, base, dims, strides, box, swizzle, to));
 }
 
+CUresult fusec_reaches(CUdevice device, CUdevice other, int *yes) {
+	*yes = device == other;
+	return *yes ? CUDA_SUCCESS : cuDeviceCanAccessPeer(yes, device, other);
+}
+
+static CUresult map_for_all(CUdevice device, CUdeviceptr at, size_t size) {
+	int n, reaches;
+	CUresult result = cuDeviceGetCount(&n);
+	for (int i = 0; i < n && result == CUDA_SUCCESS; i++) {
+		CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = i},
+		                          .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+		result = fusec_reaches(i, device, &reaches);
+		if (result == CUDA_SUCCESS && reaches) result = cuMemSetAccess(at, size, &access, 1);
+	}
+	return result;
+}
+
+CUresult fusec_unmap_block(CUdeviceptr at, size_t size) {
+	CUresult result = cuMemUnmap(at, size);
+	return result == CUDA_SUCCESS ? cuMemAddressFree(at, size) : result;
+}
+
+CUresult fusec_sync(CUcontext context) { WITH(context, cuCtxSynchronize()); }
+
+static CUresult alloc_mapped(CUdevice device, size_t *size, CUdeviceptr *to) {
+	CUmemAllocationProp of = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+	CUmemGenericAllocationHandle block;
+	size_t unit;
+	CUresult result = cuMemGetAllocationGranularity(&unit, &of, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+	if (result != CUDA_SUCCESS) return result;
+	*size = (*size + unit - 1) / unit * unit;
+	if ((result = cuMemCreate(&block, *size, &of, 0)) != CUDA_SUCCESS) return result;
+	if ((result = cuMemAddressReserve(to, *size, 0, 0, 0)) == CUDA_SUCCESS) {
+		if ((result = cuMemMap(*to, *size, 0, block, 0)) != CUDA_SUCCESS) cuMemAddressFree(*to, *size);
+	}
+	cuMemRelease(block); // it is kept while it is mapped
+	if (result == CUDA_SUCCESS && (result = map_for_all(device, *to, *size)) != CUDA_SUCCESS) fusec_unmap_block(*to, *size);
+	return result;
+}
+
+CUresult fusec_alloc_mapped(CUcontext context, CUdevice device, size_t *size, CUdeviceptr *to) {
+	WITH(context, alloc_mapped(device, size, to));
+}
+
 CUresult fusec_block(CUcontext context, CUdeviceptr at, CUdeviceptr *base) {
 	size_t bytes;
 	WITH(context, cuMemGetAddressRange(base, &bytes, at));
@@ -133,13 +177,6 @@ CUresult fusec_map(CUcontext context, const CUipcMemHandle *from, CUdeviceptr *t
 }
 
 CUresult fusec_unmap(CUcontext context, CUdeviceptr at) { WITH(context, cuIpcCloseMemHandle(at)); }
-
-static CUresult peer_access(CUcontext peer) {
-	CUresult result = cuCtxEnablePeerAccess(peer, 0);
-	return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : result;
-}
-
-CUresult fusec_access(CUcontext context, CUcontext peer) { WITH(context, peer_access(peer)); }
 
 CUresult fusec_copy(CUcontext context, CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
 	WITH(context, cuMemcpyDtoDAsync(to, from, bytes, stream));

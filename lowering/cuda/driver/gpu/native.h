@@ -34,13 +34,18 @@ CUresult fusec_encode_windows(CUcontext context, int type, CUdeviceptr base, con
                               const int *lower, const int *upper, int channels, int positions, const cuuint32_t *steps,
                               int swizzle, void *to);
 
-// What a GPU's memory is to others: the block that an address is in, a handle by which another process maps that block, and access
-// from another GPU of this process, whose context is given.
+// fusec_alloc_mapped allocates memory of a device and maps it for all devices that reach it. It rounds the size up.
+CUresult fusec_alloc_mapped(CUcontext context, CUdevice device, size_t *size, CUdeviceptr *to);
+CUresult fusec_unmap_block(CUdeviceptr at, size_t size);
+CUresult fusec_sync(CUcontext context);
+// fusec_reaches reports whether a device reaches another one's memory.
+CUresult fusec_reaches(CUdevice device, CUdevice other, int *yes);
+
+// What a GPU's memory is to others: the block that an address is in, and a handle by which another process maps that block.
 CUresult fusec_block(CUcontext context, CUdeviceptr at, CUdeviceptr *base);
 CUresult fusec_share(CUcontext context, CUdeviceptr base, CUipcMemHandle *to);
 CUresult fusec_map(CUcontext context, const CUipcMemHandle *from, CUdeviceptr *to);
 CUresult fusec_unmap(CUcontext context, CUdeviceptr at);
-CUresult fusec_access(CUcontext context, CUcontext peer);
 CUresult fusec_copy(CUcontext context, CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
 // fusec_await has the stream wait until each of some words is 1, and then makes them 0.
 CUresult fusec_await(CUcontext context, CUstream stream, const CUdeviceptr *words, int n);

@@ -241,7 +241,7 @@ func (c *comm) queue(s *stream, x driver.Exchange) C.int {
 const inProgress = 7
 
 // Copies implements [driver.Comm].
-func (c *comm) Copies() bool { return c.p != nil && !c.p.threads }
+func (c *comm) Copies() bool { return c.p != nil }
 
 // Failed implements [driver.Comm].
 func (c *comm) Failed() error {
@@ -282,6 +282,9 @@ func (c *comm) Close() error {
 	return errors.Join(err, c.p.close())
 }
 
+// ending is held by what ends a communicator: the last call for those of one process frees all of them.
+var ending sync.Mutex
+
 func (c *comm) end(call string, fn func(unsafe.Pointer) C.int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,5 +292,7 @@ func (c *comm) end(call string, fn func(unsafe.Pointer) C.int) error {
 	if c.c = nil; p == nil {
 		return nil
 	}
+	ending.Lock()
+	defer ending.Unlock()
 	return c.g.nccl(call, nil, func() C.int { return fn(p) })
 }

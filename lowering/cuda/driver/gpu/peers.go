@@ -55,7 +55,6 @@ type peers struct {
 	small   driver.Function
 	large   driver.Function
 	staging driver.Ptr // mostStaged bytes for the terms of large sums, or 0
-	threads bool       // some participants are of one process
 	closed  sync.Once
 	idle    chan struct{} // closed when nothing waits here any more
 }
@@ -92,6 +91,9 @@ func newPeers(c *comm) (*peers, error) {
 	}
 	p := &peers{c: c, known: map[driver.Ptr][]C.CUdeviceptr{}, maps: map[string]C.CUdeviceptr{}, idle: make(chan struct{})}
 	p.load = sync.OnceValue(p.loadSums)
+	mappings.Lock()
+	mappings.open[p] = true
+	mappings.Unlock()
 	err := p.open()
 	lacks := []byte{0}
 	if err != nil {
@@ -130,8 +132,8 @@ func (p *peers) fill(first int, word uint, n int64) error {
 	})
 }
 
-// locationBytes is the size of a location, which says where memory of a participant is: which boot of which host and which process
-// it belongs to, and the context, the address, its offset in a block of memory and the handle of that.
+// locationBytes is the size of a location, which says where memory of a participant is: on which boot of which host, in which
+// process, on which device, the address, its offset in a block of memory and the handle of that. A mapped block has no handle.
 const locationBytes = 40 + 4*8 + 64
 
 // locate finds out where all participants have what is at an address here. All call it together.
@@ -148,11 +150,10 @@ func (p *peers) locate(at driver.Ptr) ([]C.CUdeviceptr, error) {
 	if err == nil {
 		err = g.native("cuMemGetAddressRange", func(x C.CUcontext) C.CUresult { return C.fusec_block(x, C.CUdeviceptr(at), &base) })
 	}
-	if err == nil {
+	if err == nil && !g.mapped {
 		err = g.native("cuIpcGetMemHandle", func(x C.CUcontext) C.CUresult { return C.fusec_share(x, base, &handle) })
 	}
-	context := *(*uint64)(unsafe.Pointer(&g.context))
-	for i, v := range []uint64{uint64(os.Getpid()), context, uint64(at), uint64(at) - uint64(base)} {
+	for i, v := range []uint64{uint64(os.Getpid()), uint64(g.dev), uint64(at), uint64(at) - uint64(base)} {
 		binary.LittleEndian.PutUint64(own[40+8*i:], v)
 	}
 	copy(own[72:], unsafe.Slice((*byte)(unsafe.Pointer(&handle)), 64))
@@ -161,17 +162,14 @@ func (p *peers) locate(at driver.Ptr) ([]C.CUdeviceptr, error) {
 		return nil, errors.Join(err, failed)
 	}
 	list := make([]C.CUdeviceptr, n)
-	processes := map[string]bool{}
-	for i := range list {
-		processes[string(all[i*locationBytes:][:48])] = true // boot and process
-	}
-	p.threads = len(processes) < n
 	for i := range list {
 		if list[i], err = p.reach(i, own, all[i*locationBytes:][:locationBytes]); err != nil {
 			return nil, err
 		}
 	}
-	p.known[at] = list
+	mappings.Lock()
+	defer mappings.Unlock()
+	p.known[at] = list // others read it
 	return list, nil
 }
 
@@ -185,11 +183,14 @@ func (p *peers) reach(place int, own, at []byte) (to C.CUdeviceptr, err error) {
 	case !bytes.Equal(own[:40], at[:40]):
 		return 0, errors.New("the participants are on several hosts")
 	case number(own, 0) == number(at, 0):
-		other := number(at, 1)
-		err := g.native("cuCtxEnablePeerAccess", func(x C.CUcontext) C.CUresult {
-			return C.fusec_access(x, *(*C.CUcontext)(unsafe.Pointer(&other)))
-		})
+		var yes C.int
+		err := failure("cuDeviceCanAccessPeer", C.fusec_reaches(C.CUdevice(g.dev), C.CUdevice(number(at, 1)), &yes))
+		if err == nil && (!g.mapped || yes == 0) {
+			err = errors.New("another participant's memory in this process is not mapped here")
+		}
 		return C.CUdeviceptr(number(at, 2)), err
+	case g.mapped:
+		return 0, errors.New("memory that is mapped in this process is not shared with others")
 	}
 	key := string(at[72:])
 	if p.maps[key] == 0 {
@@ -204,19 +205,13 @@ func (p *peers) reach(place int, own, at []byte) (to C.CUdeviceptr, err error) {
 	return p.maps[key] + C.CUdeviceptr(number(at, 3)), nil
 }
 
-// makes reports whether an exchange is made here and not by NCCL. All participants say the same. Copies are made only between
-// processes. In one process on two H200 the second run of TestLargeExchanges of lowering/cuda, which is the first one of a graph,
-// does not end if they are made and large sums are among them. Both participants have queued all by then and wait for their
-// streams, also with CUDA_MODULE_LOADING=EAGER, so no call of the driver blocks. With permute, all_gather and all_to_all alone it
-// ends, and so do graphs of the same sums without the test's launches and copies to and from the host.
+// makes reports whether an exchange is made here and not by NCCL. All participants say the same.
 func (p *peers) makes(x driver.Exchange, of []driver.Exchange) bool {
 	switch {
 	case p == nil:
 		return false
 	case p.sumsSmall(of):
 		return true
-	case p.threads:
-		return false
 	}
 	switch x.Op.(type) {
 	case graph.Permute, graph.AllGather, graph.AllToAll:
@@ -447,6 +442,10 @@ func (p *peers) close() error {
 	}
 	var errs []error
 	p.closed.Do(func() {
+		mappings.Lock()
+		delete(mappings.open, p)
+		errs = append(errs, unmapFreed())
+		mappings.Unlock()
 		for _, at := range p.maps {
 			errs = append(errs, p.c.g.release("cuIpcCloseMemHandle", func() error { return p.c.g.unmap(at) }))
 		}

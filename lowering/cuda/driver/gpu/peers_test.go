@@ -39,7 +39,7 @@ func TestSums(t *testing.T) {
 
 // sums are those of one GPU.
 func sums(team *group.Team, rank, n int) error {
-	g, err := OpenPrimary(rank)
+	g, err := OpenMapped(rank)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,6 @@ func sums(team *group.Team, rank, n int) error {
 	if p == nil {
 		return errors.New("the GPUs do not reach each other's memory")
 	}
-	p.threads = false // nothing else is queued meanwhile
 	if err := errors.Join(c.Queue(s, list), s.Sync()); err != nil {
 		return err
 	}
