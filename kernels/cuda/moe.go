@@ -42,6 +42,7 @@ type mixture struct {
 	anchor *graph.Node
 	elem   graph.DType // of x and the matrices
 	acc    graph.DType // of sums, gates and biases
+	mid    graph.DType // of u and v, which the hidden values are made of, where they are stored
 
 	rows            int // of a tile
 	slots           int // that there may be in all
@@ -180,10 +181,6 @@ func (x *mixture) size() {
 	case x.grad:
 		out = x.dims.Width
 	}
-	slot := f*size*(1+ds) + f*acc*(us+vs) + out*acc
-	if both {
-		slot += f*size + f*acc
-	}
 	promised := t * e
 	if x.chosen() {
 		promised = t * x.op.TopK
@@ -196,6 +193,13 @@ func (x *mixture) size() {
 	}
 	if x.async = x.asynchronous(); x.async && both {
 		x.align = sliceBytes / size // of k, in products over the slots of an expert
+	}
+	if x.mid = x.acc; x.async { // whose products wait for memory, if theirs are of 32 bits
+		x.mid = x.elem
+	}
+	slot := f*size*(1+ds) + f*x.mid.Size()*(us+vs) + out*acc
+	if both {
+		slot += f*size + f*acc
 	}
 	between := e * (x.align - 1)
 	x.slots = t*e + between
@@ -222,7 +226,7 @@ func (x *mixture) size() {
 	if x.async {
 		x.at.x = rows(x.dims.Width, size)
 	}
-	x.at.u, x.at.v = rows(us*f, acc), rows(vs*f, acc)
+	x.at.u, x.at.v = rows(us*f, x.mid.Size()), rows(vs*f, x.mid.Size())
 	x.k.Kept = 0
 	if x.keeps {
 		x.k.Kept, at = at, 0
@@ -438,7 +442,6 @@ func (x *mixture) forward() error {
 	}
 	in, weights := x.operands.x, x.operands.weights
 	d := x.dims
-	acc := lane(x.acc)
 	hidden := x.scratch(ctype(x.elem), "h", x.at.h)
 	rowType := x.acc // of the rows that are summed: rounded if the result is
 	if y >= 0 && x.results[y].DType.Is16() && x.elem.Is16() {
@@ -454,29 +457,30 @@ func (x *mixture) forward() error {
 	}
 	u := ""
 	if x.op.Gated || x.keeps {
-		u = x.shared(acc, "u", x.at.u)
+		u = x.shared(ctype(x.mid), "u", x.at.u)
 	}
-	matrix, bias := graph.MoEW1, graph.MoEB1
+	matrix, bias, sums := graph.MoEW1, graph.MoEB1, !x.mid.Is16()
 	if x.op.Gated {
 		products = append(products,
-			groupedProduct{"gate", gathered, source, first, weights[matrix], d.Hidden, d.Width, true, func(w int) (string, error) {
-				return x.biased(weights[graph.MoEB1]) + x.keep(x.acc, w, u, "value"), nil
+			groupedProduct{"gate", gathered, source, first, weights[matrix], d.Hidden, d.Width, sums, func(w int) (string, error) {
+				return x.biased(weights[graph.MoEB1]) + x.keep(x.mid, w, u, "value"), nil
 			}})
 		matrix, bias = graph.MoEW3, graph.MoEB3
 	}
 	own, w2 := factor{arg: -1, dtype: x.elem, outer: d.Hidden, k: 1}, weights[graph.MoEW2]
 	products = append(products,
-		groupedProduct{"hidden", gathered, source, first, weights[matrix], d.Hidden, d.Width, x.op.Gated, func(w int) (string, error) {
+		groupedProduct{"hidden", gathered, source, first, weights[matrix], d.Hidden, d.Width, x.op.Gated && sums, func(w int) (
+			string, error) {
 			text, in, last := x.biased(weights[bias]), []string{"value"}, u
 			if x.op.Gated {
-				text += x.kept("u", w, "fixed("+u+" + at)")
+				text += x.kept("u", x.mid, w, "fixed("+u+" + at)")
 				in = []string{"u", "value"}
 				if x.keeps {
-					last = x.shared(acc, "v", x.at.v)
+					last = x.shared(ctype(x.mid), "v", x.at.v)
 				}
 			}
 			if x.keeps {
-				text += x.keep(x.acc, w, last, "value")
+				text += x.keep(x.mid, w, last, "value")
 			}
 			lines, h, err := x.elementwise(in, false)
 			if err != nil {
@@ -605,13 +609,13 @@ func (x *mixture) openBody(title string) {
 }
 
 // kept is the text that reads a value of each slot, of the accumulators' type, that keep stored.
-func (x *mixture) kept(name string, w int, from string) string {
-	return fmt.Sprintf("    const auto %s = %s;\n", name, x.reads(w, from))
+func (x *mixture) kept(name string, d graph.DType, w int, from string) string {
+	return fmt.Sprintf("    const auto %s = %s;\n", name, x.reads(d, w, from))
 }
 
 // reads is the expression of kept.
-func (x *mixture) reads(w int, from string) string {
-	return fmt.Sprintf("load<%s, W, 1, %d>(%s)", lane(x.acc), min(w*x.acc.Size(), 16), from)
+func (x *mixture) reads(d graph.DType, w int, from string) string {
+	return fmt.Sprintf("load<%s, W, 1, %d>(%s)", lane(x.acc), min(w*d.Size(), 16), from)
 }
 
 // biased is the text that makes value of acc and the expert's bias, if there are biases.

@@ -27,12 +27,16 @@ func (x *mixture) backward() error {
 	}
 	in, gates, dy, weights := x.operands.x, x.operands.gates, x.operands.dy, x.operands.weights
 	d := x.dims
-	acc, elem := lane(x.acc), ctype(x.elem)
-	u, h := x.shared(acc, "u", x.at.u), x.scratch(elem, "h", x.at.h)
-	du, rows := x.scratch(elem, "du", x.at.du), x.scratch(acc, "rows", x.at.out)
+	acc, elem, mid := lane(x.acc), ctype(x.elem), ctype(x.mid)
+	u, h := x.shared(mid, "u", x.at.u), x.scratch(elem, "h", x.at.h)
+	rowType, sums := x.acc, !x.mid.Is16()
+	if x.async && !x.op.Gated {
+		rowType = x.elem
+	}
+	du, rows := x.scratch(elem, "du", x.at.du), x.scratch(ctype(rowType), "rows", x.at.out)
 	v, dv := "", ""
 	if x.op.Gated {
-		v, dv = x.shared(acc, "v", x.at.v), x.scratch(elem, "dv", x.at.dv)
+		v, dv = x.shared(mid, "v", x.at.v), x.scratch(elem, "dv", x.at.dv)
 	}
 	read := func(r rowsView) (factor, string) {
 		f := factor{arg: r.arg, dtype: x.elem, outer: r.row, k: r.col, offset: r.offset}
@@ -54,13 +58,16 @@ func (x *mixture) backward() error {
 	turned := func(w weightView) weightView { w.row, w.col = w.col, w.row; return w }
 	own := factor{arg: -1, dtype: x.elem, outer: d.Hidden, k: 1}
 	products := []groupedProduct{
-		{"gate", xf, xs, x.sharedAt(x.at.x), weights[graph.MoEW1], d.Hidden, d.Width, true, func(w int) (string, error) {
-			return x.biased(weights[graph.MoEB1]) + x.keep(x.acc, w, u, "value"), nil
+		{"gate", xf, xs, x.sharedAt(x.at.x), weights[graph.MoEW1], d.Hidden, d.Width, sums, func(w int) (string, error) {
+			return x.biased(weights[graph.MoEB1]) + x.keep(x.mid, w, u, "value"), nil
 		}},
-		{"hidden", df, ds, Scratch(x.at.dy), turned(weights[graph.MoEW2]), d.Hidden, d.Result, true, func(w int) (string, error) {
-			wrt := []string{"read.u"}
+		{"hidden", df, ds, Scratch(x.at.dy), turned(weights[graph.MoEW2]), d.Hidden, d.Result, sums, func(w int) (string, error) {
+			wrt, text := []string{"u"}, ""
 			if x.op.Gated {
-				wrt = append(wrt, "read.v")
+				wrt = append(wrt, "v")
+			}
+			for _, name := range wrt { // kept as it is read, so that nothing waits for it before
+				text += fmt.Sprintf("    const auto %s = op::cast<%s>(read.%s);\n", name, acc, name)
 			}
 			lines, made, err := x.elementwise(append(wrt, "da"), true)
 			if err != nil {
@@ -70,7 +77,7 @@ func (x *mixture) backward() error {
 			scaled := func(factor string) string {
 				return fmt.Sprintf("scaled<%d, %d, %d, %d>(%s, acc, dy, w2)", d.Result, dy.col, w2.row, w2.col, factor)
 			}
-			text := fmt.Sprintf("    const %s *const dy = %s;\n", elem, dyRow)
+			text += fmt.Sprintf("    const %s *const dy = %s;\n", elem, dyRow)
 			text += fmt.Sprintf("    const %s *const w2 = %s[e] + n * i64(%d);\n    const auto da = %s;\n", elem, w2.name, w2.row,
 				scaled("splat<W>(read.gate)")) + lines
 			text += x.keep(x.elem, w, h, fmt.Sprintf("op::mul(%s, read.gate)", made[0]))
@@ -80,11 +87,13 @@ func (x *mixture) backward() error {
 			pieces = d.Hidden / w
 			return text + fmt.Sprintf("    %s[at / W] = total(%s);\n", terms, scaled(made[0])), nil
 		}},
-		{"inner", own, du, Scratch(x.at.du), turned(weights[graph.MoEW1]), d.Width, d.Hidden, true, func(w int) (string, error) {
-			return x.keep(x.acc, w, rows, "acc"), nil
+		{"inner", own, du, Scratch(x.at.du), turned(weights[graph.MoEW1]), d.Width, d.Hidden, !rowType.Is16(), func(w int) (
+			string, error) {
+			return x.keep(rowType, w, rows, "acc"), nil
 		}},
 	}
-	vec, reads := fmt.Sprintf("Vec<%s, W>", acc), func(from string) string { return x.reads(16/x.acc.Size(), "fixed("+from+" + at)") }
+	vec := fmt.Sprintf("Vec<%s, W>", mid)
+	reads := func(from string) string { return fmt.Sprintf("load<%s, W, 1, 16>(fixed(%s + at))", mid, from) }
 	fields := []aheadField{{"i32", "token", token}, {acc, "gate", gate("token")}, {vec, "u", reads(u)}}
 	if x.async { // gather has put the gates in the order of slots, and the rows of dy
 		fields = []aheadField{{acc, "gate", fmt.Sprintf("fixed_at(%s, %s)", x.scratch(acc, "weights", x.at.weights), row)}, fields[2]}
@@ -95,12 +104,12 @@ func (x *mixture) backward() error {
 	}
 	if x.op.Gated {
 		w3 := weights[graph.MoEW3]
-		linear := groupedProduct{"linear", xf, xs, x.sharedAt(x.at.x), w3, d.Hidden, d.Width, true, func(w int) (string, error) {
-			return x.biased(weights[graph.MoEB3]) + x.keep(x.acc, w, v, "value"), nil
+		linear := groupedProduct{"linear", xf, xs, x.sharedAt(x.at.x), w3, d.Hidden, d.Width, sums, func(w int) (string, error) {
+			return x.biased(weights[graph.MoEB3]) + x.keep(x.mid, w, v, "value"), nil
 		}}
 		w3 = turned(w3)
 		second := groupedProduct{"second", own, dv, Scratch(x.at.dv), w3, d.Width, d.Hidden, true, func(w int) (string, error) {
-			return x.kept("had", w, rows+" + at") + x.keep(x.acc, w, rows, "op::add(had, acc)"), nil
+			return x.kept("had", x.acc, w, rows+" + at") + x.keep(x.acc, w, rows, "op::add(had, acc)"), nil
 		}}
 		products = []groupedProduct{products[0], linear, products[1], products[2], second}
 	}
@@ -112,7 +121,7 @@ func (x *mixture) backward() error {
 			return err
 		}
 	}
-	x.sum(results[0].result, results[0].rows, rows, x.acc.Size(), d.Width, false)
+	x.sum(results[0].result, results[0].rows, rows, rowType.Size(), d.Width, false)
 	if r := results[1]; r.result >= 0 && d.Tokens > 0 {
 		b2 := "nullptr"
 		if x.op.Bias {
