@@ -314,8 +314,8 @@ func exchanging(b *graph.Builder) {
 	b.Output("y", b.Unary(graph.Tanh, b.Add(graph.AllGather{Axis: 1, Group: of}, h)))
 }
 
-// TestExchangeDriverErrors lets calls of the driver of one participant fail, one in each round: its run ends with the driver's error,
-// that of the other with a LostError which names the participant, and nothing is held in the end.
+// TestExchangeDriverErrors lets calls of the driver of one participant fail, one in each round: its run ends with the driver's
+// error, that of the other with a LostError which names the participant, and nothing is held in the end.
 func TestExchangeDriverErrors(t *testing.T) {
 	g := built(t, exchanging)
 	g.Mesh, g.Parts = graph.Mesh{{Name: "a", Size: 2}}, true
