@@ -52,13 +52,12 @@ struct I8 {
     for (int i = 0; i < 2; i++) pairs[i] = fma2(t, and_xor(w >> 8 * i, both(0xff), both(0x6480)), one(t), both(0xe480));
   }
 };
-// A number of fewer exponent bits is moved to where those of T are, and multiplied by the difference of the biases. What is not
-// finite is mended afterwards: far has the upper bit of the byte of each.
+// A number of fewer exponent bits is widened with its sign, moved to where those of T are, and multiplied by the difference of the
+// biases. What is not finite is mended afterwards: far has the upper bit of the byte of each.
 template <class T> DEVICE void from_f8(T t, u32 (&pairs)[2], u32 w, int shift, u32 by) {
 #pragma unroll
   for (int i = 0; i < 2; i++) {
-    const u32 v = i == 0 ? w << 8 : w;
-    pairs[i] = fma2(t, (v & both(0x8000)) | (v >> (8 - shift) & both(0x7f << shift)), by, 0);
+    pairs[i] = fma2(t, permute(w, w, i == 0 ? 0xa280 : 0xb391) << shift & both(0x8000 | 0x7f << shift), by, 0);
   }
 }
 DEVICE void set_bits(u32 (&pairs)[2], u32 far, u32 bits) {

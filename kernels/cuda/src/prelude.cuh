@@ -91,7 +91,7 @@ struct f16 { u16 bits; };
 #ifndef FUSEC_HOST
 // prefetch brings the line of an address to the L2 cache.
 DEVICE void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-// permute chooses four of the eight bytes of y and x by the digits of `how`.
+// permute chooses four of the eight bytes of y and x by the digits of `how`; 8 more is the sign of a byte in all its bits.
 DEVICE u32 permute(u32 x, u32 y, u32 how) { u32 r; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(how)); return r; }
 DEVICE float bits_to_float(u32 x) { return __uint_as_float(x); }
 DEVICE u32 float_to_bits(float x) { return __float_as_uint(x); }
@@ -120,7 +120,10 @@ DEVICE void prefetch(const void *) {}
 DEVICE u32 permute(u32 x, u32 y, u32 how) {
   const u64 all = u64(y) << 32 | x;
   u32 r = 0;
-  for (int i = 0; i < 4; i++) r |= u32(all >> 8 * (how >> 4 * i & 7) & 0xff) << 8 * i;
+  for (int i = 0; i < 4; i++) {
+    const u32 byte = u32(all >> 8 * (how >> 4 * i & 7) & 0xff);
+    r |= (how >> 4 * i & 8 ? byte / 128 * 255 : byte) << 8 * i;
+  }
   return r;
 }
 DEVICE float tanh_approx(float x) { return tanhf(x); }
