@@ -59,7 +59,7 @@ func (m *matmul) stream() *streamPlan {
 	if h.blocks = 1; h.rows <= pairedRows {
 		h.blocks = streamBlocks
 	}
-	h.stages = (m.cfg.Chip.Shared/h.blocks - reservedShared - h.sums()) / (h.stage() + 16)
+	h.stages = (m.cfg.Chip.Shared/h.blocks - reservedShared - h.sums() - 16) / (h.stage() + 16)
 	return h
 }
 
@@ -70,7 +70,7 @@ func (h *streamPlan) sums() int  { return h.rows * (streamColumns + 4) * 4 }
 // streamCut is the cut by gemm_stream.
 func (m *matmul) streamCut(h *streamPlan) cut {
 	c := cut{bm: h.rows, bn: streamColumns, splits: 1, threads: streamThreads, blocks: h.blocks, cluster: h.cluster,
-		grid: h.tiles * h.cluster, shared: h.stages*(h.stage()+16) + h.sums(), early: m.early(), fast: m.cfg.Precision != F32,
+		grid: h.tiles * h.cluster, shared: h.stages*(h.stage()+16) + h.sums() + 16, early: m.early(), fast: m.cfg.Precision != F32,
 		source: []string{"cluster", "hopper", "gemm_hopper", "gemm_stream"}}
 	var maps [2]string
 	for i, f := range []*hopperFactor{&h.a, &h.b} {

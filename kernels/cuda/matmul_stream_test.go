@@ -8,6 +8,7 @@ import (
 	"fusec/graph"
 	"fusec/kernels/cuda"
 	"fusec/lowering/cuda/cudatest"
+	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
 )
 
 // streamCases have tiles that one block computes, and tiles that several do, with the slices of a few multiprocessors.
@@ -41,5 +42,29 @@ func TestMatMulStream(t *testing.T) {
 			t.Errorf("%s: %d steps:\n%s", check.Name, len(k.Steps), k.Generated())
 		}
 		cudatest.Run(t, cudatest.OpenFor(t, chip), check)
+	}
+}
+
+// TestStreamSends: the blocks of a cluster send their sums, and none waits until all of its writes are visible, which takes
+// microseconds beside copies from memory.
+func TestStreamSends(t *testing.T) {
+	check := fewCase{m: 16, n: 4096, k: 4096, d: graph.BF16}.check(t, rand.New(rand.NewPCG(5, 5)), 1)
+	k, err := cuda.Compile(check.Op, operandsOf(check.Args), rowMajor(resultsOf(t, check)), cuda.Config{Chip: cuda.H200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := nvrtctest.Open(t)
+	image, _, err := compiler.Compile(k.Source, cuda.H200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := compiler.Disassemble(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range code {
+		if !strings.Contains(text, "STAS") || strings.Contains(text, "MEMBAR") {
+			t.Errorf("%s:\n%s", name, text)
+		}
 	}
 }

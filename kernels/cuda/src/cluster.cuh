@@ -15,6 +15,16 @@ DEVICE int cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;"
 DEVICE void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
+// The same, without making what was written before it visible, in two parts.
+DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
+// Writes x to where p is in the shared memory of another block, whose barrier counts the bytes.
+DEVICE void cluster_send(float *p, float x, int rank, u64 *bar) {
+  asm volatile("{\n.reg .b32 p, b;\nmapa.shared::cluster.u32 p, %0, %3;\nmapa.shared::cluster.u32 b, %2, %3;\n"
+               "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [p], %1, [b];\n}"
+               ::"r"(u32(__cvta_generic_to_shared(p))), "r"(float_to_bits(x)), "r"(u32(__cvta_generic_to_shared(bar))), "r"(rank)
+               : "memory");
+}
 // The number at p in the shared memory of another block, written before a barrier of all.
 DEVICE float cluster_read(const float *p, int rank) {
   u32 far;

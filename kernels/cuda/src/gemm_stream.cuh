@@ -3,7 +3,7 @@
 //
 // Weights are the left operand of wgmma, so that BN columns of the result are its rows, and the rows of the result are its
 // columns. A warp fills a ring of stages with slices of weights and of A, and a warpgroup multiplies them. The S blocks of a
-// cluster divide k; their sums meet in shared memory, where they are added in order.
+// cluster divide k. Each sends the others their shares of its sums, and adds those of all, in order, in its own share.
 //
 // A Tile describes the division of the work:
 //
@@ -17,6 +17,8 @@ template <class P, class Tile> struct StreamRing {
   static constexpr int BK = 64, B_BYTES = Tile::BN * 128, A_BYTES = Tile::ROWS * 128, STAGE = A_BYTES + B_BYTES, CONSUMERS = 128;
   static constexpr int PITCH = Tile::BN + 4;  // of the sums in shared memory, such that the lanes of a warp meet all banks
   static constexpr int SUMS = STAGE * Tile::STAGES, BARRIERS = SUMS + Tile::ROWS * PITCH * 4;
+  static constexpr int VECTORS = P::M * (Tile::BN / P::W) / Tile::S, SHARE = VECTORS * P::W;  // of a block of a cluster
+  static_assert(Tile::S * SHARE == P::M * Tile::BN, "the sums are divided evenly");
   static constexpr int TILES = (P::N + Tile::BN - 1) / Tile::BN, STEPS = (P::K + BK - 1) / BK;
 };
 
@@ -28,7 +30,7 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
   constexpr int EACH = (R::STEPS + S - 1) / S;
   static_assert((S - 1) * EACH < R::STEPS, "every block has a slice");
   SHARED;
-  u64 *const full = reinterpret_cast<u64 *>(shared + R::BARRIERS), *const empty = full + STAGES;
+  u64 *const full = reinterpret_cast<u64 *>(shared + R::BARRIERS), *const empty = full + STAGES, *const inbox = empty + STAGES;
   float *const sums = reinterpret_cast<float *>(shared + R::SUMS);
   const int lane = threadIdx.x % 32, rank = int(blockIdx.x) % S, tile = int(blockIdx.x) / S;
   const int batch = tile / R::TILES, n0 = tile % R::TILES * BN;
@@ -40,9 +42,14 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
       barrier_init(full + i, 1);
       barrier_init(empty + i, 4);
     }
+    barrier_init(inbox, 1);
     barrier_init_done();
   }
   __syncthreads();
+  if constexpr (S > 1) {
+    cluster_arrive();
+    if (threadIdx.x == R::CONSUMERS) barrier_expect(inbox, (S - 1) * R::SHARE * 4);
+  }
   if constexpr (Tile::EARLY) early_begin();
   if (threadIdx.x >= R::CONSUMERS) {
     const auto weights = [&](int i) {
@@ -67,7 +74,7 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
         rows(i);
       }
     }
-    if constexpr (S > 1) cluster_sync(), cluster_sync();
+    if constexpr (S > 1) cluster_wait();
     return;
   }
   if constexpr (Tile::EARLY) early_read();
@@ -94,39 +101,46 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
   wgmma_wait<0>();
 #pragma unroll
   for (int i = 0; i < PARTS; i++) pin(acc[i]);
+  if constexpr (S > 1) cluster_wait();  // the others have initialised their barriers
 #pragma unroll
   for (int i = 0; i < PARTS; i++) {
 #pragma unroll
     for (int e = 0; e < ROWS / 2; e++) {
       const int column = i * 64 + threadIdx.x / 32 * 16 + lane / 4 + e / 2 % 2 * 8, row = e / 4 * 8 + lane % 4 * 2 + e % 2;
-      sums[row * R::PITCH + column] = acc[i][e];
+      if constexpr (S == 1) {
+        sums[row * R::PITCH + column] = acc[i][e];
+      } else if (row < P::M) {
+        const int at = row * BN + column, owner = at / R::SHARE;
+        float *const to = sums + rank * R::SHARE + at % R::SHARE;
+        if (owner == rank) {
+          *to = acc[i][e];
+        } else {
+          cluster_send(to, acc[i][e], owner, inbox);
+        }
+      }
     }
   }
-  if constexpr (S > 1) {
-    cluster_sync();
-  } else {
-    named_sync(1, R::CONSUMERS);
-  }
+  named_sync(1, R::CONSUMERS);
+  if constexpr (S > 1) barrier_wait(inbox, 0);
   if constexpr (Tile::EARLY) early_body();
 #pragma unroll 2
-  for (int i = rank * R::CONSUMERS + threadIdx.x; i < P::M * (BN / W); i += S * R::CONSUMERS) {
-    const int row = i / (BN / W), column = i % (BN / W) * W;
+  for (int i = threadIdx.x; i < R::VECTORS; i += R::CONSUMERS) {
+    const int at = rank * R::VECTORS + i, row = at / (BN / W), column = at % (BN / W) * W;
     if (n0 + column >= P::N) continue;
-    const float *const part = sums + row * R::PITCH + column;
+    const float *const part = sums + (S > 1 ? i * W : row * R::PITCH + column);
     Vec<float, W> sum;
     if constexpr (S > 1) {
 #pragma unroll
-      for (int j = 0; j < W; j++) sum[j] = cluster_read(part + j, 0);
+      for (int j = 0; j < W; j++) sum[j] = part[j];
 #pragma unroll
       for (int q = 1; q < S; q++) {
 #pragma unroll
-        for (int j = 0; j < W; j++) sum[j] += cluster_read(part + j, q);
+        for (int j = 0; j < W; j++) sum[j] += part[q * R::SHARE + j];
       }
     } else {
       sum = load<float, W, 1, least(16, W * 4)>(part);
     }
     body(batch, row, n0 + column, sum, static_cast<Vec<typename Body::Sum, W> *>(nullptr));
   }
-  if constexpr (S > 1) cluster_sync();  // nobody reads a block that has ended
   if constexpr (Tile::EARLY) early_end();
 }

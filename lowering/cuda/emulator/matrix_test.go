@@ -553,6 +553,57 @@ CLUSTER_KERNEL(k, 64, 2) {
 	}
 }
 
+// TestClusterSend has each of two blocks write numbers to the shared memory of the other, whose barrier counts them.
+func TestClusterSend(t *testing.T) {
+	text := kernels.Prelude() + `
+struct Params { const float *x; float *y; };
+CLUSTER_KERNEL(k, 32, 2) {
+  SHARED;
+  u64 *const inbox = (u64 *)(shared + 128);
+  if (threadIdx.x == 0) {
+    barrier_init(inbox, 1);
+    barrier_init_done();
+  }
+  __syncthreads();
+  cluster_arrive();
+  if (threadIdx.x == 0) barrier_expect(inbox, 128);
+  cluster_wait();
+  const int i = blockIdx.x * 32 + threadIdx.x;
+  cluster_send((float *)shared + threadIdx.x, p.x[i], 1 - cluster_rank(), inbox);
+  barrier_wait(inbox, 0);
+  p.y[i] = ((float *)shared)[31 - threadIdx.x];
+}
+`
+	for _, c := range []struct{ from, to, refused string }{
+		{},
+		{"expect(inbox, 128)", "expect(inbox, 132)", "4 bytes missing"},
+		{"1 - cluster_rank()", "2", "sends to block 2 of its cluster, which there is not"},
+	} {
+		r := newRig(t, emulator.Options{})
+		x := small(rand.New(rand.NewPCG(6, 2)), 128)
+		y := r.alloc(len(x) * 4)
+		image, _, err := r.compiler.Compile(strings.Replace(text, c.from, c.to, 1), r.gpu.Chip())
+		r.must(err)
+		module, err := r.gpu.Load(image)
+		r.must(err)
+		f, err := module.Function("k")
+		r.must(err)
+		params := binary.LittleEndian.AppendUint64(nil, uint64(upload(r, x)))
+		params = binary.LittleEndian.AppendUint64(params, uint64(y))
+		err = r.stream.Launch(f, [3]int{4, 1, 1}, 32, 136, params)
+		if c.refused != "" {
+			refused(t, err, c.refused)
+			continue
+		}
+		r.must(err)
+		want := make([]float32, len(x))
+		for i := range want {
+			want[i] = x[(i/32^1)*32+31-i%32]
+		}
+		same(t, download[float32](r, y, len(x)), want, 32)
+	}
+}
+
 // TestFixed transposes through shared memory of a fixed size.
 func TestFixed(t *testing.T) {
 	r := newRig(t, emulator.Options{})

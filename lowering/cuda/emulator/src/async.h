@@ -212,6 +212,20 @@ const void *fusec_elsewhere(const void *p, int rank, int bytes) {
   memory::access(p, bytes, false);
   return async::elsewhere(p, b);
 }
+// Writes to the place of p in the shared memory of a block of the cluster.
+void fusec_cluster_send(float *p, float x, int rank, unsigned long long *bar) {
+  Block *b = blockOf(rank);
+  if (!b) fail("sends to block %d of its cluster, which there is not", rank);
+  if (b->ended == launch->block) fail("sends to block %d of its cluster, which has ended", rank);
+  counter(bar);
+  Counter *c = static_cast<Counter *>(async::elsewhere(bar, b));
+  float *const to = static_cast<float *>(async::elsewhere(p, b));
+  memory::access(to, sizeof x, true);
+  *to = x;
+  memset(b->shared.known + (reinterpret_cast<uint64_t>(to) - b->shared.base), 1, sizeof x);
+  c->bytes -= sizeof x;
+  async::settle(c);
+}
 void fusec_counter_wait(unsigned long long *p, unsigned phase) {
   Counter *c = counter(p);
   if (c->phase != (phase & 1)) return;

@@ -23,6 +23,7 @@ void fusec_bulk_wait();
 int fusec_rank();
 const void *fusec_elsewhere(const void *p, int rank, int bytes);
 void fusec_cluster_barrier();
+void fusec_cluster_send(float *p, float x, int rank, unsigned long long *bar);
 // A product of a warpgroup; words are the left operand's if it is in registers.
 void fusec_product(int kind, int n, float *d, const unsigned *words, unsigned long long a, unsigned long long b,
                    bool transA, bool transB, bool add);
@@ -72,6 +73,9 @@ inline int cluster_rank() { return fusec_rank(); }
 inline void barrier_arrive_at(unsigned long long *bar, int rank) { fusec_counter_arrive(bar, rank, 0); }
 inline float cluster_read(const float *p, int rank) { return *static_cast<const float *>(fusec_elsewhere(p, rank, 4)); }
 inline void cluster_sync() { fusec_cluster_barrier(); }
+inline void cluster_arrive() { fusec_cluster_barrier(); }
+inline void cluster_wait() {}
+inline void cluster_send(float *p, float x, int rank, unsigned long long *bar) { fusec_cluster_send(p, x, rank, bar); }
 inline void early_begin() {}
 inline void early_read() {}
 inline void early_body() {}
