@@ -276,10 +276,11 @@ func (a *attentionProblem) hopperMasks(u *unit, scratch int64) (masks string, st
 		return rows, columns
 	}
 	var entries strings.Builder
-	step := func(entry string, sets int, call string) {
+	step := func(entry string, threads int, call string) {
 		fmt.Fprintf(&entries, "KERNEL(%s, %d, 1) {\n  %s;\n}\n", entry, blockThreads, call)
-		steps = append(steps, Step{Entry: entry, Grid: [3]int{ceilDiv(sets*ofKeys*ofQueries, warpRows), 1, 1}, Block: blockThreads})
+		steps = append(steps, Step{Entry: entry, Grid: [3]int{ceilDiv(threads, blockThreads), 1, 1}, Block: blockThreads})
 	}
+	const square = 32 // threads of 32 queries and keys
 	mask, kept, maskColumns, keptColumns, added, lengths := "nullptr", "nullptr", "nullptr", "nullptr", "nullptr", "nullptr"
 	u.printf("  static constexpr int KEY_WORDS = %d, QUERY_WORDS = %d;\n", ofKeys, ofQueries)
 	typ := "float"
@@ -299,7 +300,7 @@ func (a *attentionProblem) hopperMasks(u *unit, scratch int64) (masks string, st
 			mask, maskColumns = array("mask", sets)
 			u.printf("  static constexpr int MASK_BATCH = %d, MASK_HEAD = %d;\n", heads*min(batches-1, 1), min(heads-1, 1))
 			u.printf("  static constexpr i64 MASK_ROW = %d, MASK_COL = %d;\n", l.Stride[2], l.Stride[3])
-			step("mask_bits", sets, fmt.Sprintf("const auto *mask = %s;\n  "+
+			step("mask_bits", square*sets*ofKeys*ofQueries, fmt.Sprintf("const auto *mask = %s;\n  "+
 				"attention_mask_bits<Problem>(%d, %s, %s, [&](int set) { return mask + i64(set / %d) * %d + i64(set %% %d) * %d; })",
 				at, sets, mask, maskColumns, heads, l.Stride[0], heads, l.Stride[1]))
 		} else {
@@ -310,9 +311,14 @@ func (a *attentionProblem) hopperMasks(u *unit, scratch int64) (masks string, st
 	}
 	u.printf("  typedef %s Mask;\n", typ)
 	if op.Dropout > 0 {
-		kept, keptColumns = array("kept", a.heads())
 		u.printf("  static constexpr u32 DROP = %du;\n  static constexpr int DROP_BITS = %d;\n", a.rule().Threshold, a.rule().Bits)
-		step("drop_bits", a.heads(), fmt.Sprintf("attention_drop_bits<Problem>(%s, %s, %s)", a.seedText(u), kept, keptColumns))
+		kept, keptColumns = array("kept", a.heads())
+		if keptColumns != "nullptr" {
+			step("drop_bits", square*a.heads()*ofKeys*ofQueries,
+				fmt.Sprintf("attention_drop_bits<Problem>(%s, %s, %s)", a.seedText(u), kept, keptColumns))
+		} else {
+			step("drop_bits", a.heads()*d.Queries*ofKeys/4, fmt.Sprintf("attention_drop_rows<Problem>(%s, %s)", a.seedText(u), kept))
+		}
 	}
 	if op.HasLengths {
 		l := a.lengths.layout

@@ -52,25 +52,72 @@ template <class P> DEVICE u32 kept_numbers(u32 x) {
   return P::DROP_BITS == 8 ? carry * 0x00204081u >> 28 : carry * 0x00008001u >> 30;
 }
 
-// attention_drop_bits is the whole entry for dropout. Scores that causality masks need no bits.
+// The seed of dropout, and the same with the keys of all rounds in registers, for a thread that draws much.
+struct Seed {
+  u64 seed;
+  DEVICE uint4 draw(u64 block) const { return philox(seed, block); }
+};
+struct SeedKeys : Seed {
+  u32 keys[10][2];
+  DEVICE explicit SeedKeys(u64 seed) : Seed{seed} {
+#pragma unroll
+    for (int i = 0; i < 20; i++) {
+      u32 &key = keys[i / 2][i % 2];
+      key = philox_key(seed, i / 2, i % 2);
+#ifndef FUSEC_HOST
+      asm("" : "+r"(key));  // else it is computed for each block
+#endif
+    }
+  }
+  DEVICE uint4 draw(u64 block) const {
+    return philox_rounds(block, [&](int i, int j) { return keys[i][j]; });
+  }
+};
+
+// The bits of dropout for a query and the 32 keys from key on.
+template <class P, class S> DEVICE u32 dropout_bits(const S &seed, int head, int query, int key) {
+  u32 bits = 0;
+  const u64 first = (u64(head) * P::QUERIES + query) * P::KEYS + key;
+  constexpr int IN = 128 / P::DROP_BITS;  // numbers in a block of the generator
+  if constexpr (P::KEYS % IN == 0) {
+#pragma unroll
+    for (int c = 0; c < 32; c += IN) {
+      const uint4 words = seed.draw(first / IN + c / IN);
+      const u32 four[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+      for (int w = 0; w < 4; w++) bits |= kept_numbers<P>(four[w]) << c + w * IN / 4;
+    }
+  } else {
+#pragma unroll 1
+    for (int c = 0; c < 32; c += 4) bits |= kept4<P>(i64(seed.seed), head, query, key + c) << c;
+  }
+  return bits;
+}
+
+// Scores that causality masks need no bits of dropout.
+template <class P> DEVICE bool may_count(int query, int key) {
+  return query < P::QUERIES && key < P::KEYS && !(P::CAUSAL && !P::TAIL && key > query + P::KEYS - P::QUERIES);
+}
+
+// attention_drop_bits is the whole entry for dropout.
 template <class P> DEVICE void attention_drop_bits(i64 seed, u32 *rows, u32 *columns) {
   attention_bits<P>(P::BATCH * P::HEADS, rows, columns, [&](int head, int query, int key) {
-    u32 bits = 0;
-    if (query >= P::QUERIES || P::CAUSAL && !P::TAIL && key > query + P::KEYS - P::QUERIES) return bits;
-    const u64 first = (u64(head) * P::QUERIES + query) * P::KEYS + key;
-    constexpr int IN = 128 / P::DROP_BITS;  // numbers in a block of the generator
-    if constexpr (P::KEYS % IN == 0) {
-#pragma unroll
-      for (int c = 0; c < 32; c += IN) {
-        const uint4 words = philox(u64(seed), first / IN + c / IN);
-        const u32 four[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-        for (int w = 0; w < 4; w++) bits |= kept_numbers<P>(four[w]) << c + w * IN / 4;
-      }
-    } else {
-#pragma unroll 1
-      for (int c = 0; c < 32; c += 4) bits |= kept4<P>(seed, head, query, key + c) << c;
-    }
-    return bits;
+    return may_count<P>(query, key) ? dropout_bits<P>(Seed{u64(seed)}, head, query, key) : 0;
   });
+}
+
+// attention_drop_rows is the same without columns. A thread makes four words of a query.
+template <class P> DEVICE void attention_drop_rows(i64 seed, u32 *rows) {
+  constexpr int EACH = 4, ACROSS = P::KEY_WORDS / EACH;
+  static_assert(P::KEY_WORDS % EACH == 0, "a query has whole pieces");
+  const i64 at = i64(blockIdx.x) * blockDim.x + threadIdx.x, row = at / ACROSS;
+  const int query = int(row % P::QUERIES), key = int(at % ACROSS) * 32 * EACH;
+  if (row >= i64(P::BATCH * P::HEADS) * P::QUERIES) return;
+  const SeedKeys keys{u64(seed)};
+  u32 bits[EACH] = {};
+  if (may_count<P>(query, key)) {
+#pragma unroll
+    for (int i = 0; i < EACH; i++) bits[i] = dropout_bits<P>(keys, int(row / P::QUERIES), query, key + 32 * i);
+  }
+  reinterpret_cast<uint4 *>(rows)[at] = uint4{bits[0], bits[1], bits[2], bits[3]};
 }

@@ -70,17 +70,6 @@ DEVICE void attention_grad_rows(const typename P::Out *out, const float *lse, co
   delta[i] = -sum;
 }
 
-// The halves of a word that two bits keep.
-DEVICE u32 kept_halves(u32 bits) { return (bits & 1 ? 0xFFFFu : 0) | (bits & 2 ? 0xFFFF0000u : 0); }
-
-// Halves of one of the thread's two rows whose bit is 0 become 0; see pack_operand.
-template <int R, int N> DEVICE void keep_packed(u32 (&a)[R], int h, const u32 (&bits)[N]) {
-#pragma unroll
-  for (int i = 0; i < R; i += 2) {
-    a[i + h] &= kept_halves(bits[i / 8] >> 2 * (threadIdx.x % 4) + 4 * i % 32);
-  }
-}
-
 constexpr int KEY_GROUPS = 2;  // warpgroups of 64 keys in a block of attention_grad_keys or attention_grad_joint
 
 // A tile of keys, and the tiles of queries that attend to some of its keys.

@@ -74,7 +74,7 @@ DEVICE void store_columns(u8 *to, const float (&s)[R], int from, const u32 (&bit
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       u32 x = pack2(T{}, s[c / 2 + 2 * h], s[c / 2 + 2 * h + 1]);
-      if constexpr (KEPT) x &= kept_halves(bits[h][c / 32] >> 2 * (lane % 4) + c % 32);
+      if constexpr (KEPT) x &= kept_halves(bits[h][c / 32], c / 8 % 4);
       *reinterpret_cast<u32 *>(mine + c / 64 * CHUNK + h * 8 * 128 + ((c / 8 % 8 ^ turn) << 4)) = x;
     }
   }

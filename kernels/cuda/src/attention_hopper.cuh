@@ -278,6 +278,17 @@ template <int R, int N, class F> DEVICE void keep_bits(float (&s)[R], int h, con
   }
 }
 
+// Of the thread's two columns in each of a word's four groups of 8, the bits of group i, each repeated 16 times.
+DEVICE u32 kept_halves(u32 word, int i) {
+  const int column = threadIdx.x % 4 * 2;
+  return permute(word << 7 - column, word << 6 - column, 0xcc88 + i * 0x1111);
+}
+// Halves of one of the thread's two rows whose bit is 0 become 0; see pack_operand.
+template <int R, int N> DEVICE void keep_packed(u32 (&a)[R], int h, const u32 (&bits)[N]) {
+#pragma unroll
+  for (int i = 0; i < R; i += 2) a[i + h] &= kept_halves(bits[i / 8], i / 2 % 4);
+}
+
 // Bits of a thread's two rows of queries for the N keys of a tile: of dropout if DROP, else of a mask.
 template <class P, bool DROP, class M, int N>
 DEVICE void load_row_bits(u32 (&bits)[2][N], const M &masks, int head, int row, int key) {
@@ -477,9 +488,16 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
         }
         if constexpr (P::MASKED && P::DROPPED) load_row_bits<P, true>(bits, masks, t.head, row, n * N);
         softmax_step<P>(r, s, fade);
-        if constexpr (P::DROPPED) {
+        if constexpr (P::DROPPED && P::PARTS == 2) {
 #pragma unroll
           for (int h = 0; h < 2; h++) keep_bits(s, h, bits[h], [](int) { return 0.0f; });
+        }
+      };
+      const auto pack_weights = [&] {
+        pack_operand<T>(prob, s);
+        if constexpr (P::DROPPED) {
+#pragma unroll
+          for (int h = 0; h < 2; h++) keep_packed(prob, h, bits[h]);
         }
       };
       barrier_wait(sh.q_full(), q_parity);
@@ -555,7 +573,7 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
         release(sh.k_free(ks.at));
         ks.next();
         weigh();
-        pack_operand<T>(prob, s);
+        pack_weights();
         if (P::PARTS == 0 && P::LENGTHS && t.end * N > t.valid) {
           barrier_wait(sh.v_full(vs.at), vs.parity);
           clear_rows<N, Shared::WIDTH, 128 * P::WARPGROUPS>(sh.v(vs.at), t.valid - n * N);
@@ -585,7 +603,7 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
           vs.next();
 #pragma unroll
           for (int i = 0; i < Shared::WIDTH / 2; i++) o[i] *= fade[i / 2 % 2];
-          pack_operand<T>(prob, s);
+          pack_weights();
         }
         release(sh.q_free());
         barrier_wait(sh.v_full(vs.at), vs.parity);

@@ -229,18 +229,20 @@ template <class To, class T> DEVICE To cast(T x) { return convert<To>(x); }
 template <int W, class T> DEVICE Vec<T, W> widen(T x) { return splat<W>(x); }
 template <int W, class T> DEVICE Vec<T, W> widen(Vec<T, W> x) { return x; }
 
-// Philox-4×32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011); see graph.Philox.
-DEVICE uint4 philox(u64 seed, u64 counter) {
+// Philox-4×32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011); see graph.Philox. key(i, j) is key j of
+// round i.
+template <class Key> DEVICE uint4 philox_rounds(u64 counter, Key key) {
   uint4 c = {u32(counter), u32(counter >> 32), 0, 0};
-  u32 k0 = u32(seed), k1 = u32(seed >> 32);
 #pragma unroll
   for (int i = 0; i < 10; i++) {
     const u64 p0 = u64(0xD2511F53u) * c.x, p1 = u64(0xCD9E8D57u) * c.z;
-    c = {u32(p1 >> 32) ^ c.y ^ k0, u32(p1), u32(p0 >> 32) ^ c.w ^ k1, u32(p0)};
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+    c = {u32(p1 >> 32) ^ c.y ^ key(i, 0), u32(p1), u32(p0 >> 32) ^ c.w ^ key(i, 1), u32(p0)};
   }
   return c;
+}
+DEVICE u32 philox_key(u64 seed, int i, int j) { return u32(seed >> 32 * j) + i * (j == 0 ? 0x9E3779B9u : 0xBB67AE85u); }
+DEVICE uint4 philox(u64 seed, u64 counter) {
+  return philox_rounds(counter, [&](int i, int j) { return philox_key(seed, i, j); });
 }
 DEVICE u32 word_of(uint4 b, u64 i) { return i % 4 == 0 ? b.x : i % 4 == 1 ? b.y : i % 4 == 2 ? b.z : b.w; }
 
