@@ -28,7 +28,8 @@ func OverwriteOf(op graph.UpdateSlice, value, update graph.Type) Overwrite {
 	return Overwrite{int64(outer), int64(dim) * row, int64(update.Shape.At(op.Axis)) * row, row}
 }
 
-// OverwriteAt is how much of the memory that a launch keeps, and of that which is zeroed before a run, what it overwrites takes so far.
+// OverwriteAt is how much of the memory that a launch keeps, and of that which is zeroed before a run, what it overwrites takes so
+// far.
 type OverwriteAt struct{ Kept, Zeroed int64 }
 
 // Next is where the next part has its memory: for the bytes that it overwrites, and for 1 more than the start.

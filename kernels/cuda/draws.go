@@ -43,8 +43,8 @@ func (c *Config) ropePairs() int {
 	return ropePairs
 }
 
-// ropeAngle writes a table of that name, unless there is one, and gives the text that computes the cosine and sine of pair j of a row
-// of d elements. Operands are the first position and, if there are any, the divisors.
+// ropeAngle writes a table of that name, unless there is one, and gives the text that computes the cosine and sine of pair j of a
+// row of d elements. Operands are the first position and, if there are any, the divisors.
 func (u *unit) ropeAngle(op graph.RoPE, operands []int, d int, table string) func(to, j, position string) string {
 	divisors, stride := "nullptr", 0
 	if len(operands) > 1 {

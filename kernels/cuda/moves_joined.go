@@ -52,8 +52,8 @@ type joinedMoves struct {
 	memory OverwriteAt
 }
 
-// function writes a function that does something for units e, one for each thread, and gives it its blocks. The lines of before need
-// nothing that other launches make.
+// function writes a function that does something for units e, one for each thread, and gives it its blocks. The lines of before
+// need nothing that other launches make.
 func (j *joinedMoves) function(units int, runs []run, w int, before, lines []string) {
 	if units == 0 {
 		return
@@ -64,8 +64,8 @@ func (j *joinedMoves) function(units int, runs []run, w int, before, lines []str
 	}
 	text := "  " + strings.Join(append(before, lines...), "\n  ") + "\n"
 	j.u.printf("DEVICE void %s(const Params &p, int block) {\n  constexpr int W = %d;\n", name, w)
-	j.u.printf("  const %s e = %s(block) * %d + int(threadIdx.x);\n  if (e >= %d) return;\n%s%s}\n\n", j.typ, j.typ, blockThreads, units,
-		needed(split("e", j.typ, runs, w > 1, "  "), text), text)
+	j.u.printf("  const %s e = %s(block) * %d + int(threadIdx.x);\n  if (e >= %d) return;\n", j.typ, j.typ, blockThreads, units)
+	j.u.printf("%s%s}\n\n", needed(split("e", j.typ, runs, w > 1, "  "), text), text)
 	fmt.Fprintf(&j.calls, "  if (blockIdx.x >= %d && blockIdx.x < %d) %s(p, int(blockIdx.x) - %d);\n", j.blocks, j.blocks+blocks, name,
 		j.blocks)
 	j.blocks += blocks
@@ -126,7 +126,8 @@ func (j *joinedMoves) overwrite(t *moveTarget, m *body.Move, i int) {
 	_, dim, inner := y.Layout.Shape.Around(axis, 1)
 	size := update.Shape.At(axis)
 	t.inner = inner
-	t.place = fmt.Sprintf("(i64(($) / %d) * %d + i64(start) * %d + ($) %% %d)", max(size*inner, 1), dim*inner, inner, max(size*inner, 1))
+	each := max(size*inner, 1)
+	t.place = fmt.Sprintf("(i64(($) / %d) * %d + i64(start) * %d + ($) %% %d)", each, dim*inner, inner, each)
 	t.head = append(t.head, "i64 start;",
 		fmt.Sprintf("if (!slice_start(%s, %d, %s, &start)) return;", u.at(m.Start), dim-size, u.status()))
 	if y.Over > 0 {
@@ -202,7 +203,8 @@ func (j *joinedMoves) rotate(t *moveTarget, m *body.Move, l graph.Layout, cfg Co
 		position = fmt.Sprintf("c%d", last-1)
 	}
 	typ := lane(x.DType)
-	j.function(pairs, runs, 1, []string{typ + " angle[2];", angle("angle", fmt.Sprintf("c%d", last), position)}, append(slices.Clone(t.head),
+	before := []string{typ + " angle[2];", angle("angle", fmt.Sprintf("c%d", last), position)}
+	j.function(pairs, runs, 1, before, append(slices.Clone(t.head),
 		fmt.Sprintf("const auto y = rope_turned(%s + (%s), %d, angle);", j.u.arg(m.From), at, second*l.Stride[last]),
 		fmt.Sprintf("const %s i = e / %d * %d + c%d * %d;", j.typ, d/2, d, last, step),
 		t.put(1, "i", "splat<1>(y[0])"),

@@ -81,8 +81,8 @@ func cachedCases(t *testing.T, l *list) (checks []cudatest.Check) {
 	return checks
 }
 
-// TestMovesJoined compares launches of several moves with the reference, whose results lie apart from the caches, and operands in several
-// layouts.
+// TestMovesJoined compares launches of several moves with the reference, whose results lie apart from the caches, and operands in
+// several layouts.
 func TestMovesJoined(t *testing.T) {
 	l := newList(90)
 	checks := cachedCases(t, l)

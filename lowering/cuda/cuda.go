@@ -223,8 +223,8 @@ func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, cfg kernels.Con
 	return d.generate(l.Op, args, results, cfg)
 }
 
-// heldBuffers are those that no launch of a run writes. Fixed ones are of constants, of frozen parameters and of what the prepared part
-// makes; given ones are these and of the other sources.
+// heldBuffers are those that no launch of a run writes. Fixed ones are of constants, of frozen parameters and of what the prepared
+// part makes; given ones are these and of the other sources.
 type heldBuffers struct{ fixed, given map[int]bool }
 
 // heldBuffersOf are those of a program.

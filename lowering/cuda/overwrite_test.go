@@ -136,8 +136,8 @@ func decoder(b *graph.Builder) {
 	values := b.Cache("values", 2, capacity, half(part(heads+kv, kv)), at)
 	op := graph.Attention{Scale: 0.5}
 	y := b.CastTo(graph.F32, b.Add(op, half(turned(part(0, heads))), keys, values))
-	b.Output("y", b.Binary(graph.Add, y, b.Broadcast(b.Add(graph.Gather{Axis: 0}, b.Param("table", graph.TypeOf(graph.F32, 2, d)), index),
-		y.Type.Shape)))
+	row := b.Add(graph.Gather{Axis: 0}, b.Param("table", graph.TypeOf(graph.F32, 2, d)), index)
+	b.Output("y", b.Binary(graph.Add, y, b.Broadcast(row, y.Type.Shape)))
 }
 
 // TestMovesOverwritten: rotations, casts and writes into caches are one launch, which writes in place. What a run that fails has

@@ -171,8 +171,8 @@ func casts(f graph.Fusion) bool {
 	return ok
 }
 
-// serves reports whether a node's other operands are there before the run's first launch, and whether a write of a part is an update
-// of a State that nothing else reads before it: it can be made in place where it stands.
+// serves reports whether a node's other operands are there before the run's first launch, and whether a write of a part is an
+// update of a State that nothing else reads before it: it can be made in place where it stands.
 func (j *joiner) serves(n *graph.Node) bool {
 	for i, a := range n.Args {
 		if i != operand(n) && !graph.IsSource(base(a).Op) {
