@@ -256,10 +256,10 @@ func (g *device) Close() error {
 		err = g.freeMapped(at.(driver.Ptr))
 		return err == nil
 	})
-	if err == nil && g.primary {
-		err = failed("cuDevicePrimaryCtxRelease", g.dev.ReleasePrimaryCtx())
+	if g.primary {
+		err = errors.Join(err, failed("cuDevicePrimaryCtxRelease", g.dev.ReleasePrimaryCtx()))
 	} else {
-		err = failed("cuCtxDestroy", g.context.Destroy())
+		err = errors.Join(err, failed("cuCtxDestroy", g.context.Destroy()))
 	}
 	if errors.Is(err, driver.ErrLost) {
 		return nil // already reported to the user, and it is closed
