@@ -49,13 +49,17 @@ func size(x float64) float64 {
 }
 
 // settle is the magnitude of a result v of type d that adds terms to what it carries. Results that are not finite must
-// match unless an operand was unsure; those beyond the range of f32 are unsure there.
+// match unless an operand was unsure; those beyond the range of f32 are unsure there, and so are those whose terms are.
 func settle(v, terms, carried float64, d graph.DType) float64 {
 	mag := terms + carried
 	switch {
 	case math.IsNaN(mag) || math.IsInf(mag, 0):
 		return unsure
-	case math.IsNaN(v) || math.IsInf(v, 0):
+	case math.IsNaN(v):
+		return 0
+	case d != graph.F64 && terms > math.MaxFloat32: // parts of a sum may be infinite
+		return unsure
+	case math.IsInf(v, 0):
 		return 0
 	case math.Abs(v) > most(d):
 		return unsure

@@ -35,3 +35,25 @@ func TestUnsureNumber(t *testing.T) {
 		t.Errorf("tanh of an unsure 0: magnitudes %v and, as a function of a user, %v, want %v", got, custom, unsure)
 	}
 }
+
+// TestUnsureSums: a sum is unsure if some of its terms may be infinite in float32, whether it is itself or not.
+func TestUnsureSums(t *testing.T) {
+	a := Value{Type: graph.TypeOf(graph.F32, 1, 3), F: []float64{1, 1e30, 1e30}, Mag: make([]float64, 3)}
+	for name, c := range map[string]struct {
+		b    []float64
+		want float64
+	}{
+		"an infinity": {[]float64{math.Inf(1), 1, -1}, 0},
+		"an infinity and a term beyond the range": {[]float64{math.Inf(1), 0, -1e30}, unsure},
+		"terms beyond the range":                  {[]float64{1, 1e30, -1e30}, unsure},
+	} {
+		b := Value{Type: graph.TypeOf(graph.F32, 3, 1), F: c.b, Mag: make([]float64, 3)}
+		v, err := OpBound(graph.MatMul{}, []Value{a, b})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := v[0].Mag[0]; got != c.want {
+			t.Errorf("%s: magnitude %v, want %v", name, got, c.want)
+		}
+	}
+}
