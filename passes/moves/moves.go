@@ -165,9 +165,7 @@ func casts(f graph.Fusion) bool {
 	if _, ok := n.Op.(graph.Cast); !ok {
 		return false
 	}
-	for n = n.Args[0]; graph.IsView(n.Op); n = n.Args[0] {
-	}
-	_, ok := n.Op.(graph.Input)
+	_, ok := rewrite.UnderViews(n.Args[0]).Op.(graph.Input)
 	return ok
 }
 
@@ -175,11 +173,11 @@ func casts(f graph.Fusion) bool {
 // update of a State that nothing else reads before it: it can be made in place where it stands.
 func (j *joiner) serves(n *graph.Node) bool {
 	for i, a := range n.Args {
-		if i != operand(n) && !graph.IsSource(base(a).Op) {
+		if i != operand(n) && !graph.IsSource(rewrite.UnderViews(a).Op) {
 			return false
 		}
 	}
-	switch base(n.Args[operand(n)]).Op.(type) {
+	switch rewrite.UnderViews(n.Args[operand(n)]).Op.(type) {
 	case graph.Param, graph.State, graph.Const:
 		return false // is rounded once for all that reads it, or before the run
 	}
@@ -195,24 +193,16 @@ func (j *joiner) serves(n *graph.Node) bool {
 	return true
 }
 
-// base is the node in whose memory a value is.
-func base(n *graph.Node) *graph.Node {
-	for graph.IsView(n.Op) {
-		n = n.Args[0]
-	}
-	return n
-}
-
 // key is with which others a chain may be joined.
 func (j *joiner) key(l chain) key {
-	of := base(l[0].Args[operand(l[0])])
+	of := rewrite.UnderViews(l[0].Args[operand(l[0])])
 	if f, ok := of.Op.(graph.Fusion); ok && f.Anchor == graph.AnchorMatMul && len(of.Args) > 0 {
 		fixed := true
 		for _, a := range of.Args[1:] {
-			fixed = fixed && j.frozen.Get(base(a))
+			fixed = fixed && j.frozen.Get(rewrite.UnderViews(a))
 		}
 		if fixed {
-			of = base(of.Args[0])
+			of = rewrite.UnderViews(of.Args[0])
 		}
 	}
 	return key{of, l[0].Phase}
