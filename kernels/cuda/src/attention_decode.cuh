@@ -146,7 +146,7 @@ DEVICE void merge_row(const Args &p, Place to, float *partial, int n, const At &
   }
 }
 
-// Brings rows first … first+ROWS−1 of a matrix, of those before end, nearer. All threads of a block call it.
+// Prefetches rows first … first+ROWS−1 of a matrix, of those before end, into L2. All threads of a block call it.
 template <int ROWS, int THREADS, int COLUMNS, class M> DEVICE void prefetch_rows(const M &m, int first, int end) {
   if constexpr (M::COL == 1) {
     constexpr int LINE = 128 / int(sizeof(typename M::Element)), LINES = (COLUMNS + LINE - 1) / LINE;
@@ -155,7 +155,7 @@ template <int ROWS, int THREADS, int COLUMNS, class M> DEVICE void prefetch_rows
   }
 }
 
-// prefetch_tiles brings keys and values of a unit nearer, at most as many tiles as there are stages. They may be overwritten
+// prefetch_tiles fetches keys and values of a unit into L2, at most as many tiles as there are stages. They may be overwritten
 // meanwhile: they are read again.
 template <class P, class Tile, class Args> DEVICE void prefetch_tiles(const Args &p, const DecodeAt &at, int tiles) {
   const int group = at.batch * (P::HEADS / P::GROUP) + at.unit / Tile::TILES, from = (at.tiles.lo + at.tile) * Tile::KEYS;
