@@ -24,6 +24,8 @@ const (
 	panelWarps, panelSlice = 8, 16 << 10
 	// leastSlots is how many slots a block has at least, if it has as much to read.
 	leastSlots = 3
+	// roundedShares is by how many bytes at most the sums of each block of a cluster are rounded up to whole pieces of 16 bytes.
+	roundedShares = 32
 )
 
 // panelStream plans a product of few rows and panels for gemm_panels; nil if it is not one for it. Weights of i4 and f8 take long
@@ -44,7 +46,7 @@ func (m *matmul) panelStream() *panelStream {
 	for s, least := 1, 0; s <= min(most, steps, m.cfg.Chip.SMs); s *= 2 {
 		p, each := ceilDiv(panels, m.cfg.Chip.SMs/s), ceilDiv(steps, s)
 		pitch := roundUp(each*h.chunks*h.form.k, 64) + 32
-		fixed := panelWarps*m.m*pitch*2 + (2*panelWarps+p)*m.m*4*graph.PanelColumns + p*4*graph.PanelColumns
+		fixed := panelWarps*m.m*pitch*2 + (2*panelWarps+p)*m.m*4*graph.PanelColumns + p*4*graph.PanelColumns + roundedShares*s + 16
 		slots := min((m.cfg.Chip.Shared/streamBlocks-reservedShared-fixed)/(panelSlice+16), p*each)
 		if slots < min(leastSlots, p*each) || least > 0 && p*each >= least {
 			continue

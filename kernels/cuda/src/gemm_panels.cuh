@@ -3,7 +3,8 @@
 //
 // A warp fills a ring of slots in shared memory with slices of panels, contiguous in memory: small copies take as long as large
 // ones. WARPS warps multiply U chunks of each slice. The S blocks of a cluster divide k, and take PANELS panels one after another.
-// The sums of the warps meet in shared memory after each panel, where they are added in order, and those of the blocks at the end.
+// The sums of the warps meet in shared memory after each panel, where they are added in order. Each block sends the others of its
+// cluster their shares of its sums, and adds those of all, in order, in its own share.
 //
 // If EARLY, the launch may begin before those before it have ended, which do not write the weights or their scales.
 
@@ -20,7 +21,8 @@ template <class P, class Form, class Tile> struct PanelRing {
   static constexpr int PITCH = (EACH * OWN + 63) / 64 * 64 + 32;  // of a row of A, such that no two lanes meet in a bank
   static constexpr int STAGED = Tile::SLOTS * BYTES, PARTS = STAGED + Tile::WARPS * P::M * PITCH * 2;
   static constexpr int PART = P::M * COLUMNS, SUMS = PARTS + 2 * Tile::WARPS * PART * 4;  // PART are the sums of a warp
-  static constexpr int SCALED = SUMS + Tile::PANELS * PART * 4, BARRIERS = SCALED + Tile::PANELS * COLUMNS * 4;
+  static constexpr int VECTORS = (Tile::PANELS * PART / P::W + Tile::S - 1) / Tile::S, SHARE = VECTORS * P::W;  // of a block
+  static constexpr int SCALED = SUMS + Tile::S * SHARE * 4, BARRIERS = SCALED + Tile::PANELS * COLUMNS * 4;
   static constexpr int THREADS = 32 * Tile::WARPS;  // that multiply
 };
 
@@ -32,7 +34,7 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
   constexpr int COLUMNS = R::COLUMNS;
   static_assert(M <= 8 && !Form::GROUPS, "the rows are the columns of mma, and a column has one scale");
   SHARED;
-  u64 *const full = reinterpret_cast<u64 *>(shared + R::BARRIERS), *const empty = full + SLOTS;
+  u64 *const full = reinterpret_cast<u64 *>(shared + R::BARRIERS), *const empty = full + SLOTS, *const inbox = empty + SLOTS;
   float *const sums = reinterpret_cast<float *>(shared + R::SUMS), *const scaled = reinterpret_cast<float *>(shared + R::SCALED);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int rank = int(blockIdx.x) % S, panel = int(blockIdx.x) / S * PANELS;
@@ -43,9 +45,15 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
       barrier_init(full + i, 1);
       barrier_init(empty + i, WARPS);
     }
+    barrier_init(inbox, 1);
     barrier_init_done();
   }
+  const int left = panels * R::PART - rank * R::SHARE, share = left > 0 ? least(left, R::SHARE) : 0;  // of the sums
   __syncthreads();
+  if constexpr (S > 1) {
+    cluster_arrive();
+    if (threadIdx.x == R::THREADS) barrier_expect(inbox, (S - 1) * share * 4);
+  }
   if constexpr (Tile::EARLY) early_begin();
   if (warp == WARPS) {
     if (lane == 0) {
@@ -63,7 +71,7 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
         if (++slot == SLOTS) slot = 0, phase ^= 1;
       }
     }
-    if constexpr (S > 1) cluster_sync(), cluster_sync();
+    if constexpr (S > 1) cluster_wait();
     return;
   }
   if constexpr (Form::SCALES) {
@@ -94,6 +102,7 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
   }
   __syncwarp();
 
+  if constexpr (S > 1) cluster_wait();  // the others have initialised their barriers
   int slot = 0;
   u32 phase = 0;
 #pragma unroll 1
@@ -145,30 +154,31 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
       float sum = parts[i];
 #pragma unroll
       for (int k = 1; k < WARPS; k++) sum += parts[k * R::PART + i];
-      sums[q * R::PART + i] = sum;
+      const int at = q * R::PART + i, owner = at / R::SHARE;
+      float *const to = sums + rank * R::SHARE + at % R::SHARE;
+      if (S == 1 || owner == rank) {
+        *to = sum;
+      } else {
+        cluster_send(to, sum, owner, inbox);
+      }
     }
   }
-  if constexpr (S > 1) {
-    cluster_sync();
-  } else {
-    named_sync(1, R::THREADS);
-  }
+  named_sync(1, R::THREADS);
+  if constexpr (S > 1) barrier_wait(inbox, 0);
   if constexpr (Tile::EARLY) early_body();
-  for (int i = rank * R::THREADS + threadIdx.x; i < panels * M * (COLUMNS / W); i += S * R::THREADS) {
-    const int column = i % (COLUMNS / W) * W, row = i / (COLUMNS / W) % M, q = i / (COLUMNS / W) / M;
+  for (int i = threadIdx.x; i < share / W; i += R::THREADS) {
+    const int at = rank * R::VECTORS + i, column = at % (COLUMNS / W) * W, row = at / (COLUMNS / W) % M, q = at / (COLUMNS / W) / M;
     const int n = (panel + q) * COLUMNS + column;
     if (n >= P::N) continue;
-    const float *const part = sums + i * W;
     Vec<float, W> sum;
 #pragma unroll
     for (int j = 0; j < W; j++) {
-      sum[j] = S > 1 ? cluster_read(part + j, 0) : part[j];
+      sum[j] = sums[i * W + j];
 #pragma unroll
-      for (int k = 1; k < S; k++) sum[j] += cluster_read(part + j, k);
+      for (int k = 1; k < S; k++) sum[j] += sums[k * R::SHARE + i * W + j];
       if constexpr (Form::SCALES) sum[j] *= scaled[q * COLUMNS + column + j];
     }
     body(0, row, n, sum, static_cast<Vec<typename Body::Sum, W> *>(nullptr));
   }
-  if constexpr (S > 1) cluster_sync();  // nobody reads a block that has ended
   if constexpr (Tile::EARLY) early_end();
 }
