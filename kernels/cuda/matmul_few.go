@@ -138,7 +138,10 @@ func (m *matmul) fewCut(f *fewForm, t fewTile) cut {
 	c := cut{bm: rows, bn: bn, splits: 1, threads: threads, blocks: t.blocks, cluster: t.s,
 		grid: m.batch * ceilDiv(m.m, rows) * ceilDiv(m.n, bn) * t.s, shared: max(rows*pitch*2, t.wk*rows*bn*4),
 		work:   fmt.Sprintf("%s, %s, %s", m.pointer(m.a), m.pointer(m.b), m.scales()),
-		source: []string{"mma", "cluster", "gemm_few"}, early: m.early()}
+		source: []string{"mma", "cluster", "hopper", "gemm_few"}, early: m.early()}
+	if t.s > 1 { // what the blocks send one another, and a barrier
+		c.shared += t.s*ceilDiv(rows*bn, t.s*m.w)*m.w*4 + 8
+	}
 	if m.panels != nil {
 		c.source = append(c.source, "bits", "gemm_packed")
 	}

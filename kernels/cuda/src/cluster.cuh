@@ -25,13 +25,5 @@ DEVICE void cluster_send(float *p, float x, int rank, u64 *bar) {
                ::"r"(u32(__cvta_generic_to_shared(p))), "r"(float_to_bits(x)), "r"(u32(__cvta_generic_to_shared(bar))), "r"(rank)
                : "memory");
 }
-// The number at p in the shared memory of another block, written before a barrier of all.
-DEVICE float cluster_read(const float *p, int rank) {
-  u32 far;
-  float v;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(far) : "r"(u32(__cvta_generic_to_shared(p))), "r"(rank));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(far) : "memory");
-  return v;
-}
 
 #endif

@@ -5,7 +5,8 @@
 // order of k within a step is that in which a thread holds the weights. A, which is small, is staged in shared memory.
 //
 // A block computes BN columns. Its warps stand WN along n and WK along k, and the S blocks of a cluster divide k further. The
-// parts of the sums meet in shared memory, where they are added in order.
+// parts of the sums meet in shared memory, where they are added in order. Each block of a cluster sends the others their shares of
+// its sums, and adds those of all, in order, in its own share.
 //
 // A Form tells how a warp holds a chunk of N columns and K steps along k:
 //
@@ -96,19 +97,33 @@ template <class P, class Body, class Form, class Tile>
 DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, const float *scale, typename Body::Sum *) {
   typedef typename P::A T;
   constexpr int RN = Tile::RN, WN = Tile::WN, WK = Tile::WK, U = Tile::U, S = Tile::S, PHASE = Tile::PHASE;
-  constexpr int ROWS = (P::M + 63) / 64, M = (P::M + ROWS - 1) / ROWS, MT = (M + 7) / 8, W = P::W, BN = Form::N * RN * WN, THREADS = 32 * WN * WK;
+  constexpr int ROWS = (P::M + 63) / 64, M = (P::M + ROWS - 1) / ROWS, MT = (M + 7) / 8;
+  constexpr int W = P::W, BN = Form::N * RN * WN, THREADS = 32 * WN * WK;
   constexpr int TILES = (P::N + BN - 1) / BN, STEP = WK * Form::K, STEPS = (P::K + STEP - 1) / STEP, EACH = (STEPS + S - 1) / S;
   constexpr int PITCH = (PHASE * STEP + 63) / 64 * 64 + least(Form::K, 32);  // of a row of A, such that no two lanes meet in a bank
   static_assert(PHASE % U == 0, "the loads of a phase go round");
   SHARED;
+  constexpr int STAGED = M * PITCH * 2, PARTS = WK * M * BN * 4;
+  constexpr int VECTORS = (M * BN / W + S - 1) / S, SHARE = VECTORS * W;  // of a block of a cluster
   T *const staged = reinterpret_cast<T *>(shared);
-  float *const parts = reinterpret_cast<float *>(shared);
+  float *const parts = reinterpret_cast<float *>(shared), *const sums = parts + (STAGED > PARTS ? STAGED : PARTS) / 4;
+  u64 *const inbox = reinterpret_cast<u64 *>(sums + S * SHARE);
   const int warp = threadIdx.x / 32, wn = warp % WN, wk = warp / WN, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const int rank = blockIdx.x % S, spot = blockIdx.x / S, n0 = spot % TILES * BN;
   const int batch = spot / TILES / ROWS, m0 = spot / TILES % ROWS * M;
   const int n = n0 + wn * RN * Form::N, first = rank * EACH, steps = least(EACH, STEPS - first);
   a += P::a_at(batch) + m0 * P::A_M;
   b += P::b_at(batch);
+  const int left = M * BN - rank * SHARE, share = left > 0 ? least(left, SHARE) : 0;  // of the sums
+  if constexpr (S > 1) {
+    if (threadIdx.x == 0) {
+      barrier_init(inbox, 1);
+      barrier_init_done();
+      barrier_expect(inbox, (S - 1) * share * 4);
+    }
+    __syncthreads();
+    cluster_arrive();
+  }
 
   uint4 w[U][RN][Form::LOADS];
   float scales[U][RN][Form::TILES][2];  // of the columns of each tile
@@ -224,37 +239,36 @@ DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, 
     }
   }
   __syncthreads();
-  if constexpr (S > 1) {  // those of a block are added where the first is
+  if constexpr (S > 1) {
+    cluster_wait();  // the others have initialised their barriers
     for (int i = threadIdx.x; i < M * BN; i += THREADS) {
       float sum = parts[i];
 #pragma unroll 8
       for (int k = 1; k < WK; k++) sum += parts[k * M * BN + i];
-      parts[i] = sum;
+      const int owner = i / SHARE;
+      float *const to = sums + rank * SHARE + i % SHARE;
+      if (owner == rank) {
+        *to = sum;
+      } else {
+        cluster_send(to, sum, owner, inbox);
+      }
     }
-    cluster_sync();
+    __syncthreads();
+    barrier_wait(inbox, 0);
   }
   if constexpr (Tile::EARLY) early_body();
-  for (int i = rank * THREADS + threadIdx.x; i < M * (BN / W); i += S * THREADS) {
-    const int row = i / (BN / W), column = i % (BN / W) * W;
+  for (int i = threadIdx.x; i < share / W; i += THREADS) {
+    constexpr int TERMS = S > 1 ? S : WK, APART = S > 1 ? SHARE : M * BN;
+    const int at = rank * VECTORS + i, row = at / (BN / W), column = at % (BN / W) * W;
     if (n0 + column >= P::N || ROWS > 1 && m0 + row >= P::M) continue;
-    const float *const part = parts + row * BN + column;
+    const float *const part = (S > 1 ? sums : parts) + i * W;
     Vec<float, W> sum;
-    if constexpr (S > 1) {
 #pragma unroll
-      for (int j = 0; j < W; j++) sum[j] = cluster_read(part + j, 0);
-#pragma unroll
-      for (int q = 1; q < S; q++) {
-#pragma unroll
-        for (int j = 0; j < W; j++) sum[j] += cluster_read(part + j, q);
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < W; j++) sum[j] = part[j];
+    for (int j = 0; j < W; j++) sum[j] = part[j];
 #pragma unroll 4
-      for (int k = 1; k < WK; k++) {
+    for (int k = 1; k < TERMS; k++) {
 #pragma unroll
-        for (int j = 0; j < W; j++) sum[j] += part[k * M * BN + j];
-      }
+      for (int j = 0; j < W; j++) sum[j] += part[k * APART + j];
     }
     if constexpr (Form::SCALES) {
 #pragma unroll
@@ -262,6 +276,5 @@ DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, 
     }
     body(batch, m0 + row, n0 + column, sum, static_cast<Vec<typename Body::Sum, W> *>(nullptr));
   }
-  if constexpr (S > 1) cluster_sync();  // nobody reads a block that has ended
   if constexpr (Tile::EARLY) early_end();
 }
