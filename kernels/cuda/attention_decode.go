@@ -21,6 +21,9 @@ func (t decodeTile) rows() int { return 16 * t.height * t.rowWarps }
 const (
 	// decodeRows is how many queries may share keys in decoding, and decodeKeys from how many keys on these are divided.
 	decodeRows, decodeKeys = 64, 128
+	// longShare is how many tiles of a multiprocessor take so long to read that two blocks do so. On an H200 16 are read faster by one
+	// block, beside one of the next launch, and 31 by two.
+	longShare = 24
 )
 
 // decodeShared is the size of a tile's shared memory: queries, and then the ring of keys and values, or the warps' results.
@@ -56,14 +59,20 @@ func (a *attentionProblem) decodeTile() (t decodeTile, ok bool) {
 	if t.rowWarps > 2 {
 		t.keyWarps = 2
 	}
-	// One block for a multiprocessor, with as many stages as have room; two where it takes long to find where keys are, or to make
-	// numbers of bytes.
-	if (a.op.Page > 0 || a.op.HasScales) && t.rowWarps*t.keyWarps <= 4 {
-		t.blocks, t.stages = 2, 3
-		if a.decodeShared(t) <= a.cfg.Chip.Shared/2-reservedShared {
+	// Three stages leave room for another block on a multiprocessor: one of this launch where it takes long to find where keys are, to
+	// make numbers of bytes or to read a share, and otherwise, on Hopper, one of the next launch, which loads weights meanwhile.
+	t.stages = 3
+	if t.rowWarps*t.keyWarps <= 4 && a.decodeShared(t) <= a.cfg.Chip.Shared/2-reservedShared {
+		slow, hopper := a.op.Page > 0 || a.op.HasScales, a.cfg.hopper()
+		tiles := a.groups() * ceilDiv(rows, t.rows()) * ceilDiv(d.Keys, 16*t.keyWarps)
+		if t.blocks = 1; slow || hopper && tiles > longShare*a.cfg.Chip.SMs {
+			t.blocks = 2
+		}
+		if slow || hopper {
 			return t, true
 		}
 	}
+	// One block with as many stages as have room.
 	t.blocks = 1
 	for t.stages = 4; t.stages > 1; t.stages-- {
 		if a.decodeShared(t) <= a.cfg.Chip.Shared {

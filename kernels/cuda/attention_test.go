@@ -12,6 +12,7 @@ import (
 	"fusec/kernels/ref"
 	"fusec/kernels/ref/cases"
 	"fusec/lowering/cuda/cudatest"
+	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
 )
 
 // attending is a fusion of an Attention or AttentionGrad alone.
@@ -234,6 +235,26 @@ func TestAttentionDecode(t *testing.T) {
 		chip := cuda.ChipOf(80)
 		chip.SMs = multiprocessors
 		cudatest.Run(t, cudatest.OpenFor(t, chip), checks...)
+	}
+}
+
+// TestDecodeRoom: on Hopper a block of few keys leaves room for one of the next launch, and many keys have two blocks on a
+// multiprocessor.
+func TestDecodeRoom(t *testing.T) {
+	op := graph.Attention{Scale: 0.1, HasLengths: true, Tail: true, Causal: true}
+	for _, c := range []struct{ batch, keys, blocks int }{{1, 1024, 128}, {1, 16384, 132}, {32, 1024, 264}, {32, 16384, 264}} {
+		cache := graph.TypeOf(graph.BF16, c.batch, 8, c.keys, 128)
+		args := []*graph.Tensor{{Type: graph.TypeOf(graph.BF16, c.batch, 32, 1, 128)}, {Type: cache}, {Type: cache},
+			{Type: graph.TypeOf(graph.I64, c.batch)}}
+		check := cudatest.Check{Op: attending(t, op, args), Args: args}
+		k, err := cuda.Compile(check.Op, operandsOf(args), rowMajor(resultsOf(t, check)), cuda.Config{Chip: cuda.H200})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := k.Steps[0]; s.Grid[0] != c.blocks || s.Shared > cuda.H200.Shared/2-1024 {
+			t.Errorf("%d sequences of %d keys: %d blocks, each with %d bytes", c.batch, c.keys, s.Grid[0], s.Shared)
+		}
+		wellCompiled(t, nvrtctest.Open(t), fmt.Sprint(c), cuda.H200, k)
 	}
 }
 
