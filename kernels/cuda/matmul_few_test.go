@@ -173,6 +173,8 @@ var streamedCases = []packedCase{
 	{m: 1, n: 192, k: 2081, x: graph.F16, w: graph.I8, block: -1},
 	{m: 7, n: 161, k: 991, x: graph.BF16, w: graph.BF16, block: -1},
 	{m: 4, n: 131, k: 4603, x: graph.BF16, w: graph.BF16, block: -1},
+	{m: 2, n: 136, k: 3000, x: graph.BF16, w: graph.F8E4M3},
+	{m: 4, n: 300, k: 9001, x: graph.F16, w: graph.F8E5M2},
 }
 
 // TestPanelsStream compares products with panels that bulk copies bring.

@@ -6,10 +6,11 @@
 // The sums of the warps meet in shared memory after each panel, where they are added in order. Each block sends the others of its
 // cluster their shares of its sums, and adds those of all, in order, in its own share.
 //
-// If EARLY, the launch may begin before those before it have ended, which do not write the weights or their scales.
+// If EARLY, the launch may begin before those before it have ended, which do not write the weights or their scales. While it waits
+// for them, AHEAD slices that follow those in the slots come to the L2 cache.
 
-template <int WARPS_, int PANELS_, int S_, int SLOTS_, int U_, bool EARLY_> struct PanelTile {
-  static constexpr int WARPS = WARPS_, PANELS = PANELS_, S = S_, SLOTS = SLOTS_, U = U_;
+template <int WARPS_, int PANELS_, int S_, int SLOTS_, int U_, int AHEAD_, bool EARLY_> struct PanelTile {
+  static constexpr int WARPS = WARPS_, PANELS = PANELS_, S = S_, SLOTS = SLOTS_, U = U_, AHEAD = AHEAD_;
   static constexpr bool EARLY = EARLY_;
 };
 
@@ -58,16 +59,21 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
   if (warp == WARPS) {
     if (lane == 0) {
       const u8 *const from = reinterpret_cast<const u8 *>(b) + i64(panel) * R::WHOLE;
-      int slot = 0, step = first;
+      const auto slice = [&](int i) { return from + i64(i / steps) * R::WHOLE + (first + i % steps) * R::BYTES; };
+      const auto size = [&](int i) {
+        return R::WHOLE % R::BYTES == 0 ? R::BYTES : least(R::BYTES, R::WHOLE - (first + i % steps) * R::BYTES);
+      };
+      const int all = panels * steps;
+      int slot = 0;
       u32 phase = 1;
-      i64 whole = 0;
 #pragma unroll 1
-      for (int i = 0; i < panels * steps; i++) {
+      for (int i = 0; i < all; i++) {
+        if (i == SLOTS) {
+          for (int j = i; j < least(i + Tile::AHEAD, all); j++) bulk_prefetch(slice(j), size(j));
+        }
         barrier_wait(empty + slot, phase);
-        const int bytes = R::WHOLE % R::BYTES == 0 ? R::BYTES : least(R::BYTES, R::WHOLE - step * R::BYTES);
-        barrier_expect(full + slot, bytes);
-        bulk_stream(shared + slot * R::BYTES, from + whole + step * R::BYTES, bytes, full + slot);
-        if (++step == first + steps) step = first, whole += R::WHOLE;
+        barrier_expect(full + slot, size(i));
+        bulk_stream(shared + slot * R::BYTES, slice(i), size(i), full + slot);
         if (++slot == SLOTS) slot = 0, phase ^= 1;
       }
     }

@@ -104,6 +104,10 @@ DEVICE void bulk_stream(void *to, const void *from, int bytes, u64 *bar) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
                    shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(bar)), "l"(READ_ONCE) : "memory");
 }
+// Brings bytes to the L2 cache.
+DEVICE void bulk_prefetch(const void *from, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 DEVICE void tma_prefetch(const TensorMap *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 // A number in device memory that other blocks write by store_release, after what they wrote before it.

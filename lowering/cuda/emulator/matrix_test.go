@@ -441,6 +441,7 @@ const ring = `
   }
   __syncthreads();
   if (threadIdx.x == 32) {
+    bulk_prefetch(p.x, STEPS * 128);
     for (int i = 0; i < STEPS; i++) {
       const int s = i % STAGES;
       barrier_wait(empty + s, i / STAGES % 2 ^ 1);
@@ -482,6 +483,8 @@ func TestRing(t *testing.T) {
 		{"barrier_expect(full + s, 128);", "barrier_expect(full + s, 144);", "(0 arrivals, 16 bytes missing)"},
 		{"i < STEPS; i++) {", "i < STEPS + 1; i++) {", "the memory of 896 bytes"},
 		{"p.x + i * 32, 128", "p.x + i * 32 + 1, 128", "no multiples of 16"},
+		{"STEPS * 128)", "STEPS * 128 + 16)", "the memory of 896 bytes"},
+		{"bulk_prefetch(p.x", "bulk_prefetch(p.x + 1", "a prefetch of 896 bytes"},
 		{"barrier_init(full + i, 1);", "", "which was never written"},
 	}
 	var sources []string

@@ -281,6 +281,12 @@ void fusec_bulk_load(void *to, const void *from, int bytes, unsigned long long *
   c.counter = counter(bar);
   async::start(c);
 }
+void fusec_bulk_prefetch(const void *from, int bytes) {
+  if (bytes < 16 || (reinterpret_cast<uint64_t>(from) | uint64_t(bytes)) % 16) {
+    fail("a prefetch of %d bytes from %p, which are no multiples of 16", bytes, from);
+  }
+  memory::access(from, bytes, false);
+}
 void fusec_bulk_store(void *to, const void *from, int bytes) {
   const uint64_t low = reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | uint64_t(bytes);
   if (bytes < 16 || low % 16) fail("a copy of %d bytes from %p to %p, which are no multiples of 16", bytes, from, to);

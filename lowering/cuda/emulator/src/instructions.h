@@ -17,6 +17,7 @@ void fusec_counter_wait(unsigned long long *p, unsigned phase);
 void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const int *at, int rank, const int *offset,
                     unsigned mask);
 void fusec_bulk_load(void *to, const void *from, int bytes, unsigned long long *bar);
+void fusec_bulk_prefetch(const void *from, int bytes);
 void fusec_bulk_store(void *to, const void *from, int bytes);
 void fusec_bulk_commit();
 void fusec_bulk_wait();
@@ -112,6 +113,7 @@ inline void shared_fence() {}
 template <class Map, class... Int> inline void tma_stream(void *to, const Map *map, unsigned long long *bar, Int... at) {
   tma_load(to, map, bar, at...);
 }
+inline void bulk_prefetch(const void *from, int bytes) { fusec_bulk_prefetch(from, bytes); }
 template <class Map> inline void tma_prefetch(const Map *) {}
 inline int load_acquire(const int *p) { return *p; }
 inline void store_release(int *p, int x) { *p = x; }
