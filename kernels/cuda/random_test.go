@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"fusec/graph"
@@ -210,6 +211,46 @@ func TestNorms(t *testing.T) {
 		{2, []int{0, 4, 3}}} {
 		d := everyType[i%2]
 		l.add(graph.GroupNorm{Groups: c.groups, Eps: 1e-3}, l.tensor(d, c.shape...), l.tensor(d, c.shape[1]), l.tensor(d, c.shape[1]))
+	}
+	l.run(t)
+}
+
+// TestRowsOfBlocks has rows that the blocks of a cluster hold together, in types of every size, and so many rows that a block brings
+// a later one to the L2 cache.
+func TestRowsOfBlocks(t *testing.T) {
+	l := newList(38)
+	for _, c := range []struct {
+		d               graph.DType
+		rows, n, blocks int
+		prefetches      bool
+	}{{graph.F32, 3, 36868, 4, false}, {graph.F32, 3, 50257, 4, false}, {graph.BF16, 3, 150000, 8, false},
+		{graph.F64, 2, 20001, 4, false}, {graph.I64, 3, 40000, 8, false}, {graph.I8, 1, 40000, 4, false},
+		{graph.F32, 2, 200003, 8, false}, {graph.F32, 270, 8192, 1, true}, {graph.F32, 264, 8192, 1, false}} {
+		op, types, err := cases.Bodied(graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
+			x := in(c.d, c.rows, c.n)
+			if c.d.Is16() {
+				x = b.CastTo(graph.F32, x)
+			}
+			if c.d.IsFloat() {
+				b.Output("", b.CastTo(c.d, b.Add(graph.Softmax{Axis: 1}, x)))
+				return
+			}
+			for _, fn := range []graph.ReduceFn{graph.Sum, graph.MinOf} {
+				b.Output("", b.Binary(graph.Sub, x, b.Broadcast(b.Reduce(fn, x, true, 1), x.Type.Shape)))
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := l.add(op)
+		check.Name = fmt.Sprint(c.d, " ", c.rows, "x", c.n)
+		for _, u := range types {
+			check.Args = append(check.Args, draw(l.r, u))
+		}
+		k := kernelOf(t, op, types, kernels.Config{Chip: kernels.H200})
+		if k.Steps[0].Grid[0] != c.rows*c.blocks || strings.Contains(k.Generated(), "bulk_prefetch") != c.prefetches {
+			t.Errorf("%s: %d blocks\n%s", check.Name, k.Steps[0].Grid[0], k.Generated())
+		}
 	}
 	l.run(t)
 }

@@ -12,7 +12,8 @@ import (
 // reductions, whose results are the same for the whole row in the stages after it.
 //
 // Where the innermost axis is reduced, some threads share a row, W elements side by side each. Up to what their
-// registers hold they read a row once, and keep what later stages need; longer rows are read again by each stage.
+// registers hold they read a row once, and keep what later stages need. A longer row is shared by the blocks of a cluster,
+// where the chip has clusters. What those cannot hold either is read again by each stage.
 // Where the innermost axis is kept, a thread has W rows side by side, and those that share them walk down the columns.
 //
 // If nothing leads back from the results into the rows, a row may be cut into parts, each reduced by its own block into
@@ -37,11 +38,14 @@ type rows struct {
 	threads int // that share a row
 	perRow  int // units of a thread
 	block   int // threads
+	cluster int // blocks that share a row
 	columns int // across: threads side by side
 	parts   int
-	holding int // bytes of a row and of column sums in a thread's registers, if hold
-	persist int // blocks, if each runs over several rows; else 0
-	atOnce  int // of them that a multiprocessor runs at once
+	firsts  []int // early: what is read first
+	fetches bool  // into the L2 cache, for the next row
+	holding int   // bytes of a row and of column sums in a thread's registers, if hold
+	persist int   // blocks, if each runs over several rows; else 0
+	atOnce  int   // of them that a multiprocessor runs at once
 
 	b       *printer
 	typ     string
@@ -82,7 +86,7 @@ func compileRows(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, 
 	if err != nil {
 		return nil, err
 	}
-	r := &rows{u: newUnit(args, results), cfg: cfg, p: p, space: p.Space, axes: p.Axes, parts: 1}
+	r := &rows{u: newUnit(args, results), cfg: cfg, p: p, space: p.Space, axes: p.Axes, parts: 1, cluster: 1}
 	r.typ = indexType(r.space.Elems())
 	if err := r.plan(); err != nil {
 		return nil, err
@@ -264,6 +268,7 @@ func (r *rows) planInner(trial *printer) {
 		for r.threads < most && count*r.threads < few && units >= 2*r.threads {
 			r.threads *= 2 // few rows
 		}
+		r.planCluster(units, bytes)
 		r.perRow = max(ceilDiv(units, r.threads), 1)
 		r.holding = r.perRow * bytes
 		if r.hold = r.holding <= max(r.room(), held); r.hold {
@@ -275,7 +280,7 @@ func (r *rows) planInner(trial *printer) {
 		r.block /= 2
 	}
 	if r.threads > 32 {
-		r.block = r.threads
+		r.block = r.threads / r.cluster
 	}
 	if !r.p.LeadsBack() && len(r.sums) == 0 && count*r.threads < 2048*r.cfg.Chip.SMs && units > 16*r.threads {
 		r.hold = false
@@ -286,6 +291,27 @@ func (r *rows) planInner(trial *printer) {
 	if len(r.sums) > 0 {
 		r.planSums(count)
 	}
+}
+
+// clusterBlock is how many threads the blocks of a cluster have that share a row: two of them run on a multiprocessor, and one
+// computes while the other reads. The longest rows need twice as many. mostBlocks is how many a cluster has at most. Fewer than
+// four would hold no more than one block of 1024.
+const clusterBlock, mostBlocks = 512, 8
+
+// planCluster shares rows among the blocks of a cluster, if a block cannot hold one. An element takes so many bytes.
+func (r *rows) planCluster(units, bytes int) {
+	r.cluster = 1
+	fits := func(threads int) bool { return ceilDiv(units, threads)*bytes <= held }
+	if !r.cfg.hopper() || len(r.sums) > 0 || fits(r.threads) || !fits(1024*mostBlocks) {
+		return
+	}
+	block := clusterBlock
+	if !fits(block * mostBlocks) {
+		block = 1024
+	}
+	for r.cluster = 4; !fits(block * r.cluster); r.cluster *= 2 {
+	}
+	r.threads = block * r.cluster
 }
 
 // room is how many bytes a thread should hold.
@@ -336,7 +362,8 @@ func (r *rows) write() error {
 			}
 		}
 		again := func(i int) bool { return r.again(r.p.Values[i].Layout) }
-		if err := b.prefetch(slices.DeleteFunc(trial.reads, again)); err != nil {
+		r.firsts = slices.DeleteFunc(trial.reads, again)
+		if err := b.prefetch(r.firsts); err != nil {
 			return err
 		}
 	}
@@ -431,7 +458,12 @@ func (r *rows) reduce(i int) error {
 			room = fmt.Sprintf("reinterpret_cast<%s *>(shared + %d)", typ, r.shared)
 			r.shared += 32 * 8
 		}
-		r.after("const auto %s = row_reduce<%s, %d>(joined<%s>(%s), %s);", name+"_", f, r.threads, f, acc, room)
+		joined := fmt.Sprintf("row_reduce<%s, %d>(joined<%s>(%s), %s)", f, r.threads/r.cluster, f, acc, room)
+		if r.cluster > 1 {
+			joined = fmt.Sprintf("cluster_reduce<%s, %d>(%s, reinterpret_cast<%s *>(shared + %d))", f, r.cluster, joined, typ, r.shared)
+			r.shared += 8
+		}
+		r.after("const auto %s = %s;", name+"_", joined)
 	}
 	if r.parts > 1 {
 		r.keepPart(i, name+"_", typ)

@@ -62,7 +62,7 @@ func (r *rows) kernel() (*Kernel, error) {
 		u.scratch(s.lane, fmt.Sprintf("columns%d", i), s.at)
 	}
 	units := elemsOf(r.kept) // that are numbered by index
-	share, rowsPerBlock := "lane", r.block/r.threads
+	share, rowsPerBlock := "lane", max(r.block/r.threads, 1)
 	if r.across {
 		units /= r.w
 		rowsPerBlock = r.columns
@@ -74,13 +74,19 @@ func (r *rows) kernel() (*Kernel, error) {
 			r.shared = max(r.shared, places*elemsOf(r.inner)*laneBytes(s.lane))
 		}
 	}
-	u.printf("KERNEL(rows, %d, %d) {\n%s", r.block, max(r.atOnce, 1), u.guard())
+	if r.cluster > 1 {
+		u.printf("FEW_KERNEL(rows, %d, %d, %d) {\n%s", r.block, 1024/r.block, r.cluster, u.guard())
+	} else {
+		u.printf("KERNEL(rows, %d, %d) {\n%s", r.block, max(r.atOnce, 1), u.guard())
+	}
 	if r.shared > 0 {
 		u.printf("  SHARED;\n")
 	}
 	u.printf("  constexpr int W = %d;\n", r.w)
 	if r.across {
 		u.printf("  const int lane = int(threadIdx.x) / %d, place = int(threadIdx.x) %% %d;\n", r.columns, r.columns)
+	} else if r.cluster > 1 {
+		u.printf("  const int lane = cluster_rank() * %d + int(threadIdx.x), place = 0;\n", r.block)
 	} else {
 		u.printf("  const int lane = int(threadIdx.x) %% %d, place = int(threadIdx.x) / %d;\n", r.threads, r.threads)
 	}
@@ -105,6 +111,9 @@ func (r *rows) kernel() (*Kernel, error) {
 		u.printf("  const %s base = %s(blockIdx.x %% %d) * %d;\n", r.typ, r.typ, blocks, rowsPerBlock)
 		u.printf("  const int part = int(blockIdx.x / %d);\n", blocks)
 		blocks *= r.parts
+	case r.cluster > 1:
+		u.printf("  const %s base = blockIdx.x / %d;\n", r.typ, r.cluster)
+		blocks *= r.cluster
 	default:
 		u.printf("  const %s base = %s(blockIdx.x) * %d;\n", r.typ, r.typ, rowsPerBlock)
 	}
@@ -118,6 +127,7 @@ func (r *rows) kernel() (*Kernel, error) {
 	u.printf("%sconst bool writes = live && %s == 0;\n", indent, share)
 	u.printf("%s", split("index", r.typ, r.kept, r.across, indent))
 	head[1] = u.text.Len()
+	r.fetchNext(indent)
 	kept, _ := b.kept()
 	if r.hold {
 		u.printf("%s", arrays(kept, indent))
@@ -137,6 +147,9 @@ func (r *rows) kernel() (*Kernel, error) {
 		u.printf("  }\n")
 	}
 	r.endColumns()
+	if r.cluster > 1 {
+		u.printf("  cluster_arrive();  // others read here\n  cluster_wait();\n")
+	}
 	u.printf("}\n")
 	u.prune(head[0], head[1])
 	steps := []Step{{Entry: "rows", Grid: [3]int{blocks, 1, 1}, Block: r.block, Shared: r.shared}}
@@ -158,6 +171,12 @@ func (r *rows) kernel() (*Kernel, error) {
 		steps[i].Params = u.fields
 	}
 	templates := []string{"rows"}
+	if r.cluster > 1 {
+		templates = append(templates, "cluster", "rows_cluster")
+	}
+	if r.fetches {
+		templates = append(templates, "hopper")
+	}
 	if r.moments != nil {
 		templates = append(templates, "moments")
 	}
@@ -168,6 +187,30 @@ func (r *rows) kernel() (*Kernel, error) {
 		}
 	}
 	return k, nil
+}
+
+// fetchNext has a block bring the row to the L2 cache that comes in its place, so that memory has work while rows are computed.
+// Rows of more threads are slower with it, and so is what is asked for earlier.
+func (r *rows) fetchNext(indent string) {
+	if !r.hold || !r.early || r.persist > 0 || !r.cfg.hopper() || r.threads < 128 || r.threads > 512 || len(r.kept) != 1 ||
+		len(r.inner) != 1 {
+		return
+	}
+	next := r.cfg.Chip.SMs * (1024 / r.block)
+	rows := r.kept[0].size - next // that have a next
+	if rows <= 0 {
+		return
+	}
+	for _, i := range r.firsts {
+		v := &r.p.Values[i]
+		size := r.u.args[v.Arg].DType.Size()
+		if l := v.Layout; l.Stride[r.inner[0].axis] == 1 && r.w*size == 16 { // in pieces of which memory is brought
+			bytes := r.inner[0].size * size
+			r.fetches = true
+			r.u.printf("%sif (threadIdx.x == 0 && index < %d) bulk_prefetch(%s + (i64(index + %d) * %d + %d), %d);\n", indent, rows,
+				r.u.arg(v.Arg), next, l.Stride[r.kept[0].axis], l.Offset, bytes)
+		}
+	}
 }
 
 func (u *unit) lines(lists [][]string, i int, indent string) {
@@ -190,8 +233,8 @@ func (r *rows) loop(text, indent string) string {
 	inner := needed(split("e", r.typ, r.inner, !r.across, indent+"    "), text)
 	if r.hold {
 		guard := ""
-		if r.perRow*r.threads != units {
-			guard = fmt.Sprintf("if (e < %d) ", units)
+		if full := units / r.threads; r.perRow > full {
+			guard = fmt.Sprintf("if (u < %d || e < %d) ", full, units)
 		}
 		index := fmt.Sprintf("%s  const %s e = lane + u * %d;\n", indent, r.typ, r.threads)
 		return fmt.Sprintf("#pragma unroll\n%sfor (int u = 0; u < U; u++) {\n%s%s  %s{\n%s%s%s  }\n%s}\n", indent, index, indent,

@@ -25,5 +25,11 @@ DEVICE void cluster_send(float *p, float x, int rank, u64 *bar) {
                ::"r"(u32(__cvta_generic_to_shared(p))), "r"(float_to_bits(x)), "r"(u32(__cvta_generic_to_shared(bar))), "r"(rank)
                : "memory");
 }
+// What is at p in the shared memory of another block, written before a barrier of all.
+template <class T> DEVICE T cluster_read(const T *p, int rank) {
+  const volatile T *far;
+  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(far) : "l"(p), "r"(rank) : "memory");
+  return *far;
+}
 
 #endif

@@ -15,6 +15,8 @@ KERNEL(rows, 512, 1) {
   const bool live = true;
   const int index = base + place;
   const int c0 = index;
+  if (threadIdx.x == 0 && index < 16120) bulk_prefetch(p.a0 + (i64(index + 264) * 4096 + 0), 16384);
+  if (threadIdx.x == 0 && index < 16120) bulk_prefetch(p.a1 + (i64(index + 264) * 4096 + 0), 16384);
   Vec<float, W> k0[U];
   Vec<float, W> k1[U];
   Vec<float, W> k3[U];

@@ -204,6 +204,14 @@ void fusec_counter_arrive(unsigned long long *p, int rank, int bytes) {
   c->missing--;
   async::settle(c);
 }
+// The place of p in the shared memory of a block of the cluster, to be read.
+const void *fusec_elsewhere(const void *p, int rank, int bytes) {
+  const Block *b = blockOf(rank);
+  if (!b) fail("reads shared memory of block %d of its cluster, which there is not", rank);
+  if (b->ended == launch->block) fail("reads shared memory of block %d of its cluster, which has ended", rank);
+  memory::access(p, bytes, false);
+  return async::elsewhere(p, b);
+}
 // Writes to the place of p in the shared memory of a block of the cluster.
 void fusec_cluster_send(float *p, float x, int rank, unsigned long long *bar) {
   Block *b = blockOf(rank);

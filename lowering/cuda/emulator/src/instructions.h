@@ -22,6 +22,7 @@ void fusec_bulk_store(void *to, const void *from, int bytes);
 void fusec_bulk_commit();
 void fusec_bulk_wait();
 int fusec_rank();
+const void *fusec_elsewhere(const void *p, int rank, int bytes);
 void fusec_cluster_barrier();
 void fusec_cluster_send(float *p, float x, int rank, unsigned long long *bar);
 // A product of a warpgroup; words are the left operand's if it is in registers.
@@ -71,6 +72,9 @@ inline void barrier_expect(unsigned long long *bar, int bytes) { fusec_counter_a
 inline void barrier_wait(unsigned long long *bar, unsigned phase) { fusec_counter_wait(bar, phase); }
 inline int cluster_rank() { return fusec_rank(); }
 inline void barrier_arrive_at(unsigned long long *bar, int rank) { fusec_counter_arrive(bar, rank, 0); }
+template <class T> inline T cluster_read(const T *p, int rank) {
+  return *static_cast<const T *>(fusec_elsewhere(p, rank, sizeof(T)));
+}
 inline void cluster_sync() { fusec_cluster_barrier(); }
 inline void cluster_arrive() { fusec_cluster_barrier(); }
 inline void cluster_wait() {}
