@@ -343,8 +343,13 @@ func TestMachinePanels(t *testing.T) {
 	for _, d := range []graph.DType{graph.BF16, graph.I8, graph.I4, graph.F8E4M3} {
 		for _, s := range [][3]int{{1, 14336, 4096}, {4, 4096, 14336}, {2, 1021, 4100}} {
 			f, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
-				x, panels := in(graph.BF16, s[0], s[2]), in(d, graph.DeepShape(d, s[2], s[1]).Slice()...)
-				y := b.Add(graph.PanelMatMul{Columns: s[1], Deep: true}, x, panels)
+				op, args := graph.PanelMatMul{Columns: s[1], Deep: true}, []*graph.Node{in(graph.BF16, s[0], s[2])}
+				args = append(args, in(d, graph.DeepShape(d, s[2], s[1]).Slice()...))
+				if d == graph.I4 {
+					op.Block = 128
+					args = append(args, in(graph.F32, op.Blocks(s[2]), s[1]))
+				}
+				y := b.Add(op, args...)
 				b.Output("y", b.CastTo(graph.BF16, b.Unary(graph.Silu, y)))
 			})
 			l.add(fmt.Sprint("packed ", d, s), cuda.BF16, f, types)

@@ -12,8 +12,8 @@ import (
 
 // A fewTile is how gemm_few cuts a product; see src/gemm_few.cuh.
 type fewTile struct {
-	rn, wn, wk, u, s, phase int
-	blocks                  int // on a multiprocessor at once, at least
+	rn, wn, wk, u, s, phase, ahead int
+	blocks                         int // on a multiprocessor at once, at least
 }
 
 const (
@@ -67,7 +67,9 @@ func (m *matmul) fewTile(f *fewForm) fewTile {
 	switch {
 	case mt == 1 && m.panels != nil:
 		switch t.wk = 8; m.panels.dtype { // as was fastest on an H200
-		case graph.I4, graph.BF16, graph.F16:
+		case graph.I4:
+			t.wk, t.u, t.blocks = 4, 2, 4
+		case graph.BF16, graph.F16:
 			t.u = 2
 		case graph.F8E4M3, graph.F8E5M2:
 			t.u, t.blocks = 1, 4
@@ -87,6 +89,9 @@ func (m *matmul) fewTile(f *fewForm) fewTile {
 		}
 	}
 	if m.cfg.hopper() {
+		if mt == 1 && m.panels != nil && m.panels.dtype == graph.I4 {
+			t.ahead = 4
+		}
 		t.s = m.fewClusters(m.batch*ceilDiv(m.m, rows)*ceilDiv(m.n, f.n*t.rn*t.wn), t.blocks, min(most, ceilDiv(m.k, f.k*t.wk)/t.u))
 		if mt > 1 { // and a block has little of A
 			t.s = max(t.s, 1<<bits.Len(uint(min(most, max(m.k/1024, 1))))>>1)
@@ -145,7 +150,7 @@ func (m *matmul) fewCut(f *fewForm, t fewTile) cut {
 	if m.panels != nil {
 		c.source = append(c.source, "bits", "gemm_packed")
 	}
-	c.call = fmt.Sprintf("gemm_few<Problem, %%s, %s, FewTile<%d, %d, %d, %d, %d, %d, %v>>(%%s, %%s, %%s)", f.name, t.rn,
-		t.wn, t.wk, t.u, t.s, t.phase, c.early)
+	c.call = fmt.Sprintf("gemm_few<Problem, %%s, %s, FewTile<%d, %d, %d, %d, %d, %d, %d, %v>>(%%s, %%s, %%s)", f.name, t.rn,
+		t.wn, t.wk, t.u, t.s, t.phase, t.ahead, c.early)
 	return c
 }

@@ -86,10 +86,10 @@ template <class P> struct AlongN {
 };
 
 // The division of the work: a warp has RN chunks side by side, U steps of which are under way; A is staged PHASE steps of a
-// block at a time.
+// block at a time. AHEAD further steps, of a block with one panel, come to the L2 cache first.
 // If EARLY, the launch may begin before those before it have ended, which do not write the weights or their scales.
-template <int RN_, int WN_, int WK_, int U_, int S_, int PHASE_, bool EARLY_> struct FewTile {
-  static constexpr int RN = RN_, WN = WN_, WK = WK_, U = U_, S = S_, PHASE = PHASE_;
+template <int RN_, int WN_, int WK_, int U_, int S_, int PHASE_, int AHEAD_, bool EARLY_> struct FewTile {
+  static constexpr int RN = RN_, WN = WN_, WK = WK_, U = U_, S = S_, PHASE = PHASE_, AHEAD = AHEAD_;
   static constexpr bool EARLY = EARLY_;
 };
 
@@ -145,6 +145,11 @@ DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, 
   if constexpr (Tile::EARLY) early_begin();
 #pragma unroll
   for (int u = 0; u < U; u++) load(u, w[u], scales[u]);
+  if constexpr (Tile::AHEAD > 0) {
+    static_assert(RN * WN == 1 && sizeof(typename P::B) == 1, "the steps of a panel lie in one piece of bytes");
+    const int rows = least(least(steps - U, Tile::AHEAD) * STEP, (P::K + 31) / 32 * 32 - k);
+    if (threadIdx.x == 0 && rows > 0) bulk_prefetch(next, rows * int(P::B_K));
+  }
   if constexpr (Tile::EARLY) early_read();
 
   float acc[RN][Form::TILES][MT][4] = {};
