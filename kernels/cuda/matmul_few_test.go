@@ -10,6 +10,7 @@ import (
 	"fusec/graph/graphtest"
 	"fusec/kernels/cuda"
 	"fusec/lowering/cuda/cudatest"
+	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
 )
 
 // fewCase is a product of few rows: m, n, k, and whether the operands are transposed.
@@ -197,6 +198,28 @@ func TestPanelsStream(t *testing.T) {
 		checks = append(checks, check)
 	}
 	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), checks...)
+}
+
+// TestPanelsRoom: a launch with weights of 16 bits has a multiprocessor for each block, unless it runs beside another.
+func TestPanelsRoom(t *testing.T) {
+	for _, w := range []graph.DType{graph.BF16, graph.I8} {
+		c := packedCase{m: 1, n: 4096, k: 14336, x: graph.BF16, w: w}
+		if w == graph.BF16 {
+			c.block = -1
+		}
+		check := c.check(t, rand.New(rand.NewPCG(5, 5)), 1)
+		for _, beside := range []bool{false, true} {
+			cfg := cuda.Config{Chip: cuda.H200, Leads: beside}
+			k, err := cuda.Compile(check.Op, operandsOf(check.Args), rowMajor(resultsOf(t, check)), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if alone := k.Steps[0].Shared > cuda.H200.Shared/2; alone != (w == graph.BF16 && !beside) {
+				t.Errorf("%v, beside another launch: %v: a block has %d bytes", w, beside, k.Steps[0].Shared)
+			}
+			wellCompiled(t, nvrtctest.Open(t), check.Name, cuda.H200, k)
+		}
+	}
 }
 
 // check is the product, of even cases with a residual and SiLU.

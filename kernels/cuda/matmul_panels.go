@@ -14,6 +14,7 @@ type panelStream struct {
 	panels, cluster, chunks int
 	slots, ahead            int
 	shared                  int
+	blocks                  int // that have room on a multiprocessor
 }
 
 const (
@@ -38,7 +39,11 @@ func (m *matmul) panelStream() *panelStream {
 		m.m > panelStreamRows || min(m.m, m.n, m.k) == 0 || m.batch != 1 || m.n*m.k < leastFew {
 		return nil
 	}
-	h := &panelStream{form: q.form()}
+	h := &panelStream{form: q.form(), blocks: streamBlocks}
+	// With weights of 16 bits more slots save more time than a next launch that begins to load before this one ends.
+	if q.dtype.Is16() && !m.cfg.Leads && !m.cfg.Beside {
+		h.blocks = 1
+	}
 	chunk := h.form.k * int(q.dtype.Span(graph.PanelColumns))
 	h.chunks = panelSlice / chunk / panelWarps
 	slice := panelWarps * h.chunks * h.form.k
@@ -49,7 +54,7 @@ func (m *matmul) panelStream() *panelStream {
 		p, each := ceilDiv(panels, m.cfg.Chip.SMs/s), ceilDiv(steps, s)
 		pitch := roundUp(each*h.chunks*h.form.k, 64) + 32
 		fixed := panelWarps*m.m*pitch*2 + (2*panelWarps+p)*m.m*4*graph.PanelColumns + p*4*graph.PanelColumns + roundedShares*s + 16
-		slots := min((m.cfg.Chip.Shared/streamBlocks-reservedShared-fixed)/(panelSlice+16), p*each)
+		slots := min((m.cfg.Chip.Shared/h.blocks-reservedShared-fixed)/(panelSlice+16), p*each)
 		if slots < min(leastSlots, p*each) || least > 0 && p*each >= least {
 			continue
 		}
@@ -67,7 +72,7 @@ func (m *matmul) panelStream() *panelStream {
 
 // panelStreamCut is the cut by gemm_panels.
 func (m *matmul) panelStreamCut(h *panelStream) cut {
-	c := cut{bm: m.m, bn: graph.PanelColumns * h.panels, splits: 1, threads: 32 * (panelWarps + 1), blocks: streamBlocks,
+	c := cut{bm: m.m, bn: graph.PanelColumns * h.panels, splits: 1, threads: 32 * (panelWarps + 1), blocks: h.blocks,
 		grid: ceilDiv(ceilDiv(m.n, graph.PanelColumns), h.panels) * h.cluster, cluster: h.cluster, shared: h.shared, early: m.early(),
 		work:   fmt.Sprintf("%s, %s, %s", m.pointer(m.a), m.pointer(m.b), m.scales()),
 		source: []string{"mma", "cluster", "hopper", "bits", "gemm_few", "gemm_packed", "gemm_panels"}}

@@ -45,6 +45,25 @@ func TestMatMulStream(t *testing.T) {
 	}
 }
 
+// TestStreamReleases: where k is the inner axis of the weights, a stage is filled again before the next slice has come.
+func TestStreamReleases(t *testing.T) {
+	compiler := nvrtctest.Open(t)
+	for _, inner := range []bool{false, true} {
+		check := fewCase{m: 32, n: 4096, k: 4096, d: graph.BF16, transB: inner}.check(t, rand.New(rand.NewPCG(5, 5)), 1)
+		k, err := cuda.Compile(check.Op, operandsOf(check.Args), rowMajor(resultsOf(t, check)), cuda.Config{Chip: cuda.H200})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, ptx, _, err := compiler.CompileBoth(k.Source, cuda.H200)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if late := strings.Contains(string(ptx), "wgmma.wait_group.sync.aligned 1;"); late == inner {
+			t.Errorf("k is the inner axis: %v, a product is waited for after the next has begun: %v", inner, late)
+		}
+	}
+}
+
 // TestStreamSends: the blocks of a cluster send their sums, and none waits until all of its writes are visible, which takes
 // microseconds beside copies from memory.
 func TestStreamSends(t *testing.T) {

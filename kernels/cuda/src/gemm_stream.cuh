@@ -91,7 +91,10 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
     const u64 at = u64(stage * (R::STAGE / 16));
     multiply_slice<T, Tile::B_KINNER, true, ROWS, PARTS>(acc, b0 + at, a0 + at, k > 0);
     wgmma_commit();
-    if (k > 0) {
+    if constexpr (Tile::B_KINNER) {  // the stage is filled again before the next slice has come; other products take longer
+      wgmma_wait<0>();
+      release(stage);
+    } else if (k > 0) {
       wgmma_wait<1>();
       release(last);
     }
