@@ -183,7 +183,7 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
   }
   more_registers<240>();
   constexpr float scale = P::SCALE * 1.4426950408889634f;
-  const int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const int group = warpgroup() - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int row = t.row + 64 * group + 16 * warp + lane / 4, column = 2 * (lane % 4);
   const u8 *deep = sh.deep() + group * 64 * 128, *wide = sh.wide() + group * 64 * 128;
   float gk[Shared::DEEP / 2] = {}, gv[Shared::WIDE / 2] = {};
@@ -331,7 +331,7 @@ DEVICE void attention_grad_queries(const TensorMap *q, const TensorMap *k, const
   }
   more_registers<P::WARPGROUPS == 2 ? 240 : 160>();
   constexpr float scale = P::SCALE * 1.4426950408889634f;
-  const int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const int group = warpgroup() - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int row = t.row + 64 * group + 16 * warp + lane / 4, column = 2 * (lane % 4);
   const u8 *deep = sh.deep() + group * 64 * 128, *wide = sh.wide() + group * 64 * 128;
   float top[2], sub[2];

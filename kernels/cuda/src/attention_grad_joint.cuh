@@ -245,8 +245,8 @@ DEVICE void joint_scores(const JointShared<P> &sh, const AttentionMasks<typename
     const auto lo = [&](int i) { return P::WINDOW > 0 ? i + t.shift() - P::WINDOW + 1 : 0; };
     for (int head = t.first_head(), last = head + P::GROUP; head < last; head++) {
       for (int m = t.end - 1; m >= t.first; m--) {
-        // The gradients of the weights come in parts, which take fewer registers; bits take some, too.
-        constexpr int PART = P::MASKED && P::DROPPED ? 16 : P::MASKED || P::DROPPED ? 32 : 64;
+        // The gradients of the weights come in parts, which take fewer registers; bits of dropout take some, too.
+        constexpr int PART = !P::DROPPED ? 64 : P::MASKED ? 16 : 32;
         float s[ROWS / 2], d[PART / 2];
         barrier_wait(sh.full(st.at), st.parity);
         const u8 *dout = sh.dout(st.at);

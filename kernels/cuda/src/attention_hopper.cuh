@@ -20,6 +20,9 @@
 //	LENGTHS, TAIL, KEEP          as in src/attention.cuh; length(lengths, batch)
 //	OUT_BATCH, OUT_HEAD, OUT_ROW, LSE_BATCH, LSE_HEAD, LSE_ROW    strides, in elements; the columns are side by side
 
+// The number of a thread's warpgroup. The compiler sees that all lanes have the same, and so addresses that depend on it.
+DEVICE int warpgroup() { return __shfl_sync(~0u, int(threadIdx.x / 128), 0); }
+
 DEVICE float infinity() { return bits_to_float(0x7f800000u); }
 
 // What masks an attention beside position. What the problem does not have is null.
