@@ -258,12 +258,17 @@ WGMMA_TF32(256, 128, 128, 129, 130, 131, 132, 133)
 
 // Copies bytes, a multiple of 16 as both addresses are, out of shared memory, where they were written before a
 // shared_fence of the threads that wrote them. bulk_commit ends a thread's group of copies, and bulk_read_wait waits
-// until all its groups have been read.
+// until all its groups but the last N have been read.
 DEVICE void bulk_store(void *to, const void *from, int bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }
+// Copies a box out of shared memory, as far as it lies in the tensor; see bulk_store.
+DEVICE void tma_store(const TensorMap *map, const void *from, int c0, int c1, int c2, int c3) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
+               ::"l"(map), "r"(shared_address(from)), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
+}
 DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-DEVICE void bulk_read_wait() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+template <int N = 0> DEVICE void bulk_read_wait() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
 DEVICE void shared_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #endif

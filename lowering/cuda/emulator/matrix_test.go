@@ -234,7 +234,8 @@ func mapParams(r *rig, m *kernels.TensorMap, base driver.Ptr, pointers ...driver
 	return params
 }
 
-// TestBoxes copies boxes of tensors of 2 to 4 axes at places inside, over and beyond the edges, with every swizzle.
+// TestBoxes copies boxes of tensors of 2 to 4 axes at places inside, over and beyond the edges, with every swizzle, and back to the
+// same places of other tensors.
 func TestBoxes(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 1))
 	for _, tt := range []struct {
@@ -264,21 +265,27 @@ func TestBoxes(t *testing.T) {
 				m.Strides = append(m.Strides, uint64(pitch*4))
 			}
 		}
-		x := small(rnd, pitch)
-		y := r.alloc(total * 4)
-		f := r.function("TensorMap map; float *y;", fmt.Sprintf(`
+		x, stored := small(rnd, pitch), make([]float32, pitch)
+		y, z := r.alloc(total*4), upload(r, stored)
+		f := r.function("TensorMap map, to; float *y;", fmt.Sprintf(`
   SHARED;
   u64 *const bar = (u64 *)(shared + %[1]d);
   if (threadIdx.x == 0) {
     barrier_init(bar, 1);
     barrier_init_done();
     barrier_expect(bar, %[1]d);
-    tma_load(shared, &p.map, bar%s);
+    tma_load(shared, &p.map, bar%[2]s);
   }
   __syncthreads();
   barrier_wait(bar, 0);
-  for (int i = threadIdx.x; i < %[1]d / 4; i += blockDim.x) p.y[i] = ((float *)shared)[i];`, total*4, arguments(tt.at)))
-		r.must(r.stream.Launch(f, [3]int{1, 1, 1}, 64, total*4+8, mapParams(r, m, upload(r, x), y)))
+  for (int i = threadIdx.x; i < %[1]d / 4; i += blockDim.x) p.y[i] = ((float *)shared)[i];
+  if (threadIdx.x == 0) {
+    tma_store(&p.to, shared%[2]s);
+    bulk_commit();
+    bulk_read_wait();
+  }`, total*4, arguments(tt.at)))
+		params := append(mapParams(r, m, upload(r, x)), mapParams(r, m, z, y)...)
+		r.must(r.stream.Launch(f, [3]int{1, 1, 1}, 64, total*4+8, params))
 		got := download[float32](r, y, total)
 		width := tt.box[0] * 4
 		for i := range total {
@@ -295,6 +302,7 @@ func TestBoxes(t *testing.T) {
 			}
 			if inside {
 				want = x[from]
+				stored[from] = want
 			}
 			// Rows of the box follow one another; bits 4 to 6 of a place are changed by bits 7 to 9.
 			place := i * 4
@@ -310,6 +318,7 @@ func TestBoxes(t *testing.T) {
 				t.Fatalf("%+v: element %d of the box is %v, want %v", tt, i, got[place/4], want)
 			}
 		}
+		same(t, download[float32](r, z, pitch), stored, tt.dims[0])
 	}
 }
 
@@ -624,7 +633,7 @@ func TestFixed(t *testing.T) {
 	refused(t, err, "of fixed shared memory")
 }
 
-// TestBulkStore copies a block's part out of shared memory, and writes there before it has been read.
+// TestBulkStore copies a block's part out of shared memory, and ends before all of it has been read.
 func TestBulkStore(t *testing.T) {
 	r := newRig(t, emulator.Options{})
 	x := small(rand.New(rand.NewPCG(8, 1)), 8*64)
@@ -646,6 +655,10 @@ func TestBulkStore(t *testing.T) {
 	y := r.alloc(len(x) * 4)
 	r.must(r.launch(fields, body, 2, 64, 256, upload(r, x), y))
 	same(t, download[float32](r, y, len(x)), x, 64)
-	err := r.launch(fields, strings.Replace(body, "bulk_read_wait();", "", 1), 2, 64, 256, upload(r, x), y)
-	refused(t, err, "thread 0: returns while copies from shared memory are under way")
+	for _, wait := range []string{"", "bulk_read_wait<1>();"} {
+		r := newRig(t, emulator.Options{})
+		y := r.alloc(len(x) * 4)
+		err := r.launch(fields, strings.Replace(body, "bulk_read_wait();", wait, 1), 2, 64, 256, upload(r, x), y)
+		refused(t, err, "thread 0: returns while copies from shared memory are under way")
+	}
 }

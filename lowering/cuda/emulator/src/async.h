@@ -83,7 +83,29 @@ struct Box {
     }
     return inside;
   }
+
+  // access checks that the parts of the tensor that the box meets are memory, with something in it if they are read.
+  void access(bool write) const {
+    const int64_t end = int64_t(map.axes[0].last) + 1;
+    const int64_t lo = std::max<int64_t>(at[0], 0), hi = std::min<int64_t>(at[0] + map.axes[0].box, end);
+    for (uint32_t r = 0, all = rows(); r < all; r++) {
+      const uint8_t *row;
+      if (find(r, &row) && lo < hi) memory::access(row + lo * map.size, (hi - lo) * map.size, write);
+    }
+  }
 };
+
+// boxOf is the box of a tensor map at coordinates.
+inline std::shared_ptr<Box> boxOf(const void *map, const int *at, int rank) {
+  auto box = std::make_shared<Box>();
+  memcpy(&box->map, map, sizeof box->map);
+  const Map &m = box->map;
+  if (reinterpret_cast<uint64_t>(map) % 64) fail("a tensor map at %p, which is no multiple of 64", map);
+  if (memcmp(m.mark, "fusecmap", 8)) fail("a tensor map that nobody has encoded");
+  if (int(m.rank) != rank) fail("%d coordinates for a tensor map of %u axes", rank, m.rank);
+  for (int i = 0; i < rank; i++) box->at[i] = at[i];
+  return box;
+}
 
 // A Copy that is under way.
 struct Copy {
@@ -106,12 +128,13 @@ inline void note(const Copy &c, uint8_t known) {
   memset(c.block->shared.known + (reinterpret_cast<uint64_t>(c.to) - c.block->shared.base), known, c.bytes);
 }
 
-// box copies a box of a tensor; what lies outside of the tensor is zero. Rows of a box are whole pieces of 16 bytes.
-inline void box(const Copy &c) {
+// box calls move with each piece of a box, of 16 bytes or what of them is in the tensor, in the tensor and in shared memory. Of a
+// box that is copied there, what lies outside of the tensor is zero. Rows of a box are whole pieces.
+template <class F> inline void box(const Copy &c, F move) {
   const Map &m = c.box->map;
   const uint32_t width = m.axes[0].box * m.size;
   const int64_t from = c.box->at[0] * m.size, end = (int64_t(m.axes[0].last) + 1) * m.size;
-  const uint64_t begin = reinterpret_cast<uint64_t>(c.to);
+  const uint64_t begin = reinterpret_cast<uint64_t>(c.out ? c.from : c.to);
   for (uint32_t r = 0, rows = c.box->rows(); r < rows; r++) {
     const uint8_t *row;
     const bool inside = c.box->find(r, &row);
@@ -119,10 +142,10 @@ inline void box(const Copy &c) {
       // The swizzle permutes pieces by bits of the address.
       uint64_t p = begin + uint64_t(r) * width + b;
       if (m.swizzle) p ^= (p >> 7 & (m.swizzle / 16 - 1)) << 4;
-      uint8_t *const to = reinterpret_cast<uint8_t *>(p);
+      uint8_t *const piece = reinterpret_cast<uint8_t *>(p);
       const int64_t x = from + b, lo = std::max<int64_t>(x, 0), hi = std::min(x + 16, end);
-      if (!inside || hi - lo < 16) memset(to, 0, 16);
-      if (inside && lo < hi) memcpy(to + (lo - x), row + lo, hi - lo);
+      if (!c.out && (!inside || hi - lo < 16)) memset(piece, 0, 16);
+      if (inside && lo < hi) move(const_cast<uint8_t *>(row) + lo, piece + (lo - x), hi - lo);
     }
   }
 }
@@ -132,7 +155,8 @@ inline void finish(size_t i) {
   const Copy c = std::move(copies[i]);
   if (i + 1 < copies.size()) copies[i] = std::move(copies.back());
   copies.pop_back();
-  if (c.box) box(c);
+  if (c.box && c.out) box(c, [](uint8_t *tensor, const uint8_t *piece, int64_t bytes) { memcpy(tensor, piece, bytes); });
+  else if (c.box) box(c, [](const uint8_t *tensor, uint8_t *piece, int64_t bytes) { memcpy(piece, tensor, bytes); });
   else if (c.there) memcpy(c.to, c.from, c.bytes);
   else memset(c.to, 0, c.bytes);
   note(c, 1);
@@ -235,12 +259,8 @@ void fusec_counter_wait(unsigned long long *p, unsigned phase) {
 
 // offset is that of a tap, for a map with windows.
 void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const int *at, int rank, const int *offset, unsigned mask) {
-  auto box = std::make_shared<async::Box>();
-  memcpy(&box->map, map, sizeof box->map);
+  auto box = async::boxOf(map, at, rank);
   const async::Map &m = box->map;
-  if (reinterpret_cast<uint64_t>(map) % 64) fail("a tensor map at %p, which is no multiple of 64", map);
-  if (memcmp(m.mark, "fusecmap", 8)) fail("a tensor map that nobody has encoded");
-  if (int(m.rank) != rank) fail("%d coordinates for a tensor map of %u axes", rank, m.rank);
   if (!offset != !m.windows[0].step) fail("a tensor map %s windows for a copy of the other kind", offset ? "without" : "with");
   for (int i = 0; offset && i < 2; i++) {
     const int64_t along = at[1 + i] - m.windows[i].first;
@@ -251,19 +271,8 @@ void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const in
   }
   if (reinterpret_cast<uint64_t>(to) % 128) fail("a box is copied to %p, which is no multiple of 128", to);
   async::Copy c = {};
-  c.bytes = m.size;
-  for (int i = 0; i < rank; i++) {
-    box->at[i] = at[i];
-    c.bytes *= m.axes[i].box;
-  }
-  // The parts of the tensor that the box meets have to be memory with something in it.
-  for (uint32_t r = 0, rows = box->rows(); r < rows; r++) {
-    const uint8_t *row;
-    const bool inside = box->find(r, &row);
-    const int64_t end = int64_t(m.axes[0].last) + 1;
-    const int64_t lo = std::max<int64_t>(box->at[0], 0), hi = std::min<int64_t>(box->at[0] + m.axes[0].box, end);
-    if (inside && lo < hi) memory::access(row + lo * m.size, (hi - lo) * m.size, false);
-  }
+  c.bytes = box->rows() * m.axes[0].box * m.size;
+  box->access(false);
   c.box = std::move(box);
   counter(bar);
   for (int k = 0; k < (mask ? 16 : 1); k++) {
@@ -308,16 +317,35 @@ void fusec_bulk_store(void *to, const void *from, int bytes) {
   c.there = true;
   async::start(c);
 }
+void fusec_tma_store(const void *map, const void *from, const int *at, int rank) {
+  auto box = async::boxOf(map, at, rank);
+  if (box->map.windows[0].step) fail("a tensor map with windows for a copy out of shared memory");
+  if (reinterpret_cast<uint64_t>(from) % 128) fail("a box is copied from %p, which is no multiple of 128", from);
+  async::Copy c = {};
+  c.owner = current;
+  c.group = current->bulkGroup;
+  c.out = current->unread = current->open = true;
+  c.from = static_cast<const uint8_t *>(from);
+  box->access(true);
+  c.box = std::move(box);
+  async::box(c, [](uint8_t *, const uint8_t *piece, int64_t bytes) { memory::access(piece, bytes, false); });
+  async::copies.push_back(std::move(c));
+}
 void fusec_bulk_commit() {
   current->bulkGroup++;
   current->open = false;
 }
-void fusec_bulk_wait() {
+void fusec_bulk_wait(int left) {
   current->unread = current->open;
   for (size_t i = 0; i < async::copies.size();) {
     const async::Copy &c = async::copies[i];
-    if (c.owner == current && c.out && c.group < current->bulkGroup) async::finish(i);
-    else i++;
+    const bool waits = c.owner == current && c.out;
+    if (waits && c.group + left < current->bulkGroup) {
+      async::finish(i);
+    } else {
+      current->unread = current->unread || waits;
+      i++;
+    }
   }
 }
 }

@@ -20,7 +20,8 @@ void fusec_bulk_load(void *to, const void *from, int bytes, unsigned long long *
 void fusec_bulk_prefetch(const void *from, int bytes);
 void fusec_bulk_store(void *to, const void *from, int bytes);
 void fusec_bulk_commit();
-void fusec_bulk_wait();
+void fusec_bulk_wait(int left);
+void fusec_tma_store(const void *map, const void *from, const int *at, int rank);
 int fusec_rank();
 const void *fusec_elsewhere(const void *p, int rank, int bytes);
 void fusec_cluster_barrier();
@@ -112,7 +113,11 @@ inline void bulk_load(void *to, const void *from, int bytes, unsigned long long 
 inline void bulk_stream(void *to, const void *from, int bytes, unsigned long long *bar) { bulk_load(to, from, bytes, bar); }
 inline void bulk_store(void *to, const void *from, int bytes) { fusec_bulk_store(to, from, bytes); }
 inline void bulk_commit() { fusec_bulk_commit(); }
-inline void bulk_read_wait() { fusec_bulk_wait(); }
+template <int N = 0> inline void bulk_read_wait() { fusec_bulk_wait(N); }
+template <class Map, class... Int> inline void tma_store(const Map *map, const void *from, Int... at) {
+  const int c[] = {int(at)...};
+  fusec_tma_store(map, from, c, sizeof...(at));
+}
 inline void shared_fence() {}
 template <class Map, class... Int> inline void tma_stream(void *to, const Map *map, unsigned long long *bar, Int... at) {
   tma_load(to, map, bar, at...);
