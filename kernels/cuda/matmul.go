@@ -76,7 +76,8 @@ type matmul struct {
 	tag    string // of the names of the entries, where a kernel is several products
 	before []Step // that make factors
 	taps   [2]int // strides of the rows and columns of depthwise filters
-	used   int64  // bytes of the scratch memory that belong to others, or hold what those steps make
+	boxes  *resultBoxes
+	used   int64 // bytes of the scratch memory that belong to others, or hold what those steps make
 }
 
 // reserve takes bytes of the scratch memory, and returns where they begin.
@@ -146,8 +147,16 @@ func (m *matmul) writeBody() error {
 		text += "    " + l + "\n"
 	}
 	fields := m.readAhead(b)
+	if h, _ := m.hopperPlans(); h != nil && h.tile.splits == 1 {
+		m.boxes = m.resultBoxes()
+	}
 	m.printf("struct Body {\n  static constexpr int SUMS = %d;\n  static constexpr bool AHEAD = %v, LONG = false;\n"+
 		"  typedef %s Sum;\n  const Params &p;\n", len(m.sums), len(fields) > 0, m.sum)
+	if m.boxes != nil {
+		if err := m.openBoxes(b, text); err != nil {
+			return err
+		}
+	}
 	if len(fields) > 0 {
 		m.openAhead("batch", lane(p.acc), text, fields)
 	} else {
@@ -155,6 +164,94 @@ func (m *matmul) writeBody() error {
 			"Vec<Sum, W> *sums) const {\n%s", lane(p.acc), text)
 	}
 	m.printf("%s  }\n};\n\n", b.text("    "))
+	return nil
+}
+
+// A resultBoxes is a result that the copy engine stores.
+type resultBoxes struct {
+	tensor  *TensorMap
+	batches batches
+}
+
+// resultBoxes is the one result of a product on Hopper's own instructions, where the copy engine can store it in boxes of 16 rows and
+// 64 columns: it has 16 bits, and nothing of each row is read for it.
+func (m *matmul) resultBoxes() *resultBoxes {
+	if !m.cfg.hopper() || m.inBody != nil || m.filled > 0 || len(m.results) != 1 || !m.results[0].DType.Is16() || m.n%8 != 0 {
+		return nil
+	}
+	for i := range m.body.Values {
+		v := &m.body.Values[i]
+		if v.Kind == body.Draw || v.Kind == body.Load &&
+			slices.ContainsFunc(m.product.rows, func(axis int) bool { return v.Layout.Stride[axis] != 0 }) {
+			return nil
+		}
+	}
+	s := &m.body.Stores[0]
+	rows, ok := m.merge(m.product.rows, s.Layout.Stride[:], 1)
+	batch, fits := m.merge(m.batchAxes, s.Layout.Stride[:], 2)
+	if s.Sums || !ok || !fits || s.Layout.Stride[m.column] != 1 {
+		return nil
+	}
+	size := m.results[0].DType.Size()
+	t := &TensorMap{Base: Result(0, int64(s.Layout.Offset*size)), DType: m.results[0].DType, Swizzle: sliceBytes,
+		Dims: []uint64{uint64(m.n)}, Box: []uint32{uint32(sliceBytes / size), 16, 1, 1}}
+	whole := m.n * size
+	for _, a := range append(rows, batch...) {
+		step := a.stride * size
+		if step < 0 {
+			return nil
+		}
+		if a.size == 1 { // never taken, but must be right
+			step = roundUp(whole, 16)
+		}
+		t.Dims, t.Strides = append(t.Dims, uint64(a.size)), append(t.Strides, uint64(step))
+		whole = step * a.size
+	}
+	if slices.ContainsFunc(append(t.Strides, uint64(t.Base.Byte)), func(x uint64) bool { return x%16 != 0 }) {
+		return nil
+	}
+	return &resultBoxes{t, batches{batch[0].size, batch[1].size}}
+}
+
+// A mergedAxis is one or more axes.
+type mergedAxis struct{ size, stride int }
+
+// merge merges axes, outermost first, to n where their strides allow, innermost first.
+func (p *product) merge(axes, stride []int, n int) (merged []mergedAxis, ok bool) {
+	for _, axis := range slices.Backward(axes) {
+		a := mergedAxis{p.space.At(axis), stride[axis]}
+		if a.size == 1 {
+			continue
+		}
+		if last := len(merged) - 1; last >= 0 && a.stride == merged[last].size*merged[last].stride {
+			merged[last].size *= a.size
+		} else {
+			merged = append(merged, a)
+		}
+	}
+	for len(merged) < n {
+		merged = append(merged, mergedAxis{1, 0})
+	}
+	return merged, len(merged) == n
+}
+
+// openBoxes prints what a body has for store_tile.
+func (m *matmul) openBoxes(b *printer, lines string) error {
+	v, err := b.stored(0)
+	if err != nil {
+		return err
+	}
+	field := m.field(Param{Kind: MapParam, Map: m.boxes.tensor}, "TensorMap ", "map_y"+m.tag)
+	m.printf("  typedef %s Result;\n  DEVICE void store_box(const void *box, int batch, int m, int n) const {\n"+
+		"    tma_store(&%s, box, n, m, batch %% %d, batch / %d);\n  }\n", ctype(m.results[0].DType), field, m.boxes.batches[0],
+		m.boxes.batches[0])
+	m.printf("  template <int W> DEVICE auto value(int batch, int m, int n, const Vec<%s, W> &acc) const {\n%s", lane(m.acc), lines)
+	for _, s := range b.stmts {
+		if !s.store {
+			m.printf("    %s\n", s.text)
+		}
+	}
+	m.printf("    return widen<W>(%s);\n  }\n", v.expr)
 	return nil
 }
 
@@ -208,10 +305,12 @@ type cut struct {
 	work      string // what takes the place of the Piece
 	sumBlocks int    // blocks of rows that column sums come from
 	before    []Step // that prepare operands
-	scratch   int64  // bytes that those use
-	early     bool   // it may begin before the step before it has ended; see [Step]
-	late      bool   // it calls late_read when it is prepared; see src/prelude.cuh
-	fast      bool   // functions of the body may be as inaccurate as the operands
+	copies    []relayoutCopy
+	turned    int   // bytes of shared memory of a block for those
+	scratch   int64 // bytes that those use
+	early     bool  // it may begin before the step before it has ended; see [Step]
+	late      bool  // it calls late_read when it is prepared; see src/prelude.cuh
+	fast      bool  // functions of the body may be as inaccurate as the operands
 }
 
 // entry begins the function of that name.

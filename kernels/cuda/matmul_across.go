@@ -137,6 +137,7 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 	if p.b.pitch > 0 {
 		m.relayout(&c, &p.b, p.batches, "b", at, "ALL")
 	}
+	m.relayouts(&c)
 	mapB := field(&p.b, "map_b", at)
 	m.printf("struct Tile {\n  typedef tf32 T;\n")
 	m.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = 1, CN = 1, SPLITS = %d;\n", t.bm,

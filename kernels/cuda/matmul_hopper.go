@@ -15,10 +15,16 @@ type hopperTile struct {
 	cm, cn   int // blocks of a cluster
 	pingpong bool
 	splits   int // parts that k is cut into
+	more     int // bytes of shared memory of a warp that finishes a tile, beside leastTurn
 }
 
-// shared is the shared memory of a block in bytes: the stages, 4096 bytes for each of eight warps, two barriers a stage.
-func (t hopperTile) shared() int { return (t.bm+t.bn)*sliceBytes*t.stages + 8*4096 + 2*8*t.stages }
+// leastTurn is what a warp needs at least to finish a tile: 16 rows of 64 sums.
+const leastTurn = 4096
+
+// shared is the shared memory of a block in bytes: the stages, that of eight warps, two barriers a stage.
+func (t hopperTile) shared() int {
+	return (t.bm+t.bn)*sliceBytes*t.stages + 8*(leastTurn+t.more) + 2*8*t.stages
+}
 
 // hopperTemplate is the template that computes a tile on the chip, with the files that it needs and the shared memory of a block
 // in bytes: in tensor memory, with four barriers more and an address.
@@ -342,7 +348,8 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 		tm.Round = h.kind == "tf32" && f.pitch == 0
 		maps[i] = "&" + m.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", "map_"+operand+m.tag)
 	}
-	t.write(m.unit, "Tile", h.kind, &h.a, &h.b, h.batches)
+	m.relayouts(&c)
+	t.write(m.unit, "Tile", h.kind, &h.a, &h.b, h.batches, m.boxes != nil)
 	c.call = fmt.Sprintf("%s<Problem, %%s, Tile>(%%s, %s, %s, %%s, %%s", name, maps[0], maps[1])
 	if m.a.gathered() {
 		c.call += ", " + m.pointer(m.a)
@@ -356,14 +363,15 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 }
 
 // write prints the tile as the Tile of the template.
-func (t hopperTile) write(u *unit, name, kind string, a, b *hopperFactor, size batches) {
+func (t hopperTile) write(u *unit, name, kind string, a, b *hopperFactor, size batches, stores bool) {
 	u.printf("struct %s {\n  typedef %s T;\n", name, kind)
 	u.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = %d, CN = %d, SPLITS = %d;\n", t.bm, t.bn, t.stages,
 		t.cm, t.cn, t.splits)
 	u.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", size[0], a.axes(), b.axes())
 	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v, GATHERS = %v, TAPS = %v;\n", a.kInner,
 		b.kInner, t.pingpong, a.gathered(), b.taps != nil)
-	u.printf("  static constexpr bool B_PATCHES = %v;\n  static constexpr i64 ODD = %d;\n};\n\n", b.patches != nil, b.odd)
+	u.printf("  static constexpr bool B_PATCHES = %v;\n  static constexpr i64 ODD = %d;\n", b.patches != nil, b.odd)
+	u.printf("  static constexpr int TURN = %d;\n  static constexpr bool STORES = %v;\n};\n\n", leastTurn+t.more, stores)
 }
 
 // nearest is what a relayout copies of the elements, as a Copied of the template, for a product of one pass.
@@ -379,8 +387,8 @@ func (f *hopperFactor) relayoutTime(k int, size batches) int {
 	return finishTime + 2*f.copies(size)*f.rows*k*f.dtype.Size()/finishBytes
 }
 
-// relayout adds the step that copies a factor to rows of f.pitch in the scratch memory from byte at on, along k or, if k
-// is not to be the inner axis, along n; what is a Copied of the template.
+// relayout has a factor copied to rows of f.pitch in the scratch memory from byte at on, along k or, if k is not to be the inner
+// axis, along n; what is a Copied of the template.
 func (m *matmul) relayout(c *cut, f *hopperFactor, size batches, name string, at int64, what string) {
 	typ := ctype(f.dtype)
 	n := f.copies(size)
@@ -388,41 +396,74 @@ func (m *matmul) relayout(c *cut, f *hopperFactor, size batches, name string, at
 	if !f.kInner {
 		rows, cols, outer, side = cols, rows, side, outer
 	}
-	entry := "relayout_" + name + m.tag
-	m.printf("KERNEL(%s, 256, 1) {\n", entry)
+	wide := relayoutTile
+	if side == 1 && cols <= 2*relayoutTile {
+		wide = cols
+	} else if side != 1 {
+		c.turned = max(c.turned, relayoutTile*(relayoutTile*f.dtype.Size()+4))
+	}
 	from, to := m.pointer(f.factor), m.scratch(typ, "rows_"+name+m.tag, at)
 	inner := 1
 	if f.stride[0] != 0 {
 		inner = size[0]
 	}
-	m.printf("  const int b0 = blockIdx.z %% %d, b1 = blockIdx.z / %d;\n", inner, inner)
-	m.printf("  relayout<%d, %d, %d, %d, %d, %s>(%s + i64(blockIdx.z) * %d, %s + %d + i64(b0) * %d + i64(b1) * %d);\n}\n\n",
-		rows, cols, f.pitch, outer, side, what, to, f.pitch*rows, from, f.offset, f.stride[0], f.stride[1])
-	c.before = append(c.before, Step{Entry: entry, Grid: [3]int{ceilDiv(cols, relayoutTile), ceilDiv(rows, relayoutTile), n},
-		Block: 256})
+	across, down := ceilDiv(cols, wide), ceilDiv(rows, relayoutTile)
+	c.copies = append(c.copies, relayoutCopy{across * down * n, fmt.Sprintf(
+		"    const int x = i %% %d, y = i / %d %% %d, z = i / %d, b0 = z %% %d, b1 = z / %d;\n"+
+			"    relayout<%d, %d, %d, %d, %d, %d, %s>(%s + i64(z) * %d, %s + %d + i64(b0) * %d + i64(b1) * %d, y * %d, x * %d);\n",
+		across, across, down, across*down, inner, inner, rows, cols, f.pitch, outer, side, wide, what, to, f.pitch*rows, from,
+		f.offset, f.stride[0], f.stride[1], relayoutTile, wide)})
 	c.scratch = at + int64(n)*int64(rows)*int64(f.pitch)*int64(f.dtype.Size())
+}
+
+// A relayoutCopy copies a factor: the text is what block i of them does.
+type relayoutCopy struct {
+	blocks int
+	text   string
+}
+
+// relayouts adds the step that makes all copies of factors.
+func (m *matmul) relayouts(c *cut) {
+	if len(c.copies) == 0 {
+		return
+	}
+	m.printf("KERNEL(relayout%s, 256, 1) {\n", m.tag)
+	blocks := 0
+	for _, r := range c.copies {
+		m.printf("  if (const int i = int(blockIdx.x) - %d; i >= 0 && i < %d) {\n%s  }\n", blocks, r.blocks, r.text)
+		blocks += r.blocks
+	}
+	m.printf("}\n\n")
+	c.before = append(c.before, Step{Entry: "relayout" + m.tag, Grid: [3]int{blocks, 1, 1}, Block: 256, Shared: c.turned})
 }
 
 // A hopperCost is what a tile takes, in ns: a step of k, and what it takes beside its steps.
 type hopperCost struct{ step, fixed int }
 
-// A hopperTileCost is a tile with what it was measured to take on an H200: of matrices, of patches that the copy engine takes from
-// images along k, and of such patches whose positions k counts, where they were; and what the last tile takes in addition, in ns.
+// A hopperTileCost is a tile with what it was measured to take on an H200: of matrices, of matrices whose results of 16 bits the
+// copy engine stores, of patches that the copy engine takes from images along k, and of such patches whose positions k counts, where
+// they were; and what the last tile takes in addition, in ns. That of boxes is of one warpgroup alone if they take turns.
 type hopperTileCost struct {
 	hopperTile
-	plain, patches, positions hopperCost
-	last                      int
+	plain, boxes, patches, positions hopperCost
+	last                             int
 }
 
 // hopperTiles are the tiles to choose from.
 var hopperTiles = []hopperTileCost{
-	{hopperTile{bm: 128, bn: 256, stages: 4, cm: 1, cn: 1}, hopperCost{667, 3500}, hopperCost{622, 3200}, hopperCost{667, 3500}, 0},
-	{hopperTile{bm: 128, bn: 192, stages: 4, cm: 1, cn: 1}, hopperCost{515, 2300}, hopperCost{563, 2630}, hopperCost{515, 2300}, 0},
-	{hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1}, hopperCost{353, 1650}, hopperCost{296, 2740}, hopperCost{353, 1650}, 0},
-	{hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1}, hopperCost{205, 450}, hopperCost{238, 1240}, hopperCost{450, 450}, 0},
-	{hopperTile{bm: 64, bn: 256, stages: 4, cm: 2, cn: 1, pingpong: true}, hopperCost{406, 200}, hopperCost{406, 200},
-		hopperCost{406, 200}, 3000},
-	{hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1, pingpong: true}, hopperCost{360, 400}, hopperCost{}, hopperCost{}, 3000},
+	{hopperTile{bm: 128, bn: 256, stages: 4, cm: 1, cn: 1},
+		hopperCost{667, 3500}, hopperCost{665, 1550}, hopperCost{622, 3200}, hopperCost{667, 3500}, 0},
+	{hopperTile{bm: 128, bn: 192, stages: 4, cm: 1, cn: 1},
+		hopperCost{515, 2300}, hopperCost{515, 950}, hopperCost{563, 2630}, hopperCost{515, 2300}, 0},
+	{hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1},
+		hopperCost{353, 1650}, hopperCost{355, 500}, hopperCost{296, 2740}, hopperCost{353, 1650}, 0},
+	{hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1},
+		hopperCost{205, 450}, hopperCost{205, 450}, hopperCost{238, 1240}, hopperCost{450, 450}, 0},
+	{hopperTile{bm: 64, bn: 256, stages: 4, cm: 2, cn: 1, pingpong: true},
+		hopperCost{406, 200}, hopperCost{390, 2100}, hopperCost{406, 200}, hopperCost{406, 200}, 3000},
+	{hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1, pingpong: true},
+		hopperCost{360, 400}, hopperCost{355, 2200}, hopperCost{}, hopperCost{}, 3000},
+	{hopperTile: hopperTile{bm: 128, bn: 128, stages: 5, cm: 1, cn: 1, pingpong: true, more: 4096}, boxes: hopperCost{357, 2140}},
 }
 
 // patchTiles are further ones for patches along k: each warpgroup finishes a tile while the other multiplies.
@@ -451,6 +492,8 @@ const (
 	finishTime, finishBytes = 2500, 3000
 	// leastSteps are the steps of k that a share has at least.
 	leastSteps = 4
+	// memoryBytes is what a product writes in a ns at most.
+	memoryBytes = 3450
 )
 
 // A hopperCandidate is a tile, and the time in ns that it should take.
@@ -463,6 +506,8 @@ type hopperCandidate struct {
 // what they take on an H200: nobody has measured them.
 func (m *matmul) hopperCandidates(odd bool) (list []hopperCandidate) {
 	steps := ceilDiv(m.k*m.a.dtype.Size(), sliceBytes)
+	short := m.cfg.hopper() && !odd && m.a.patches == nil && m.b.patches == nil && m.elementBytes() == 2
+	boxes := short && m.resultBoxes() != nil
 	shapes := hopperTiles
 	if odd {
 		shapes = oddTiles
@@ -484,14 +529,16 @@ func (m *matmul) hopperCandidates(odd bool) (list []hopperCandidate) {
 			cost = c.positions
 		}
 		slots := m.cfg.Chip.SMs / (t.cm * t.cn) // clusters that run at once
-		if slots == 0 || cost.step == 0 || (m.a.gathered() || m.cfg.tensorMemory()) && (t.cm*t.cn > 1 || t.pingpong) {
+		if slots == 0 || cost.step == 0 && !boxes || (m.a.gathered() || m.cfg.tensorMemory()) && (t.cm*t.cn > 1 || t.pingpong) {
 			continue
 		}
 		tiles := m.batch * ceilDiv(m.m, t.bm*t.cm) * ceilDiv(m.n, t.bn*t.cn)
 		for t.splits = 1; ; t.splits++ {
 			each := ceilDiv(steps, t.splits)
 			time := ceilDiv(tiles*t.splits, slots)*(each*cost.step+cost.fixed) + c.last
-			if t.splits > 1 {
+			if short && t.splits == 1 {
+				time = m.shortTime(c, steps, ceilDiv(tiles, slots), boxes)
+			} else if t.splits > 1 {
 				time += finishTime + (t.splits+1)*m.batch*m.m*m.n*m.acc.Size()/finishBytes
 			}
 			if (t.splits-1)*each < steps {
@@ -503,6 +550,21 @@ func (m *matmul) hopperCandidates(odd bool) (list []hopperCandidate) {
 		}
 	}
 	return list
+}
+
+// shortTime is what a product takes whose results have 16 bits, where a multiprocessor has that many tiles one after another.
+func (m *matmul) shortTime(c hopperTileCost, steps, tiles int, boxes bool) int {
+	const bytes = 2
+	multiply, finish, store := steps*c.boxes.step, c.boxes.fixed, 0
+	if !boxes { // threads store pieces of up to 16 bytes
+		area := c.bm * c.bn
+		store = area/60 + (8/min(m.n&-m.n, 8)-1)*(90+area/64)
+	}
+	time := tiles * (multiply + finish + store)
+	if c.pingpong {
+		time = tiles*max(multiply, (multiply+finish)/2+store) + finish/2
+	}
+	return max(time, m.batch*m.m*m.n*bytes/memoryBytes)
 }
 
 // hopperTile chooses the tile that was measured to take the least time, or else should, and says how long it should take.

@@ -166,6 +166,61 @@ func TestMatMulHopperAhead(t *testing.T) {
 	}
 }
 
+// TestMatMulHopperBoxes computes products whose results of 16 bits the copy engine stores: by every tile, of odd numbers of rows,
+// columns that fill a part of a box, batches, and a result that is a slice. Threads store what reads rows, two results, and rows
+// that begin at any place.
+func TestMatMulHopperBoxes(t *testing.T) {
+	config := cuda.Config{Chip: cuda.H200, Precision: cuda.BF16}
+	r := rand.New(rand.NewPCG(12, 90))
+	var checks []cudatest.Check
+	for i, s := range [][4]int{{1, 256, 512, 64}, {2, 197, 264, 72}, {3, 130, 136, 64}} {
+		e := []graph.DType{graph.BF16, graph.F16}[i%2]
+		for _, with := range []string{"", "bias and GELU", "rows", "sums", "two", "odd"} {
+			n := s[2]
+			if with == "odd" {
+				n -= 4
+			}
+			op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+				y := b.MatMul(in(e, s[0], s[1], s[3]), in(e, s[0], n, s[3]), false, true)
+				switch with {
+				case "bias and GELU":
+					y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, n), y.Type.Shape)))
+				case "rows":
+					y = b.Binary(graph.Mul, y, b.Broadcast(in(graph.F32, s[1], 1), y.Type.Shape))
+				case "sums":
+					b.Output("sums", b.Reduce(graph.Sum, y, false, 0, 1))
+				case "two":
+					b.Output("y2", b.CastTo(e, b.Unary(graph.Neg, y)))
+				}
+				b.Output("y", b.CastTo(e, y))
+			})
+			base := cudatest.Check{Name: fmt.Sprint(s, with), Op: op, Config: config, Compare: within(cuda.BF16)}
+			for _, u := range types {
+				base.Args = append(base.Args, graphtest.Tensor(r, u))
+			}
+			boxes := with == "" || with == "bias and GELU"
+			if text := kernelOf(t, op, types, config).Generated(); strings.Contains(text, "STORES = true") != boxes {
+				t.Errorf("%s is stored by the copy engine: %t", base.Name, !boxes)
+			}
+			checks = append(checks, base)
+			if with != "" {
+				continue
+			}
+			product, ways := cuda.MatMulWays(op, rowMajor(types), rowMajor([]graph.Type{graph.TypeOf(e, s[0], s[1], n)}), config)
+			for _, way := range ways {
+				c := base
+				c.Name += " " + way
+				c.Config.Tuning = &cuda.Tuning{Chip: cuda.H200.Name, Ways: map[cuda.Product]string{product: way}}
+				l := graph.Contiguous(graph.ShapeOf(s[0], s[1], n+8))
+				l.Shape, l.Offset = graph.ShapeOf(s[0], s[1], n), 8
+				c.ResultLayouts = []graph.Layout{l}
+				checks = append(checks, c)
+			}
+		}
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
+}
+
 // TestMatMulHopperOdd computes products of few rows whose other operand the threads of the producer read as it lies: rows of an odd
 // number of elements, or a slice that begins at an odd place; also column sums, shares of k, and only one row.
 func TestMatMulHopperOdd(t *testing.T) {
@@ -218,6 +273,9 @@ func TestMatMulHopperCompiled(t *testing.T) {
 		op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
 			y := b.MatMul(in(c.d, c.m, c.k), in(c.d, c.k, c.n), false, false)
 			y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, c.n), y.Type.Shape)))
+			if c.d == graph.BF16 { // the copy engine stores these results
+				y = b.CastTo(c.d, y)
+			}
 			b.Output("y", y)
 		})
 		for _, path := range asyncPaths {

@@ -126,6 +126,9 @@ func (t hopperTile) String() string {
 	if t.pingpong {
 		s += " pingpong"
 	}
+	if t.more > 0 {
+		s += fmt.Sprint(" more ", t.more)
+	}
 	return s
 }
 

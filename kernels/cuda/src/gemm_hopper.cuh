@@ -19,6 +19,8 @@
 //	bool B_PATCHES;        B is patches that the copy engine copies
 //	i64 ODD;               if not 0, the producer's threads copy B, whose rows begin anywhere: the elements from its buffer's start
 //	                       to its last
+//	int TURN;              bytes of shared memory of a warp that finishes a tile
+//	bool STORES;           the copy engine stores the result, see store_tile
 //	bool TAPS;             B has axes for rows and columns of taps of filters, which k counts together with channels
 
 // A slice of an operand in shared memory is rows of 128 bytes along k, or where the operand's inner axis is m (n), for
@@ -28,7 +30,7 @@ template <class P, class Tile> struct Ring {
   static constexpr int BK = 128 / int(sizeof(T)), A_BYTES = Tile::BM * 128, B_BYTES = Tile::BN * 128;
   static constexpr int STAGE = A_BYTES + B_BYTES, CLUSTER = Tile::CM * Tile::CN;
   static constexpr int WARP_ROWS = 16, CHUNK = 64;  // of the tile that a warp exchanges at once, see finish_tile
-  static constexpr int TURN = WARP_ROWS * CHUNK * 4;
+  static constexpr int TURN = Tile::TURN;
   static constexpr int TURNS = STAGE * Tile::STAGES, BARRIERS = TURNS + 8 * TURN;
 };
 
@@ -220,6 +222,41 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
   }
 }
 
+// store_tile stores a body's values of a warp's accumulators, rounded to 16 bits. Boxes of 16 rows by 64 columns go through the
+// warp's shared memory, in the swizzle of 128 bytes, from which the copy engine stores them while the warp goes on. number is how
+// many boxes there have been. What lies outside of the result is not stored.
+template <class P, int TURN, int BN, int PARTS, class Body>
+DEVICE void store_tile(const Body &body, const float (&acc)[PARTS][BN / 2], u8 *turn, u32 &number, int batch, int m, int n) {
+  typedef typename Body::Result T;
+  constexpr int BOX = 16 * 128, SLOTS = TURN / BOX;
+  static_assert(sizeof(T) == 2, "a row of a box is 64 elements");
+  const int lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2;
+#pragma unroll
+  for (int c = 0; c < BN; c += 64) {
+#pragma unroll
+    for (int i = 0; i < PARTS; i++, number++) {
+      u8 *const box = turn + number % SLOTS * BOX;
+      if (lane == 0) bulk_read_wait<SLOTS - 1>();
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < 8; j++) {
+        const float *x = acc[i] + c / 2 + j * 4;
+        u8 *const to = box + row * 128 + (j ^ row) * 16 + column * 2;
+        const int r = m + i * 64 + row, at = n + c + j * 8 + column;
+        if (P::N % BN != 0 && at >= P::N) continue;
+        store<1, 4>(reinterpret_cast<T *>(to), body.value(batch, r, at, Vec<float, 2>{x[0], x[1]}));
+        store<1, 4>(reinterpret_cast<T *>(to + 8 * 128), body.value(batch, r + 8, at, Vec<float, 2>{x[2], x[3]}));
+      }
+      shared_fence();
+      __syncwarp();
+      if (lane == 0) {
+        body.store_box(box, batch, m + i * 64, n + c);
+        bulk_commit();
+      }
+    }
+  }
+}
+
 // load_patches is the producer of a product whose A is patches of images, and load_odd of one whose B the copy engine cannot read;
 // see gemm_hopper_patches.cuh and gemm_hopper_odd.cuh.
 template <class P, class Tile, class Work>
@@ -237,7 +274,7 @@ template <class P, class Tile> struct Whole {
   static constexpr int ROWS = Tile::BM * Tile::CM, COLS = Tile::BN * Tile::CN;
   static constexpr int TM = (P::M + ROWS - 1) / ROWS, TN = (P::N + COLS - 1) / COLS;
   static constexpr int SPOTS = TM * TN * P::BATCH * Tile::SPLITS;
-  static constexpr int BK = Ring<P, Tile>::BK, STEPS = (P::K + BK - 1) / BK;
+  static constexpr int BK = 128 / int(sizeof(typename Tile::T)), STEPS = (P::K + BK - 1) / BK;
   static constexpr int EACH = (STEPS + Tile::SPLITS - 1) / Tile::SPLITS;
   static_assert((Tile::SPLITS - 1) * EACH < STEPS, "every share of k has a step");
   static constexpr bool EXACT = P::M % ROWS == 0 && P::N % COLS == 0, RAGGED = false;
@@ -398,6 +435,7 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
         if (lane == 0) barrier_arrive(empty + s);
       }
     };
+    u32 boxes = 0;
     Spot spot, next;
     int end, next_end;
     int i = blockIdx.x / R::CLUSTER;
@@ -448,12 +486,15 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       constexpr int WARPS = Tile::PINGPONG ? 4 : 8, BLOCKS = P::BATCH * Work::TM * CM * WARPS;
       const int block = (spot.batch * Work::TM * CM + m / BM) * WARPS + w, row = m + w / 4 * ROWS + w % 4 * 16;
       if constexpr (Tile::SPLITS > 1) body.split = spot.split;
-      if (Work::EXACT || m + BM <= end && n + BN <= P::N) {
+      if constexpr (Tile::STORES) {
+        store_tile<P, R::TURN, BN>(body, acc, turn, boxes, spot.batch, row, n);
+      } else if (Work::EXACT || m + BM <= end && n + BN <= P::N) {
         finish_tile<P, true, BN, BLOCKS>(body, acc, turn, spot.batch, row, n, end, partial, block);
       } else {
         finish_tile<P, false, BN, BLOCKS>(body, acc, turn, spot.batch, row, n, end, partial, block);
       }
     }
+    if constexpr (Tile::STORES) bulk_read_wait();
     if constexpr (R::CLUSTER > 1) cluster_sync();
   }
 }
@@ -472,15 +513,16 @@ template <Copied WHAT, class T> DEVICE T copied(T v) {
   return v;
 }
 
-// relayout copies the matrices of a batch to rows of PITCH along k, which the copy engine can read. A block of 256 threads
-// takes 64 rows of 64. It writes words of 4 bytes; what follows a row's end in its last word is 0. Rows that lie across in memory
-// are turned in shared memory.
-template <int ROWS, int K, int PITCH, i64 ROW_STRIDE, i64 K_STRIDE, Copied WHAT, class T>
-DEVICE void relayout(T *to, const T *from) {
-  constexpr int TILE = 64, W = 4 / int(sizeof(T));
-  const int row = blockIdx.y * TILE, k = blockIdx.x * TILE;
-  __shared__ __align__(4) T turn[K_STRIDE == 1 ? 1 : TILE][TILE + W];
+// relayout copies a matrix to rows of PITCH along k, which the copy engine can read. A block of 256 threads takes 64 rows of COLS
+// from (row, k) on. It writes words of 4 bytes; what follows a row's end in its last word is 0. Rows that lie across in memory are
+// turned in shared memory.
+template <int ROWS, int K, int PITCH, i64 ROW_STRIDE, i64 K_STRIDE, int COLS, Copied WHAT, class T>
+DEVICE void relayout(T *to, const T *from, int row, int k) {
+  constexpr int TILE = 64, W = 4 / int(sizeof(T)), WORDS = (COLS + W - 1) / W;
+  SHARED;
+  T (*const turn)[TILE + W] = reinterpret_cast<T (*)[TILE + W]>(shared);
   if constexpr (K_STRIDE != 1) {
+    static_assert(COLS == TILE, "a square is turned");
 #pragma unroll
     for (int i = threadIdx.x; i < TILE * TILE; i += 256) {
       const int r = i % TILE, c = i / TILE;
@@ -489,18 +531,21 @@ DEVICE void relayout(T *to, const T *from) {
     }
     __syncthreads();
   }
+  Vec<T, W> v[(TILE * WORDS + 255) / 256];
 #pragma unroll
-  for (int i = threadIdx.x; i < TILE * TILE / W; i += 256) {
-    const int r = i / (TILE / W), c = i % (TILE / W) * W;
-    if (row + r >= ROWS || k + c >= K) continue;
-    Vec<T, W> v;
+  for (int j = 0; j < (TILE * WORDS + 255) / 256; j++) {
+    const int i = threadIdx.x + j * 256, r = i / WORDS, c = i % WORDS * W;
 #pragma unroll
     for (int w = 0; w < W; w++) {
       T x = convert<T>(0.0f);
       if constexpr (K_STRIDE != 1) x = turn[r][c + w];
-      else if (k + c + w < K) x = from[(row + r) * ROW_STRIDE + k + c + w];
-      v[w] = copied<WHAT>(x);
+      else if (r < TILE && row + r < ROWS && k + c + w < K) x = from[(row + r) * ROW_STRIDE + k + c + w];
+      v[j][w] = copied<WHAT>(x);
     }
-    store<1, 4>(to + i64(row + r) * PITCH + k + c, v);
+  }
+#pragma unroll
+  for (int j = 0; j < (TILE * WORDS + 255) / 256; j++) {
+    const int i = threadIdx.x + j * 256, r = i / WORDS, c = i % WORDS * W;
+    if (r < TILE && row + r < ROWS && k + c < K) store<1, 4>(to + i64(row + r) * PITCH + k + c, v[j]);
   }
 }
