@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -198,6 +199,35 @@ func TestPanelsStream(t *testing.T) {
 		checks = append(checks, check)
 	}
 	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), checks...)
+}
+
+// TestPanelsAhead: slices come to the L2 cache, but not those of a launch beside another.
+func TestPanelsAhead(t *testing.T) {
+	for _, w := range []graph.DType{graph.BF16, graph.I8, graph.F8E4M3} {
+		c := packedCase{m: 1, n: 4096, k: 14336, x: graph.BF16, w: w}
+		if w == graph.BF16 {
+			c.block = -1
+		}
+		check := c.check(t, rand.New(rand.NewPCG(5, 5)), 1)
+		for _, beside := range []bool{false, true} {
+			cfg := cuda.Config{Chip: cuda.H200, Beside: beside}
+			k, err := cuda.Compile(check.Op, operandsOf(check.Args), rowMajor(resultsOf(t, check)), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ahead := "8"
+			switch {
+			case beside:
+				ahead = "0"
+			case w == graph.BF16:
+				ahead = "2"
+			}
+			tile := regexp.MustCompile(`PanelTile<(?:\d+, ){5}(\d+),`).FindStringSubmatch(k.Source)
+			if tile == nil || tile[1] != ahead {
+				t.Errorf("%v, beside another launch: %v: %q, and not %s slices", w, beside, tile, ahead)
+			}
+		}
+	}
 }
 
 // TestPanelsRoom: a launch with weights of 16 bits has a multiprocessor for each block, unless it runs beside another.

@@ -26,13 +26,14 @@ const (
 	// leastSlots is how many slots a block has at least, if it has as much to read.
 	leastSlots = 3
 	// bitsAhead is how many slices of few bits come to the L2 cache, and halfAhead how many of 16 bits, as was fastest on an H200.
+	// A launch beside another brings none: the other's are read first.
 	bitsAhead, halfAhead = 8, 2
 	// roundedShares is by how many bytes at most the sums of each block of a cluster are rounded up to whole pieces of 16 bytes.
 	roundedShares = 32
 )
 
-// panelStream plans a product of few rows and panels for gemm_panels; nil if it is not one for it. Weights of i4 take long to unpack:
-// gemm_few has more warps for that.
+// panelStream plans a product of few rows and panels for gemm_panels; nil if it is not one for it. Weights of i4 take long to
+// unpack: gemm_few has more warps for that.
 func (m *matmul) panelStream() *panelStream {
 	q := m.panels
 	if q == nil || !m.cfg.hopper() || q.dtype == graph.I4 || q.block > 0 ||
@@ -64,8 +65,12 @@ func (m *matmul) panelStream() *panelStream {
 	if h.slots == 0 {
 		return nil
 	}
-	if h.ahead = bitsAhead; q.dtype.Is16() {
+	switch {
+	case m.cfg.Beside:
+	case q.dtype.Is16():
 		h.ahead = halfAhead
+	default:
+		h.ahead = bitsAhead
 	}
 	return h
 }
@@ -76,7 +81,7 @@ func (m *matmul) panelStreamCut(h *panelStream) cut {
 		grid: ceilDiv(ceilDiv(m.n, graph.PanelColumns), h.panels) * h.cluster, cluster: h.cluster, shared: h.shared, early: m.early(),
 		work:   fmt.Sprintf("%s, %s, %s", m.pointer(m.a), m.pointer(m.b), m.scales()),
 		source: []string{"mma", "cluster", "hopper", "bits", "gemm_few", "gemm_packed", "gemm_panels"}}
-	c.call = fmt.Sprintf("gemm_panels<Problem, %%s, %s, PanelTile<%d, %d, %d, %d, %d, %d, %v>>(%%s, %%s, %%s)", h.form.name, panelWarps,
-		h.panels, h.cluster, h.slots, h.chunks, h.ahead, c.early)
+	c.call = fmt.Sprintf("gemm_panels<Problem, %%s, %s, PanelTile<%d, %d, %d, %d, %d, %d, %v>>(%%s, %%s, %%s)", h.form.name,
+		panelWarps, h.panels, h.cluster, h.slots, h.chunks, h.ahead, c.early)
 	return c
 }

@@ -215,8 +215,8 @@ func TestNorms(t *testing.T) {
 	l.run(t)
 }
 
-// TestRowsOfBlocks has rows that the blocks of a cluster hold together, in types of every size, and so many rows that a block brings
-// a later one to the L2 cache.
+// TestRowsOfBlocks has rows that the blocks of a cluster hold together, in types of every size, and so many rows that a block
+// brings a later one to the L2 cache.
 func TestRowsOfBlocks(t *testing.T) {
 	l := newList(38)
 	for _, c := range []struct {
