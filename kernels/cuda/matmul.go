@@ -173,8 +173,8 @@ type resultBoxes struct {
 	batches batches
 }
 
-// resultBoxes is the one result of a product on Hopper's own instructions, where the copy engine can store it in boxes of 16 rows and
-// 64 columns: it has 16 bits, and nothing of each row is read for it.
+// resultBoxes is the one result of a product on Hopper's own instructions, where the copy engine can store it in boxes of 16 rows
+// and 64 columns: it has 16 bits, and nothing of each row is read for it.
 func (m *matmul) resultBoxes() *resultBoxes {
 	if !m.cfg.hopper() || m.inBody != nil || m.filled > 0 || len(m.results) != 1 || !m.results[0].DType.Is16() || m.n%8 != 0 {
 		return nil

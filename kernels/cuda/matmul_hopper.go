@@ -441,8 +441,8 @@ func (m *matmul) relayouts(c *cut) {
 type hopperCost struct{ step, fixed int }
 
 // A hopperTileCost is a tile with what it was measured to take on an H200: of matrices, of matrices whose results of 16 bits the
-// copy engine stores, of patches that the copy engine takes from images along k, and of such patches whose positions k counts, where
-// they were; and what the last tile takes in addition, in ns. That of boxes is of one warpgroup alone if they take turns.
+// copy engine stores, of patches that the copy engine takes from images along k, and of such patches whose positions k counts,
+// where they were; and what the last tile takes in addition, in ns. That of boxes is of one warpgroup alone if they take turns.
 type hopperTileCost struct {
 	hopperTile
 	plain, boxes, patches, positions hopperCost
