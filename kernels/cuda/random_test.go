@@ -248,7 +248,7 @@ func TestRowsOfBlocks(t *testing.T) {
 			check.Args = append(check.Args, draw(l.r, u))
 		}
 		k := kernelOf(t, op, types, kernels.Config{Chip: kernels.H200})
-		if k.Steps[0].Grid[0] != c.rows*c.blocks || strings.Contains(k.Generated(), "bulk_prefetch") != c.prefetches {
+		if k.Steps[0].Grid[0] != c.rows*c.blocks || strings.Contains(k.Generated(), "row_prefetch") != c.prefetches {
 			t.Errorf("%s: %d blocks\n%s", check.Name, k.Steps[0].Grid[0], k.Generated())
 		}
 	}

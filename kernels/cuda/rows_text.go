@@ -127,7 +127,6 @@ func (r *rows) kernel() (*Kernel, error) {
 	u.printf("%sconst bool writes = live && %s == 0;\n", indent, share)
 	u.printf("%s", split("index", r.typ, r.kept, r.across, indent))
 	head[1] = u.text.Len()
-	r.fetchNext(indent)
 	kept, _ := b.kept()
 	if r.hold {
 		u.printf("%s", arrays(kept, indent))
@@ -139,6 +138,9 @@ func (r *rows) kernel() (*Kernel, error) {
 		u.lines(r.pre, stage, indent)
 		u.printf("%s", r.loop(b.unit(stage, kept, indent+"    "), indent))
 		u.lines(r.post, stage, indent)
+		if stage == 1 { // the row is there
+			r.fetchNext(indent)
+		}
 	}
 	if once := b.once(b.stage, indent+"  "); once != "" {
 		u.printf("%sif (writes) {\n%s%s}\n", indent, once, indent)
@@ -175,7 +177,7 @@ func (r *rows) kernel() (*Kernel, error) {
 		templates = append(templates, "cluster", "rows_cluster")
 	}
 	if r.fetches {
-		templates = append(templates, "hopper")
+		templates = append(templates, "hopper", "rows_prefetch")
 	}
 	if r.moments != nil {
 		templates = append(templates, "moments")
@@ -189,8 +191,8 @@ func (r *rows) kernel() (*Kernel, error) {
 	return k, nil
 }
 
-// fetchNext has a block bring the row to the L2 cache that comes in its place, so that memory has work while rows are computed.
-// Rows of more threads are slower with it, and so is what is asked for earlier.
+// fetchNext has a block, whose own row has come, bring a later one to the L2 cache, so that memory has work while rows are computed.
+// Rows of more threads are slower with it.
 func (r *rows) fetchNext(indent string) {
 	if !r.hold || !r.early || r.persist > 0 || !r.cfg.hopper() || r.threads < 128 || r.threads > 512 || len(r.kept) != 1 ||
 		len(r.inner) != 1 {
@@ -203,11 +205,10 @@ func (r *rows) fetchNext(indent string) {
 	}
 	for _, i := range r.firsts {
 		v := &r.p.Values[i]
-		size := r.u.args[v.Arg].DType.Size()
-		if l := v.Layout; l.Stride[r.inner[0].axis] == 1 && r.w*size == 16 { // in pieces of which memory is brought
-			bytes := r.inner[0].size * size
+		if l := v.Layout; l.Stride[r.inner[0].axis] == 1 {
+			bytes := r.inner[0].size * r.u.args[v.Arg].DType.Size()
 			r.fetches = true
-			r.u.printf("%sif (threadIdx.x == 0 && index < %d) bulk_prefetch(%s + (i64(index + %d) * %d + %d), %d);\n", indent, rows,
+			r.u.printf("%sif (threadIdx.x == 0 && index < %d) row_prefetch(%s + (i64(index + %d) * %d + %d), %d);\n", indent, rows,
 				r.u.arg(v.Arg), next, l.Stride[r.kept[0].axis], l.Offset, bytes)
 		}
 	}

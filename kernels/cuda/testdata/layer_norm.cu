@@ -15,8 +15,6 @@ KERNEL(rows, 512, 1) {
   const bool live = true;
   const int index = base + place;
   const int c0 = index;
-  if (threadIdx.x == 0 && index < 16120) bulk_prefetch(p.a0 + (i64(index + 264) * 4096 + 0), 16384);
-  if (threadIdx.x == 0 && index < 16120) bulk_prefetch(p.a1 + (i64(index + 264) * 4096 + 0), 16384);
   Vec<float, W> k0[U];
   Vec<float, W> k1[U];
   Vec<float, W> k3[U];
@@ -47,6 +45,8 @@ KERNEL(rows, 512, 1) {
   }
   const auto r4_ = row_reduce<Sum, 512>(joined<Sum>(x4), reinterpret_cast<float *>(shared + 0));
   const auto r4 = op::div(r4_, 4096.0f);
+  if (threadIdx.x == 0 && index < 16120) row_prefetch(p.a0 + (i64(index + 264) * 4096 + 0), 16384);
+  if (threadIdx.x == 0 && index < 16120) row_prefetch(p.a1 + (i64(index + 264) * 4096 + 0), 16384);
   Vec<float, W> x7 = splat<W>(Sum::identity<float>());
 #pragma unroll
   for (int u = 0; u < U; u++) {
