@@ -191,8 +191,8 @@ func (r *rows) kernel() (*Kernel, error) {
 	return k, nil
 }
 
-// fetchNext has a block, whose own row has come, bring a later one to the L2 cache, so that memory has work while rows are computed.
-// Rows of more threads are slower with it.
+// fetchNext has a block, whose own row has come, bring a later one to the L2 cache, so that memory has work while rows are
+// computed. Rows of more threads are slower with it.
 func (r *rows) fetchNext(indent string) {
 	if !r.hold || !r.early || r.persist > 0 || !r.cfg.hopper() || r.threads < 128 || r.threads > 512 || len(r.kept) != 1 ||
 		len(r.inner) != 1 {
