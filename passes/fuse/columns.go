@@ -28,7 +28,8 @@ func (f *fuser) sumColumns() {
 			}
 		}
 		for _, r := range from {
-			if r == nil || f.sumsAlong(r, n) != "" || f.once.apart(r.root, n) != nil || f.order.between(r.root, n) {
+			if r == nil || f.sumsAlong(r, n) != "" || f.once.apart(r.root, n) != nil || f.order.between(r.root, n) ||
+				slices.ContainsFunc(f.uses.Readers(n), func(u *graph.Node) bool { return f.in[u.ID] == r }) {
 				continue
 			}
 			f.add(r, n)

@@ -168,3 +168,18 @@ func TestColumnSumMisses(t *testing.T) {
 		})
 	}
 }
+
+// TestColumnSumsRead has column sums that the rows of the same value need as their weights: these have to be finished first.
+func TestColumnSumsRead(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x := b.Input("x", passtest.F64(1, 3, 4))
+		b.Output("y", b.Add(graph.RMSNorm{Eps: 1e-5}, x, b.Reduce(graph.Sum, x, false, 0, 1)))
+	})
+	h, _, err := passes.Run(g, passes.Config{Stop: "fuse-regions", Verify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := kinds(passtest.Launches(h)); got != "norm reduce" {
+		t.Error(got)
+	}
+}

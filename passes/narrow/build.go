@@ -34,22 +34,26 @@ func (w *narrower) convert(f graph.Fusion, operands, results map[int]bool) conve
 	k.op.Body = graph.New(f.Body.Name)
 	b := graph.Extend(k.op.Body)
 
-	raw := map[*graph.Node]bool{} // operands of 16 bits, views of them, and casts that come to nothing
+	raw := map[*graph.Node]bool{}  // operands of 16 bits, views of them, and casts that come to nothing
+	half := map[*graph.Node]bool{} // what is one of these if it is stored in 16 bits
 	operand := map[*graph.Node]int{}
 	for _, n := range f.Body.Nodes {
 		switch op := n.Op.(type) {
 		case graph.Input:
 			operand[n] = len(operand)
 			raw[n] = operands[operand[n]]
+			half[n] = raw[n] || n.Type.DType == w.to
 		case graph.Cast:
 			raw[n] = op.To == w.to && raw[n.Args[0]]
+			half[n] = (op.To == w.to || op.To == graph.F32) && half[n.Args[0]]
 		default:
 			raw[n] = graph.IsView(n.Op) && raw[n.Args[0]]
+			half[n] = graph.IsView(n.Op) && half[n.Args[0]]
 		}
 	}
 	live := map[*graph.Node]bool{}
 	for i, o := range f.Body.Outputs {
-		if raw[o.Node] {
+		if raw[o.Node] || results[i] && half[o.Node] {
 			k.results[i] = -1
 		} else {
 			live[o.Node] = true
@@ -268,7 +272,7 @@ func (w *narrower) make(b *graph.Builder, n *graph.Node, k converted, args []*gr
 		} else {
 			results[i] = shown(b, body.Outputs[i].Node, values)
 		}
-		if old := w.result(n, i); w.narrow[old] {
+		if old := w.result(n, i); at >= 0 && w.narrow[old] {
 			w.c.Match("narrow", trace.Approximate(w.to.Epsilon()), w.to.String(), results[i], old)
 		}
 	}

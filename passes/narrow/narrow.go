@@ -325,8 +325,10 @@ func (w *narrower) refused(n *graph.Node) string {
 		fusion, index = n.Args[0], r.Index
 	}
 	k := w.convert(fusion.Op.(graph.Fusion), nil, map[int]bool{index: true})
-	if err := w.c.Accepts(k.op, fusion.Args...); err != nil {
-		return err.Error()
+	if k.launches() {
+		if err := w.c.Accepts(k.op, k.args(fusion.Args)...); err != nil {
+			return err.Error()
+		}
 	}
 	shown, readers := w.readers(n)
 	for _, r := range readers {

@@ -64,6 +64,11 @@ func TestCastsJoin(t *testing.T) {
 			b.Output("yz", b.CastTo(graph.BF16, b.Add(graph.Concat{}, y, z)))
 			b.Output("zx", b.CastTo(graph.BF16, b.Add(graph.Concat{}, b.Transpose(z, 1, 0, 2), b.Transpose(x, 1, 0, 2))))
 		}, []graph.DType{graph.F32, graph.F32, graph.BF16}}, // both casts in one launch
+		{"of 16 bits in memory", func(b *graph.Builder) { // as it lies
+			wide := func(name string) *graph.Node { return b.CastTo(graph.F32, b.Input(name, bf(64, 64))) }
+			w := b.Add(graph.Concat{}, wide("u"), b.Transpose(wide("v"), 1, 0))
+			b.Output("y", b.Binary(graph.Add, b.CastTo(graph.F32, b.CastTo(graph.BF16, w)), b.Input("x", graph.TypeOf(graph.F32, 128, 64))))
+		}, []graph.DType{graph.F32}},
 		{"computed with first", func(b *graph.Builder) {
 			b.Output("y", b.CastTo(graph.BF16, b.Unary(graph.Exp, attend(b))))
 		}, []graph.DType{graph.F32, graph.BF16}},
