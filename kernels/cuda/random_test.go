@@ -255,6 +255,17 @@ func TestRowsOfBlocks(t *testing.T) {
 	l.run(t)
 }
 
+// TestRowsReadOnce reduces rows that are read once: blocks make parts of them, on chips with clusters, too.
+func TestRowsReadOnce(t *testing.T) {
+	l := newList(39)
+	for _, s := range [][]int{{16, 50257}, {140, 36865}, {1, 150001}} {
+		x := l.tensor(graph.F32, s...)
+		l.add(graph.Reduce{Fn: graph.Mean, Axes: graph.IntsOf(1)}, x)
+		l.add(graph.Reduce{Fn: graph.MaxOf, Axes: graph.IntsOf(1), Keep: true}, x)
+	}
+	l.run(t)
+}
+
 // TestRowLengths has rows that stay in a few threads' registers, in a block's, and none.
 func TestRowLengths(t *testing.T) {
 	l := newList(36)

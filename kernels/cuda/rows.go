@@ -298,11 +298,12 @@ func (r *rows) planInner(trial *printer) {
 // four would hold no more than one block of 1024.
 const clusterBlock, mostBlocks = 512, 8
 
-// planCluster shares rows among the blocks of a cluster, if a block cannot hold one. An element takes so many bytes.
+// planCluster shares rows that are read more than once among the blocks of a cluster, if a block cannot hold one. An element takes
+// so many bytes.
 func (r *rows) planCluster(units, bytes int) {
 	r.cluster = 1
 	fits := func(threads int) bool { return ceilDiv(units, threads)*bytes <= held }
-	if !r.cfg.hopper() || len(r.sums) > 0 || fits(r.threads) || !fits(1024*mostBlocks) {
+	if !r.cfg.hopper() || !r.p.LeadsBack() || len(r.sums) > 0 || fits(r.threads) || !fits(1024*mostBlocks) {
 		return
 	}
 	block := clusterBlock
