@@ -167,10 +167,10 @@ func (m *matmul) writeBody() error {
 	return nil
 }
 
-// A resultBoxes is a result that the copy engine stores.
+// A resultBoxes is a result that the copy engine stores, in boxes of a tensor with two axes of batches.
 type resultBoxes struct {
-	tensor  *TensorMap
-	batches batches
+	tensor *TensorMap
+	inner  int // the size of the inner of these
 }
 
 // resultBoxes is the one result of a product on Hopper's own instructions, where the copy engine can store it in boxes of 16 rows
@@ -187,22 +187,25 @@ func (m *matmul) resultBoxes() *resultBoxes {
 		}
 	}
 	s := &m.body.Stores[0]
-	rows, ok := m.merge(m.product.rows, s.Layout.Stride[:], 1)
-	batch, fits := m.merge(m.batchAxes, s.Layout.Stride[:], 2)
-	if s.Sums || !ok || !fits || s.Layout.Stride[m.column] != 1 {
+	layouts := []graph.Layout{s.Layout}
+	rows, batch := mergeAxes(m.space, m.product.rows, layouts), mergeAxes(m.space, m.batchAxes, layouts)
+	if s.Sums || len(rows) > 1 || len(batch) > 2 || s.Layout.Stride[m.column] != 1 {
 		return nil
 	}
+	outer := [3]run{{size: 1}, {size: 1}, {size: 1}} // innermost first
+	copy(outer[:1], rows)
+	slices.Reverse(batch)
+	copy(outer[1:], batch)
 	size := m.results[0].DType.Size()
 	t := &TensorMap{Base: Result(0, int64(s.Layout.Offset*size)), DType: m.results[0].DType, Swizzle: sliceBytes,
 		Dims: []uint64{uint64(m.n)}, Box: []uint32{uint32(sliceBytes / size), 16, 1, 1}}
 	whole := m.n * size
-	for _, a := range append(rows, batch...) {
-		step := a.stride * size
-		if step < 0 {
-			return nil
-		}
+	for _, a := range outer {
+		step := s.Layout.Stride[a.axis] * size
 		if a.size == 1 { // never taken, but must be right
 			step = roundUp(whole, 16)
+		} else if step < 0 {
+			return nil
 		}
 		t.Dims, t.Strides = append(t.Dims, uint64(a.size)), append(t.Strides, uint64(step))
 		whole = step * a.size
@@ -210,29 +213,7 @@ func (m *matmul) resultBoxes() *resultBoxes {
 	if slices.ContainsFunc(append(t.Strides, uint64(t.Base.Byte)), func(x uint64) bool { return x%16 != 0 }) {
 		return nil
 	}
-	return &resultBoxes{t, batches{batch[0].size, batch[1].size}}
-}
-
-// A mergedAxis is one or more axes.
-type mergedAxis struct{ size, stride int }
-
-// merge merges axes, outermost first, to n where their strides allow, innermost first.
-func (p *product) merge(axes, stride []int, n int) (merged []mergedAxis, ok bool) {
-	for _, axis := range slices.Backward(axes) {
-		a := mergedAxis{p.space.At(axis), stride[axis]}
-		if a.size == 1 {
-			continue
-		}
-		if last := len(merged) - 1; last >= 0 && a.stride == merged[last].size*merged[last].stride {
-			merged[last].size *= a.size
-		} else {
-			merged = append(merged, a)
-		}
-	}
-	for len(merged) < n {
-		merged = append(merged, mergedAxis{1, 0})
-	}
-	return merged, len(merged) == n
+	return &resultBoxes{t, outer[1].size}
 }
 
 // openBoxes prints what a body has for store_tile.
@@ -243,8 +224,8 @@ func (m *matmul) openBoxes(b *printer, lines string) error {
 	}
 	field := m.field(Param{Kind: MapParam, Map: m.boxes.tensor}, "TensorMap ", "map_y"+m.tag)
 	m.printf("  typedef %s Result;\n  DEVICE void store_box(const void *box, int batch, int m, int n) const {\n"+
-		"    tma_store(&%s, box, n, m, batch %% %d, batch / %d);\n  }\n", ctype(m.results[0].DType), field, m.boxes.batches[0],
-		m.boxes.batches[0])
+		"    tma_store(&%s, box, n, m, batch %% %d, batch / %d);\n  }\n", ctype(m.results[0].DType), field, m.boxes.inner,
+		m.boxes.inner)
 	m.printf("  template <int W> DEVICE auto value(int batch, int m, int n, const Vec<%s, W> &acc) const {\n%s", lane(m.acc), lines)
 	for _, s := range b.stmts {
 		if !s.store {
@@ -315,17 +296,19 @@ type cut struct {
 
 // entry begins the function of that name.
 func (c *cut) entry(name string) string {
-	late := ""
+	entry := entryText(name, c.threads, c.blocks, c.cluster)
 	if c.late {
-		late = "LATE_"
+		return "LATE_" + entry
 	}
-	if c.cluster > 1 && c.blocks > 1 {
-		return fmt.Sprintf("FEW_KERNEL(%s, %d, %d, %d)", name, c.threads, c.blocks, c.cluster)
+	return entry
+}
+
+// entryText begins an entry of blocks of so many threads, of which at least so many run on a multiprocessor, in clusters of some.
+func entryText(name string, threads, blocks, cluster int) string {
+	if cluster > 1 {
+		return fmt.Sprintf("CLUSTER_KERNEL(%s, %d, %d, %d)", name, threads, blocks, cluster)
 	}
-	if c.cluster > 1 {
-		return fmt.Sprintf("%sCLUSTER_KERNEL(%s, %d, %d)", late, name, c.threads, c.cluster)
-	}
-	return fmt.Sprintf("%sKERNEL(%s, %d, %d)", late, name, c.threads, c.blocks)
+	return fmt.Sprintf("KERNEL(%s, %d, %d)", name, threads, blocks)
 }
 
 // fastText begins a translation unit whose functions may be as inaccurate as 16 bits or tf32; see src/ops.cuh.

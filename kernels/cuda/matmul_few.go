@@ -68,7 +68,9 @@ func (m *matmul) fewTile(f *fewForm) fewTile {
 	case mt == 1 && m.panels != nil:
 		switch t.wk = 8; m.panels.dtype { // as was fastest on an H200
 		case graph.I4:
-			t.wk, t.u, t.blocks = 4, 2, 4
+			if t.wk, t.u, t.blocks = 4, 2, 4; m.cfg.hopper() {
+				t.ahead = 4
+			}
 		case graph.BF16, graph.F16:
 			t.u = 2
 		case graph.F8E4M3, graph.F8E5M2:
@@ -89,9 +91,6 @@ func (m *matmul) fewTile(f *fewForm) fewTile {
 		}
 	}
 	if m.cfg.hopper() {
-		if mt == 1 && m.panels != nil && m.panels.dtype == graph.I4 {
-			t.ahead = 4
-		}
 		t.s = m.fewClusters(m.batch*ceilDiv(m.m, rows)*ceilDiv(m.n, f.n*t.rn*t.wn), t.blocks, min(most, ceilDiv(m.k, f.k*t.wk)/t.u))
 		if mt > 1 { // and a block has little of A
 			t.s = max(t.s, 1<<bits.Len(uint(min(most, max(m.k/1024, 1))))>>1)

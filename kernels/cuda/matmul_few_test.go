@@ -201,30 +201,34 @@ func TestPanelsStream(t *testing.T) {
 	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), checks...)
 }
 
+// panelsKernel makes the kernel of a product of one row by weights of a type in panels.
+func panelsKernel(t *testing.T, w graph.DType, cfg cuda.Config) *cuda.Kernel {
+	t.Helper()
+	c := packedCase{m: 1, n: 4096, k: 14336, x: graph.BF16, w: w}
+	if w == graph.BF16 {
+		c.block = -1
+	}
+	check := c.check(t, rand.New(rand.NewPCG(5, 5)), 1)
+	cfg.Chip = cuda.H200
+	k, err := cuda.Compile(check.Op, operandsOf(check.Args), rowMajor(resultsOf(t, check)), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
 // TestPanelsAhead: slices come to the L2 cache, but not those of a launch beside another.
 func TestPanelsAhead(t *testing.T) {
-	for _, w := range []graph.DType{graph.BF16, graph.I8, graph.F8E4M3} {
-		c := packedCase{m: 1, n: 4096, k: 14336, x: graph.BF16, w: w}
-		if w == graph.BF16 {
-			c.block = -1
-		}
-		check := c.check(t, rand.New(rand.NewPCG(5, 5)), 1)
+	for w, ahead := range map[graph.DType]string{graph.BF16: "2", graph.I8: "8", graph.F8E4M3: "8"} {
 		for _, beside := range []bool{false, true} {
-			cfg := cuda.Config{Chip: cuda.H200, Beside: beside}
-			k, err := cuda.Compile(check.Op, operandsOf(check.Args), rowMajor(resultsOf(t, check)), cfg)
-			if err != nil {
-				t.Fatal(err)
+			want := ahead
+			if beside {
+				want = "0"
 			}
-			ahead := "8"
-			switch {
-			case beside:
-				ahead = "0"
-			case w == graph.BF16:
-				ahead = "2"
-			}
+			k := panelsKernel(t, w, cuda.Config{Beside: beside})
 			tile := regexp.MustCompile(`PanelTile<(?:\d+, ){5}(\d+),`).FindStringSubmatch(k.Source)
-			if tile == nil || tile[1] != ahead {
-				t.Errorf("%v, beside another launch: %v: %q, and not %s slices", w, beside, tile, ahead)
+			if tile == nil || tile[1] != want {
+				t.Errorf("%v, beside another launch: %v: %q, and not %s slices", w, beside, tile, want)
 			}
 		}
 	}
@@ -233,21 +237,12 @@ func TestPanelsAhead(t *testing.T) {
 // TestPanelsRoom: a launch with weights of 16 bits has a multiprocessor for each block, unless it runs beside another.
 func TestPanelsRoom(t *testing.T) {
 	for _, w := range []graph.DType{graph.BF16, graph.I8} {
-		c := packedCase{m: 1, n: 4096, k: 14336, x: graph.BF16, w: w}
-		if w == graph.BF16 {
-			c.block = -1
-		}
-		check := c.check(t, rand.New(rand.NewPCG(5, 5)), 1)
 		for _, beside := range []bool{false, true} {
-			cfg := cuda.Config{Chip: cuda.H200, Leads: beside}
-			k, err := cuda.Compile(check.Op, operandsOf(check.Args), rowMajor(resultsOf(t, check)), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			k := panelsKernel(t, w, cuda.Config{Leads: beside})
 			if alone := k.Steps[0].Shared > cuda.H200.Shared/2; alone != (w == graph.BF16 && !beside) {
 				t.Errorf("%v, beside another launch: %v: a block has %d bytes", w, beside, k.Steps[0].Shared)
 			}
-			wellCompiled(t, nvrtctest.Open(t), check.Name, cuda.H200, k)
+			wellCompiled(t, nvrtctest.Open(t), fmt.Sprint("panels of ", w), cuda.H200, k)
 		}
 	}
 }

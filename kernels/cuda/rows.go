@@ -42,10 +42,9 @@ type rows struct {
 	columns int // across: threads side by side
 	parts   int
 	firsts  []int // early: what is read first
-	fetches bool  // into the L2 cache, for the next row
 	holding int   // bytes of a row and of column sums in a thread's registers, if hold
 	persist int   // blocks, if each runs over several rows; else 0
-	atOnce  int   // of them that a multiprocessor runs at once
+	atOnce  int   // blocks that a multiprocessor runs at once, of those or of clusters
 
 	b       *printer
 	typ     string
@@ -293,9 +292,8 @@ func (r *rows) planInner(trial *printer) {
 	}
 }
 
-// clusterBlock is how many threads the blocks of a cluster have that share a row: two of them run on a multiprocessor, and one
-// computes while the other reads. The longest rows need twice as many. mostBlocks is how many a cluster has at most. Fewer than
-// four would hold no more than one block of 1024.
+// A cluster that shares a row has four to mostBlocks blocks of clusterBlock threads: two of these run on a multiprocessor, and one
+// computes while the other reads. Two would hold no more than one block of 1024. The longest rows need blocks of 1024, too.
 const clusterBlock, mostBlocks = 512, 8
 
 // planCluster shares rows that are read more than once among the blocks of a cluster, if a block cannot hold one. An element takes
@@ -312,7 +310,7 @@ func (r *rows) planCluster(units, bytes int) {
 	}
 	for r.cluster = 4; !fits(block * r.cluster); r.cluster *= 2 {
 	}
-	r.threads = block * r.cluster
+	r.threads, r.atOnce = block*r.cluster, 1024/block
 }
 
 // room is how many bytes a thread should hold.

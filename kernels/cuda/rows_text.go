@@ -74,11 +74,7 @@ func (r *rows) kernel() (*Kernel, error) {
 			r.shared = max(r.shared, places*elemsOf(r.inner)*laneBytes(s.lane))
 		}
 	}
-	if r.cluster > 1 {
-		u.printf("FEW_KERNEL(rows, %d, %d, %d) {\n%s", r.block, 1024/r.block, r.cluster, u.guard())
-	} else {
-		u.printf("KERNEL(rows, %d, %d) {\n%s", r.block, max(r.atOnce, 1), u.guard())
-	}
+	u.printf("%s {\n%s", entryText("rows", r.block, max(r.atOnce, 1), r.cluster), u.guard())
 	if r.shared > 0 {
 		u.printf("  SHARED;\n")
 	}
@@ -133,13 +129,14 @@ func (r *rows) kernel() (*Kernel, error) {
 	} else {
 		kept = nil
 	}
+	fetches := false
 	for stage := range b.stage + 1 {
 		u.printf("%s", b.before(stage, indent))
 		u.lines(r.pre, stage, indent)
 		u.printf("%s", r.loop(b.unit(stage, kept, indent+"    "), indent))
 		u.lines(r.post, stage, indent)
 		if stage == 1 { // the row is there
-			r.fetchNext(indent)
+			fetches = r.fetchNext(indent)
 		}
 	}
 	if once := b.once(b.stage, indent+"  "); once != "" {
@@ -173,11 +170,8 @@ func (r *rows) kernel() (*Kernel, error) {
 		steps[i].Params = u.fields
 	}
 	templates := []string{"rows"}
-	if r.cluster > 1 {
-		templates = append(templates, "cluster", "rows_cluster")
-	}
-	if r.fetches {
-		templates = append(templates, "hopper", "rows_prefetch")
+	if r.cluster > 1 || fetches {
+		templates = append(templates, "cluster", "hopper", "rows_hopper")
 	}
 	if r.moments != nil {
 		templates = append(templates, "moments")
@@ -192,26 +186,27 @@ func (r *rows) kernel() (*Kernel, error) {
 }
 
 // fetchNext has a block, whose own row has come, bring a later one to the L2 cache, so that memory has work while rows are
-// computed. Rows of more threads are slower with it.
-func (r *rows) fetchNext(indent string) {
+// computed, and reports whether there is one. Rows of more threads are slower with it.
+func (r *rows) fetchNext(indent string) (fetches bool) {
 	if !r.hold || !r.early || r.persist > 0 || !r.cfg.hopper() || r.threads < 128 || r.threads > 512 || len(r.kept) != 1 ||
 		len(r.inner) != 1 {
-		return
+		return false
 	}
 	next := r.cfg.Chip.SMs * (1024 / r.block)
 	rows := r.kept[0].size - next // that have a next
 	if rows <= 0 {
-		return
+		return false
 	}
 	for _, i := range r.firsts {
 		v := &r.p.Values[i]
 		if l := v.Layout; l.Stride[r.inner[0].axis] == 1 {
 			bytes := r.inner[0].size * r.u.args[v.Arg].DType.Size()
-			r.fetches = true
+			fetches = true
 			r.u.printf("%sif (threadIdx.x == 0 && index < %d) row_prefetch(%s + (i64(index + %d) * %d + %d), %d);\n", indent, rows,
 				r.u.arg(v.Arg), next, l.Stride[r.kept[0].axis], l.Offset, bytes)
 		}
 	}
+	return fetches
 }
 
 func (u *unit) lines(lists [][]string, i int, indent string) {

@@ -2,12 +2,11 @@
 
 #ifndef FUSEC_HOST
 
-// An entry whose blocks form clusters along x.
-#define CLUSTER_KERNEL(name, threads, cluster) ENTRY(__cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1), name)
-#define LATE_CLUSTER_KERNEL(name, threads, cluster) \
-  LATE_ENTRY(__cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1), name)
-// The same of clusters along x with at least so many blocks on a multiprocessor.
-#define FEW_KERNEL(name, threads, blocks, cluster) ENTRY(__cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, blocks), name)
+// An entry whose blocks form clusters along x, at least so many blocks on a multiprocessor.
+#define CLUSTER_KERNEL(name, threads, blocks, cluster) \
+  ENTRY(__cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, blocks), name)
+#define LATE_CLUSTER_KERNEL(name, threads, blocks, cluster) \
+  LATE_ENTRY(__cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, blocks), name)
 
 // This block's number.
 DEVICE int cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return int(r); }

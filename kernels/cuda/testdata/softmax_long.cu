@@ -3,7 +3,7 @@ struct Params {
   float *r0;
 };
 
-FEW_KERNEL(rows, 512, 2, 4) {
+CLUSTER_KERNEL(rows, 512, 2, 4) {
   SHARED;
   constexpr int W = 1;
   const int lane = cluster_rank() * 512 + int(threadIdx.x), place = 0;

@@ -523,7 +523,7 @@ func TestCluster(t *testing.T) {
 	y := r.alloc(blocks * 512 * 4)
 	text := kernels.Prelude() + `
 struct Params { TensorMap map; float *y; };
-CLUSTER_KERNEL(k, 64, 2) {
+CLUSTER_KERNEL(k, 64, 1, 2) {
   SHARED;
   u64 *const full = (u64 *)(shared + 2048), *const empty = full + 1;
   const int rank = cluster_rank();
@@ -569,7 +569,7 @@ CLUSTER_KERNEL(k, 64, 2) {
 func TestClusterSend(t *testing.T) {
 	text := kernels.Prelude() + `
 struct Params { const float *x; float *y; };
-CLUSTER_KERNEL(k, 32, 2) {
+CLUSTER_KERNEL(k, 32, 1, 2) {
   SHARED;
   u64 *const inbox = (u64 *)(shared + 128);
   if (threadIdx.x == 0) {

@@ -105,14 +105,13 @@ inline int lane() { return threadIdx.x % 32; }
 extern "C" UNWATCHED __attribute__((visibility("default"))) const host::Entry *fusec_entries() { return host::entries; }
 #endif
 
-#define KERNEL(name, threads, blocks) CLUSTER_KERNEL(name, threads, 1)
+#define KERNEL(name, threads, blocks) CLUSTER_KERNEL(name, threads, blocks, 1)
 #define LATE_KERNEL(name, threads, blocks) KERNEL(name, threads, blocks)
-#define LATE_CLUSTER_KERNEL(name, threads, cluster) CLUSTER_KERNEL(name, threads, cluster)
+#define LATE_CLUSTER_KERNEL(name, threads, blocks, cluster) CLUSTER_KERNEL(name, threads, blocks, cluster)
 inline void late_read() {}
 inline void held_begin() {}
 // The same in clusters of so many blocks, side by side in x; see cluster.cuh.
-#define FEW_KERNEL(name, threads, blocks, cluster) CLUSTER_KERNEL(name, threads, cluster)
-#define CLUSTER_KERNEL(name, threads, cluster)                                                                         \
+#define CLUSTER_KERNEL(name, threads, blocks, cluster)                                                                 \
   static void name##_kernel(const Params &p);                                                                          \
   static ::host::Entry name##_entry = {FUSEC_UNIT, #name, [](const void *p) { name##_kernel(*(const Params *)p); },     \
                                        sizeof(Params), threads, cluster, FUSEC_FIXED, 0};                              \
