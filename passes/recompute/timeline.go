@@ -18,6 +18,7 @@ type timeline struct {
 	holds    map[*graph.Node]int // the value in whose memory a node is stored; sources and constants have none
 	peak     int                 // the first launch at which most memory is in use
 	prepared []bool              // by launch: lowering makes it a part of the prepared part
+	once     []bool              // by launch: so it would, if the launch handed nothing out
 }
 
 type timedLaunch struct {
@@ -87,10 +88,10 @@ func newTimeline(g *graph.Graph, frozen bool) *timeline {
 
 // prepare marks the launches of the prepared part. What the run reads of their results has memory of its own.
 func (t *timeline) prepare(frozen graph.PerNode[bool]) {
-	t.prepared = make([]bool, len(t.launches))
+	t.prepared, t.once = make([]bool, len(t.launches)), make([]bool, len(t.launches))
 	for i, l := range t.launches {
-		t.prepared[i] = frozen.Get(l.node) && !slices.ContainsFunc(l.makes, func(v int) bool { return t.values[v].kept }) &&
-			!slices.ContainsFunc(l.reads, func(v int) bool { return !t.prepared[t.values[v].by] })
+		t.once[i] = frozen.Get(l.node) && !slices.ContainsFunc(l.reads, func(v int) bool { return !t.prepared[t.values[v].by] })
+		t.prepared[i] = t.once[i] && !slices.ContainsFunc(l.makes, func(v int) bool { return t.values[v].kept })
 	}
 	for i, l := range t.launches {
 		for _, v := range l.reads {
@@ -147,8 +148,9 @@ func (t *timeline) readOld(g *graph.Graph) {
 	}
 }
 
-// refuse marks the launches up to the peak that cannot run again after it: those of the host, which may keep private
-// state, and those that would read State or a Param after its new value is made.
+// refuse marks the launches up to the peak that cannot run again after it: those that are in the prepared part, or that would be
+// there the second time, those of the host, which may keep private state, and those that would read State or a Param after its
+// new value is made.
 func (t *timeline) refuse() {
 	need := make([]int, t.peak+1) // the last launch for which it may have to run again
 	for i := len(t.launches) - 1; i >= 0; i-- {
@@ -164,8 +166,11 @@ func (t *timeline) refuse() {
 	}
 	for i := range need {
 		l := &t.launches[i]
-		if t.prepared[i] {
+		switch {
+		case t.prepared[i]:
 			l.refusal = "it runs when parameters are set, not in each run"
+		case t.once[i]:
+			l.refusal = "a second time it would run when parameters are set, and what it makes would be kept"
 		}
 		if h, ok := l.node.Op.(graph.Host); ok {
 			l.refusal = fmt.Sprintf("%s runs by its own code, which may keep state", h.Name)
