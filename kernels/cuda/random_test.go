@@ -201,7 +201,8 @@ func TestNorms(t *testing.T) {
 			return cases.Arg{Type: graph.TypeOf(d, s[1]), Lo: lo, Hi: hi}.Draw(l.r)
 		}
 		for _, train := range []bool{true, false} {
-			l.add(graph.BatchNorm{Eps: 1e-3, Momentum: 0.9, Train: train}, l.tensor(d, s...), v(-2, 2), v(-2, 2), v(-2, 2), v(0.5, 2))
+			l.add(graph.BatchNorm{Eps: 1e-3, Momentum: 0.9, Train: train}, l.tensor(d, s...), v(-2, 2), v(-2, 2), v(-2, 2),
+				v(0.5, 2))
 		}
 	}
 	for i, c := range []struct {
@@ -210,7 +211,8 @@ func TestNorms(t *testing.T) {
 	}{{1, []int{1, 1}}, {2, []int{3, 8}}, {4, []int{2, 4, 9}}, {1, []int{3, 5, 17, 19}}, {3, []int{7, 6, 5}}, {2, []int{2, 4, 0}},
 		{2, []int{0, 4, 3}}} {
 		d := everyType[i%2]
-		l.add(graph.GroupNorm{Groups: c.groups, Eps: 1e-3}, l.tensor(d, c.shape...), l.tensor(d, c.shape[1]), l.tensor(d, c.shape[1]))
+		l.add(graph.GroupNorm{Groups: c.groups, Eps: 1e-3}, l.tensor(d, c.shape...), l.tensor(d, c.shape[1]),
+			l.tensor(d, c.shape[1]))
 	}
 	l.run(t)
 }
@@ -250,6 +252,45 @@ func TestRowsOfBlocks(t *testing.T) {
 		k := kernelOf(t, op, types, kernels.Config{Chip: kernels.H200})
 		if k.Steps[0].Grid[0] != c.rows*c.blocks || strings.Contains(k.Generated(), "row_prefetch") != c.prefetches {
 			t.Errorf("%s: %d blocks\n%s", check.Name, k.Steps[0].Grid[0], k.Generated())
+		}
+	}
+	l.run(t)
+}
+
+// TestRowsFrozen: few rows read frozen values before the launch waits: gains and biases, or all operands.
+func TestRowsFrozen(t *testing.T) {
+	l := newList(40)
+	for i, c := range []struct {
+		rows, n int
+		early   bool
+	}{{1, 4096, true}, {3, 100, true}, {32, 4096, true}, {132, 1027, true}, {2, 8192, true}, {5, 2, true}, {5, 1, false},
+		{40, 33, true}, {133, 1027, false}, {2, 8193, false}} {
+		op, types, err := cases.Bodied(graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
+			x := b.CastTo(graph.F32, in([]graph.DType{graph.F32, graph.BF16}[i%2], c.rows, c.n))
+			gain, bias, shift := in(graph.F32, c.n), in(graph.F32, c.n), in(graph.F32, c.rows, 1)
+			y := b.Add(graph.LayerNorm{Eps: 1e-2}, b.Binary(graph.Add, x, b.Broadcast(shift, x.Type.Shape)), gain, bias)
+			b.Output("", b.CastTo(graph.BF16, y))
+			b.Output("", b.Add(graph.Softmax{Axis: 1}, b.Binary(graph.Mul, y, b.Broadcast(gain, y.Type.Shape))))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range []int{0, 1, 3} { // the first argument that is frozen
+			check := l.add(op)
+			check.Name = fmt.Sprint(c.rows, "x", c.n, " from ", from)
+			check.Compile = func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
+				for j := from; j < len(args); j++ {
+					args[j].Frozen = true
+				}
+				k, err := kernels.Compile(op, args, results, cfg)
+				if err == nil && strings.Contains(k.Generated(), "late_read") != (c.early && cfg.Chip.Arch == kernels.H200.Arch) {
+					err = fmt.Errorf("of %v:\n%s", cfg.Chip, k.Generated())
+				}
+				return k, err
+			}
+			for _, u := range types {
+				check.Args = append(check.Args, draw(l.r, u))
+			}
 		}
 	}
 	l.run(t)

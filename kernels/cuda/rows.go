@@ -41,7 +41,8 @@ type rows struct {
 	cluster int // blocks that share a row
 	columns int // across: threads side by side
 	parts   int
-	firsts  []int // early: what is read first
+	frozen  []int // early: what is read before the launch waits for those before it
+	firsts  []int // early: what is read first after that
 	holding int   // bytes of a row and of column sums in a thread's registers, if hold
 	persist int   // blocks, if each runs over several rows; else 0
 	atOnce  int   // blocks that a multiprocessor runs at once, of those or of clusters
@@ -352,8 +353,16 @@ func (r *rows) write() error {
 	r.pre, r.post = nil, nil
 	r.partial, r.scratch, r.shared = nil, 0, 0
 	first := 0
-	if r.hold && r.early { // the first stage is loads
-		first = 1
+	r.frozen = nil
+	if r.hold && r.early { // the first stages are loads
+		if r.frozen = r.frozenLoads(); r.frozen != nil {
+			if err := b.prefetch(r.frozen); err != nil {
+				return err
+			}
+			first++
+			b.stage = first
+		}
+		first++
 		trial := r.newPrinter(b.wide, b.multiple)
 		for _, i := range r.reductions(1) {
 			if _, err := trial.operand(r.p.Values[i].Args[0]); err != nil {
@@ -378,12 +387,29 @@ func (r *rows) write() error {
 			return err
 		}
 		for i, v := range b.values {
-			if l := &r.p.Values[i]; l.Kind == body.Load && !v.fixed && r.again(l.Layout) {
+			if l := &r.p.Values[i]; l.Kind == body.Load && !v.fixed && r.again(l.Layout) && !slices.Contains(r.frozen, i) {
 				b.values[i] = value{} // a later stage finds it in the cache
 			}
 		}
 	}
 	return nil
+}
+
+// frozenElems is how many elements a row has at most of which registers hold what is frozen, too.
+const frozenElems = 8 << 10
+
+// frozenLoads is what few rows read of frozen values, such as gains and biases.
+func (r *rows) frozenLoads() (list []int) {
+	if !r.cfg.hopper() || elemsOf(r.kept) > r.cfg.Chip.SMs || elemsOf(r.inner) > frozenElems || len(r.sums) > 0 ||
+		r.u.guard() != "" {
+		return nil
+	}
+	for i := range r.p.Values {
+		if v := &r.p.Values[i]; v.Kind == body.Load && r.u.args[v.Arg].Frozen {
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // again reports whether other rows read the same through a layout.
@@ -459,7 +485,8 @@ func (r *rows) reduce(i int) error {
 		}
 		joined := fmt.Sprintf("row_reduce<%s, %d>(joined<%s>(%s), %s)", f, r.threads/r.cluster, f, acc, room)
 		if r.cluster > 1 {
-			joined = fmt.Sprintf("cluster_reduce<%s, %d>(%s, reinterpret_cast<%s *>(shared + %d))", f, r.cluster, joined, typ, r.shared)
+			joined = fmt.Sprintf("cluster_reduce<%s, %d>(%s, reinterpret_cast<%s *>(shared + %d))", f, r.cluster, joined, typ,
+				r.shared)
 			r.shared += 8
 		}
 		r.after("const auto %s = %s;", name+"_", joined)

@@ -74,6 +74,9 @@ func (r *rows) kernel() (*Kernel, error) {
 			r.shared = max(r.shared, places*elemsOf(r.inner)*laneBytes(s.lane))
 		}
 	}
+	if r.frozen != nil {
+		u.printf("LATE_")
+	}
 	u.printf("%s {\n%s", entryText("rows", r.block, max(r.atOnce, 1), r.cluster), u.guard())
 	if r.shared > 0 {
 		u.printf("  SHARED;\n")
@@ -135,6 +138,9 @@ func (r *rows) kernel() (*Kernel, error) {
 		u.lines(r.pre, stage, indent)
 		u.printf("%s", r.loop(b.unit(stage, kept, indent+"    "), indent))
 		u.lines(r.post, stage, indent)
+		if stage == 0 && r.frozen != nil {
+			u.printf("%slate_read();\n", indent)
+		}
 		if stage == 1 { // the row is there
 			fetches = r.fetchNext(indent)
 		}
