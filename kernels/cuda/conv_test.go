@@ -170,6 +170,14 @@ func TestConvFilterGrad(t *testing.T) {
 				Groups: groups, KH: 3, KW: 3, Layout: graph.NHWC}
 			l.add(op, l.tensor(graph.F32, 2, 40, 41, 16), l.tensor(graph.F32, 2, 40, 41, 16))
 		}
+		for _, d := range []graph.DType{graph.F32, graph.BF16, graph.F64} { // of depthwise windows that are high, wide and far apart
+			for _, k := range [][4]int{{9, 1, 1, 1}, {1, 9, 1, 1}, {3, 3, 2, 1}, {2, 2, 1, 3}} {
+				op := graph.Conv2DFilterGrad{Stride: graph.IntsOf(1, k[2]), Dilation: graph.IntsOf(1, k[3]), Pad: graph.IntsOf(1, 1, 1, 1),
+					Groups: 40, KH: k[0], KW: k[1], Layout: graph.NHWC}
+				x, dy := l.tensor(d, 2, 17, 19, 40), graph.IntsOf(17+3-k[0], (18+2-k[3]*(k[1]-1))/k[2]+1)
+				l.add(op, x, l.tensor(d, 2, dy.At(0), dy.At(1), 40))
+			}
+		}
 		for _, d := range []graph.DType{graph.F32, graph.BF16} { // of images whose channels are filled up
 			op := graph.Conv2DFilterGrad{Stride: graph.IntsOf(2, 2), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(3, 3, 3, 3),
 				Groups: 1, KH: 7, KW: 7, Layout: graph.NHWC}
@@ -196,6 +204,29 @@ func TestConvFilterGrad(t *testing.T) {
 		}
 		cudatest.Run(t, cudatest.OpenFor(t, cuda.ChipOf(chip)), l.checks...)
 	}
+}
+
+// TestDepthwiseFilterGradInfinite has infinities at the borders of images and gradients: taps that do not meet them are finite.
+func TestDepthwiseFilterGradInfinite(t *testing.T) {
+	l := newList(52)
+	inf := math.Inf(1)
+	for _, d := range []graph.DType{graph.F32, graph.BF16} {
+		for _, width := range []int{8, 9, 11} {
+			op := graph.Conv2DFilterGrad{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1),
+				Groups: 8, KH: 3, KW: 3, Layout: graph.NHWC}
+			at := func(x *graph.Tensor, row, column, channel int) { x.SetFloat((row*width+column)*8+channel, inf) }
+			x, dy := l.tensor(d, 1, 13, width, 8), l.tensor(d, 1, 13, width, 8)
+			for channel, place := range [][2]int{{0, 3}, {12, 3}, {5, 0}, {5, width - 1}} {
+				at(x, place[0], place[1], channel)
+				at(dy, place[0], place[1], 4+channel)
+			}
+			check := l.add(op, x, dy)
+			check.Name = fmt.Sprintf("%v width %d", d, width)
+			check.Config.Precision = cuda.BF16
+			check.Compare = within(cuda.BF16)
+		}
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, cuda.ChipOf(80)), l.checks...)
 }
 
 // TestConvHopper computes convolutions and transposes with Hopper's own instructions: patches in pieces of 8 and of 16 bytes,

@@ -63,6 +63,9 @@ const (
 	// downBlocks is how many blocks of threads that go down columns a multiprocessor has, and leastSegment how many rows they go
 	// down at least.
 	downBlocks, leastSegment = 2, 4
+	// downBytes is how many bytes of channels such a thread has, downStages how many rows of a block are in shared memory at most,
+	// and downReserved what the rest of a block's shared memory takes at most, in bytes.
+	downBytes, downStages, downReserved = 8, 3, 6 << 10
 	// mostTaps is how many taps a thread sums at once at most, and mostSums how many sums it keeps.
 	mostTaps, mostSums = 9, 40
 )
@@ -87,9 +90,21 @@ func depthwiseFilterGrad(u *unit, s [2]slide, cfg Config) *Kernel {
 	if (strip-1)*s[1].stride+(taps-1)*s[1].step+1 > mostSpan {
 		taps, strip = 1, 1
 	}
-	vec, width := q.vec(), 16/x.DType.Size()
+	size, vec, width := x.DType.Size(), q.vec(), 16/x.DType.Size()
 	for channels%width != 0 || rows*taps*width > mostSums && width > 1 {
 		width /= 2
+	}
+	yVec, pixel := 16/size, pixelStride(y.Layout)
+	for (y.Layout.Offset|pixel)%yVec != 0 {
+		yVec /= 2
+	}
+	stage := ((strip-1)*s[1].stride + (taps-1)*s[1].step + 1 + strip) * blockThreads * downBytes
+	wide := downBytes / size
+	stages := min(downStages, (cfg.Chip.Shared/downBlocks-downReserved)/stage)
+	down := rows == s[0].taps && taps == s[1].taps && s[0].stride == 1 && s[0].step == 1 && strip > 1 && stages > 1 &&
+		cfg.Chip.Arch >= 80 && channels%wide == 0 && min(vec, yVec) >= wide && y.Layout.Stride[3] == 1
+	if down {
+		width = wide
 	}
 	lanes := 32
 	for lanes/2*width >= channels {
@@ -99,33 +114,41 @@ func depthwiseFilterGrad(u *unit, s [2]slide, cfg Config) *Kernel {
 	strips := q.images * s[0].positions * ceilDiv(s[1].positions, strip)
 	chunks := max(1, min(ceilDiv(strips, leastChunk*blockThreads/lanes), ceilDiv(4*cfg.Chip.SMs, groups*across)))
 	chunk := max(ceilDiv(strips, chunks), 1)
-	yVec, pixel := width, pixelStride(y.Layout)
-	for (y.Layout.Offset|pixel)%yVec != 0 {
-		yVec /= 2
-	}
 	sum := lane(w.DType)
 	u.printf("struct Problem {\n")
 	q.write(u)
 	u.printf("};\n\n")
 	partial := u.scratch(sum, "partial", 0)
-	template, divided := "depthwise_filters", fmt.Sprintf("%d, %d, %d, %d, %d", rows, taps, strip, channels, chunk)
-	if rows == s[0].taps && taps == s[1].taps && s[0].stride == 1 && s[0].step == 1 && strip > 1 && x.DType.Is16() {
+	operands := fmt.Sprintf("%s, %s + %d, %s + %d", partial, u.arg(0), x.Layout.Offset, u.arg(1), y.Layout.Offset)
+	chunkStep := Step{Entry: "chunks", Block: blockThreads}
+	templates := []string{"gemm", "patches", "depthwise"}
+	if down {
 		parts, columns := blockThreads/lanes, q.images*ceilDiv(s[1].positions, strip)
 		most := max(downBlocks*cfg.Chip.SMs/groups, 1) * parts // segments at once
 		segment := max(ceilDiv(s[0].positions, max(most/max(columns, 1), 1)), min(leastSegment, s[0].positions), 1)
 		units := columns * ceilDiv(s[0].positions, segment)
 		chunk = max(ceilDiv(units, most), 1) * parts
 		chunks = max(ceilDiv(units, chunk), 1)
-		template, divided = "depthwise_filters_down", fmt.Sprintf("%d, %d, %d, %d", strip, channels, segment, chunk)
+		blocks := downBlocks
+		if rows > 3 {
+			blocks = 1 // a thread keeps more rows than it has registers for else
+		}
+		u.printf("KERNEL(chunks, %d, %d) {\n%s  SHARED;\n", blockThreads, blocks, u.guard())
+		u.printf("  depthwise_filters_down<Problem::Image, %d, %d, %d, %d, %d, %d, %d, %d>(%s, reinterpret_cast<%s *>(shared));\n}\n\n",
+			width, lanes, strip, channels, segment, chunk, stages, pixel, operands, ctype(x.DType))
+		chunkStep.Shared = stages * stage
+		templates = append([]string{"mma"}, templates...)
+	} else {
+		u.entry("chunks", blockThreads, fmt.Sprintf("depthwise_filters<Problem::Image, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d>(%s);",
+			width, lanes, rows, taps, strip, channels, chunk, min(vec, width)*size, min(yVec, width)*size, pixel, y.Layout.Stride[3],
+			operands))
 	}
-	u.entry("chunks", blockThreads, fmt.Sprintf("%s<Problem::Image, %d, %d, %s, %d, %d, %d, %d>(%s, %s + %d, %s + %d);", template,
-		width, lanes, divided, min(vec, width)*x.DType.Size(), yVec*x.DType.Size(), pixel, y.Layout.Stride[3], partial, u.arg(0),
-		x.Layout.Offset, u.arg(1), y.Layout.Offset))
+	chunkStep.Grid = [3]int{groups, chunks, across}
 	u.entry("sums", blockThreads, fmt.Sprintf("add_blocks<%s, %d, %d, 1>(%s + %d, %s);", sum, chunks, n, u.result(0),
 		w.Layout.Offset, partial))
 	steps := []Step{
-		{Entry: "chunks", Grid: [3]int{groups, chunks, across}, Block: blockThreads},
+		chunkStep,
 		{Entry: "sums", Grid: [3]int{ceilDiv(n, 32), 1, 1}, Block: blockThreads, Shared: 8 * 32 * 8},
 	}
-	return u.kernel(int64(chunks)*int64(n)*int64(w.DType.Size()), steps, "gemm", "patches", "depthwise")
+	return u.kernel(int64(chunks)*int64(n)*int64(w.DType.Size()), steps, templates...)
 }

@@ -136,13 +136,13 @@ DEVICE void depthwise_filters(S *partial, const T *x, const T *dy) {
 
 // depthwise_filters_down computes the same for windows whose taps and positions are neighbours along columns. A thread goes down
 // SEGMENT rows of a strip, keeps the last KH rows of dy, and reads each pixel of the image and of dy once; a block has CHUNK such
-// segments.
-template <class I, int W, int LANES, int STRIP, int CHANNELS, int SEGMENT, int CHUNK, int ALIGN_X, int ALIGN_Y, i64 D_P,
-          i64 D_C, class S, class T>
-DEVICE void depthwise_filters_down(S *partial, const T *x, const T *dy) {
-  static_assert(I::SY == 1 && I::DY == 1, "rows follow each other");
+// segments. Rows come ahead of time to a ring of STAGES in shared memory, where each thread has what it reads itself.
+template <class I, int W, int LANES, int STRIP, int CHANNELS, int SEGMENT, int CHUNK, int STAGES, i64 D_P, class S, class T>
+DEVICE void depthwise_filters_down(S *partial, const T *x, const T *dy, T *ring) {
+  static_assert(I::SY == 1 && I::DY == 1 && I::S_C == 1, "rows follow each other, and channels");
   constexpr int PARTS = 256 / LANES, STRIPS = (I::OW + STRIP - 1) / STRIP, SEGMENTS = (I::OH + SEGMENT - 1) / SEGMENT;
   constexpr int ALL = I::ROWS / I::OW / I::OH * STRIPS * SEGMENTS, SPAN = (STRIP - 1) * I::SX + (I::KW - 1) * I::DX + 1, KH = I::KH;
+  constexpr int BYTES = W * int(sizeof(T));
   __shared__ S turn[PARTS][LANES * W];
   const int lane = threadIdx.x % LANES, part = threadIdx.x / LANES, c = (blockIdx.x * LANES + lane) * W;
   Vec<S, W> sum[KH * I::KW];
@@ -153,39 +153,48 @@ DEVICE void depthwise_filters_down(S *partial, const T *x, const T *dy) {
 #pragma unroll 1
     for (int e = begin + part; e < end; e += PARTS) {
       const int ox = e % STRIPS * STRIP, q = e / STRIPS, oy = q % SEGMENTS * SEGMENT, n = q / SEGMENTS;
-      const int rows = least(SEGMENT, I::OH - oy), first = ox * I::SX + I::X0;
-      const T *const image = x + n * I::S_N + c * I::S_C, *const from = dy + ((i64(n) * I::OH + oy) * I::OW + ox) * D_P + c * D_C;
-      Vec<S, W> g[KH][STRIP];
+      const int rows = least(SEGMENT, I::OH - oy), top = oy + I::Y0, first = ox * I::SX + I::X0;
+      const T *const image = x + n * I::S_N + c, *const from = dy + ((i64(n) * I::OH + oy) * I::OW + ox) * D_P + c;
+      // Of row i, whether column j of the image exists, and position s of dy.
+      const auto pixel = [&](int i, int j) { return u32(top + i) < u32(I::H) && u32(first + j) < u32(I::WIDTH); };
+      const auto position = [&](int i, int s) { return u32(i) < u32(rows) && (I::OW % STRIP == 0 || ox + s < I::OW); };
+      const auto slot = [&](int i, int k) { return ring + ((i % STAGES * (SPAN + STRIP) + k) * 256 + int(threadIdx.x)) * W; };
+      const auto fetch = [&](int i) {
+        if (i < rows + KH - 1) {
 #pragma unroll
-      for (int s = 0; s < KH * STRIP; s++) g[s / STRIP][s % STRIP] = splat<W>(S(0));
+          for (int j = 0; j < SPAN; j++) {
+            if (pixel(i, j)) copy_async<BYTES>(slot(i, j), image + (top + i) * I::S_Y + (first + j) * I::S_X, true);
+          }
+#pragma unroll
+          for (int s = 0; s < STRIP; s++) {
+            if (position(i, s)) copy_async<BYTES>(slot(i, SPAN + s), from + (i64(i) * I::OW + s) * D_P, true);
+          }
+        }
+        copy_commit();
+      };
+      for (int i = 0; i < STAGES - 1; i++) fetch(i);
+      Vec<S, W> g[KH][STRIP];
 #pragma unroll KH
       for (int i = 0; i < rows + KH - 1; i++) {
+        fetch(i + STAGES - 1);
+        copy_wait<STAGES - 1>();
 #pragma unroll
         for (int s = 0; s < STRIP; s++) {
 #pragma unroll
           for (int ky = KH - 1; ky > 0; ky--) g[ky][s] = g[ky - 1][s];
-          const bool there = i < rows && (I::OW % STRIP == 0 || ox + s < I::OW);
-          g[0][s] = there ? load<S, W, int(D_C), ALIGN_Y>(from + (i64(i) * I::OW + s) * D_P) : splat<W>(S(0));
+          if (position(i, s)) g[0][s] = load<S, W, 1, BYTES>(slot(i, SPAN + s));
         }
-        const int row = oy + I::Y0 + i;
-        if (u32(row) >= u32(I::H)) continue;
 #pragma unroll
         for (int j = 0; j < SPAN; j++) {
-          bool used = false;
-#pragma unroll
-          for (int t = 0; t < I::KW; t++) {
-            const int to = j - t * I::DX;
-            used = used || to >= 0 && to % I::SX == 0 && to / I::SX < STRIP;
-          }
-          const int col = first + j;
-          if (!used || u32(col) >= u32(I::WIDTH)) continue;
-          const Vec<S, W> v = load<S, W, int(I::S_C), ALIGN_X>(image + row * I::S_Y + col * I::S_X);
+          if (!pixel(i, j)) continue;
+          const Vec<S, W> v = load<S, W, 1, BYTES>(slot(i, j));
 #pragma unroll
           for (int t = 0; t < I::KW; t++) {
             const int to = j - t * I::DX;
             if (to < 0 || to % I::SX != 0 || to / I::SX >= STRIP) continue;
 #pragma unroll
             for (int ky = 0; ky < KH; ky++) {
+              if (!position(i - ky, to / I::SX)) continue;
 #pragma unroll
               for (int w = 0; w < W; w++) sum[ky * I::KW + t][w] += v[w] * g[ky][to / I::SX][w];
             }
