@@ -33,6 +33,8 @@ type printer struct {
 	next   int
 	quiet  bool   // without the user's names
 	guard  string // before a statement that stores
+	// most, if set, is how many bytes a result has at most that is not streamed past the L2 cache.
+	most int
 	// overtake lets reads of arguments move before stores: where a thread runs the body more than once.
 	overtake bool
 	// again, if set, says of what is read through a layout that a thread reads it more than once: it may not overtake,
@@ -424,7 +426,11 @@ func (b *printer) store(i int) error {
 	if place, ok := b.elsewhere(-1, i); ok {
 		b.line(v, b.guard+"%s = convert<%s>(%s);", place, ctype(d), v.expr)
 	} else if b.wide >= 0 && (v.kind == vector || l.Shape.At(b.wide) != 1 && l.Stride[b.wide] != 0) {
-		b.line(v, b.guard+"store<%d, %d>(%s, widen<W>(%s));", l.Stride[b.wide], b.align(l, d), at, v.expr)
+		align, streamed := b.align(l, d), ""
+		if b.most > 0 && l.Shape.Elems()*d.Size() > b.most && align > d.Size() {
+			streamed = ", true"
+		}
+		b.line(v, b.guard+"store<%d, %d%s>(%s, widen<W>(%s));", l.Stride[b.wide], align, streamed, at, v.expr)
 	} else {
 		b.line(v, b.guard+"*(%s) = convert<%s>(%s);", at, ctype(d), v.expr)
 	}

@@ -296,6 +296,29 @@ func TestRowsFrozen(t *testing.T) {
 	l.run(t)
 }
 
+// TestRowsStreamed: rows that the L2 cache cannot hold are streamed past it.
+func TestRowsStreamed(t *testing.T) {
+	chip := kernels.H200
+	chip.L2 = 4096
+	l := newList(41)
+	for _, rows := range []int{3, 4} { // of 1040 bytes
+		x, gain := graph.TypeOf(graph.F32, rows, 260), graph.TypeOf(graph.F32, 260)
+		op, types, err := cases.Bodied(graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
+			y := b.Add(graph.LayerNorm{Eps: 1e-5}, in(graph.F32, x.Shape.Slice()...), in(graph.F32, 260), in(graph.F32, 260))
+			b.Output("", y)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.add(op, draw(l.r, x), draw(l.r, gain), draw(l.r, gain))
+		k := kernelOf(t, op, types, kernels.Config{Chip: chip})
+		if strings.Contains(k.Generated(), "store<1, 16, true>") != (rows == 4) {
+			t.Errorf("%d rows:\n%s", rows, k.Generated())
+		}
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, chip), l.checks...)
+}
+
 // TestRowsReadOnce reduces rows that are read once: blocks make parts of them, on chips with clusters, too.
 func TestRowsReadOnce(t *testing.T) {
 	l := newList(39)

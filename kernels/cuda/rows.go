@@ -114,7 +114,7 @@ func (r *rows) reductions(level int) (l []int) {
 func (r *rows) newPrinter(wide, w int) *printer {
 	b := newPrinter(r.u, r.p, coordinates(r.space.Rank(), r.kept, r.inner), wide, w)
 	b.loops, b.guard = r.axes, "if (live) "
-	b.overtake = len(r.sums) > 0
+	b.overtake, b.most = len(r.sums) > 0, r.cfg.Chip.L2
 	b.again = r.again
 	return b
 }

@@ -287,8 +287,8 @@ template <class L, int W, int STRIDE, int ALIGN, class P> DEVICE Vec<L, W> load(
   return r;
 }
 
-// store writes W elements, STRIDE apart, from p on; see load.
-template <int STRIDE, int ALIGN, class T, class L, int W> DEVICE void store(T *p, const Vec<L, W> &x) {
+// store writes W elements, STRIDE apart, from p on; see load. STREAMED ones are the first to leave the L2 cache.
+template <int STRIDE, int ALIGN, bool STREAMED = false, class T, class L, int W> DEVICE void store(T *p, const Vec<L, W> &x) {
   if constexpr (STRIDE == 1 && W > 1 && ALIGN > int(sizeof(T))) {
     constexpr int bytes = least(least(ALIGN, 16), W * int(sizeof(T)));
     constexpr int n = bytes / int(sizeof(T));
@@ -304,7 +304,11 @@ template <int STRIDE, int ALIGN, class T, class L, int W> DEVICE void store(T *p
 #pragma unroll
         for (int j = 0; j < n; j++) u.t[j] = convert<T>(x[i * n + j]);
       }
-      reinterpret_cast<word *>(p)[i] = u.w;
+#ifndef FUSEC_HOST
+      if constexpr (STREAMED) __stcs(reinterpret_cast<word *>(p) + i, u.w);
+      else
+#endif
+        reinterpret_cast<word *>(p)[i] = u.w;
     }
   } else {
 #pragma unroll

@@ -74,7 +74,7 @@ KERNEL(rows, 512, 1) {
       const auto v12 = op::mul(v10, v11);
       const auto v13 = load<float, W, 1, 16>(p.a3 + (i0));
       const auto v14 = op::add(v12, v13);
-      if (live) store<1, 16>(p.r0 + (c0 * 4096 + i0), widen<W>(v14));
+      if (live) store<1, 16, true>(p.r0 + (c0 * 4096 + i0), widen<W>(v14));
     }
   }
 }
