@@ -249,9 +249,9 @@ func (a *attentionProblem) hopperScale() float32 {
 	return float32(a.op.Scale)
 }
 
-// bitWords are the words of a query's bits and of a key's: whole tiles of either.
+// bitWords are the words of a query's bits and of a key's: whole tiles and blocks of either.
 func (a *attentionProblem) bitWords() (ofKeys, ofQueries int) {
-	return roundUp(a.dims.Keys, 384) / 32, roundUp(a.dims.Queries, 64) / 32
+	return roundUp(a.dims.Keys, 384) / 32, roundUp(a.dims.Queries, 128) / 32
 }
 
 // hopperMasks ends the struct Problem with what masks scores beside position, and returns the AttentionMasks and the steps
@@ -280,7 +280,7 @@ func (a *attentionProblem) hopperMasks(u *unit, scratch int64) (masks string, st
 		fmt.Fprintf(&entries, "KERNEL(%s, %d, 1) {\n  %s;\n}\n", entry, blockThreads, call)
 		steps = append(steps, Step{Entry: entry, Grid: [3]int{ceilDiv(threads, blockThreads), 1, 1}, Block: blockThreads})
 	}
-	const square = 32 // threads of 32 queries and keys
+	const warp = 32 // the threads that make the bits of 32 queries and 128 keys
 	mask, kept, maskColumns, keptColumns, added, lengths := "nullptr", "nullptr", "nullptr", "nullptr", "nullptr", "nullptr"
 	u.printf("  static constexpr int KEY_WORDS = %d, QUERY_WORDS = %d;\n", ofKeys, ofQueries)
 	typ := "float"
@@ -300,8 +300,9 @@ func (a *attentionProblem) hopperMasks(u *unit, scratch int64) (masks string, st
 			mask, maskColumns = array("mask", sets)
 			u.printf("  static constexpr int MASK_BATCH = %d, MASK_HEAD = %d;\n", heads*min(batches-1, 1), min(heads-1, 1))
 			u.printf("  static constexpr i64 MASK_ROW = %d, MASK_COL = %d;\n", l.Stride[2], l.Stride[3])
-			step("mask_bits", square*sets*ofKeys*ofQueries, fmt.Sprintf("const auto *mask = %s;\n  "+
-				"attention_mask_bits<Problem>(%d, %s, %s, [&](int set) { return mask + i64(set / %d) * %d + i64(set %% %d) * %d; })",
+			step("mask_bits", warp*sets*ofKeys/4*ofQueries, fmt.Sprintf("const auto *mask = %s;\n  "+
+				"attention_mask_bits<Problem>(%d, %s, %s, "+
+				"[&](int set) { return mask + i64(set / %d) * %d + i64(set %% %d) * %d; })",
 				at, sets, mask, maskColumns, heads, l.Stride[0], heads, l.Stride[1]))
 		} else {
 			added = at
@@ -314,16 +315,18 @@ func (a *attentionProblem) hopperMasks(u *unit, scratch int64) (masks string, st
 		u.printf("  static constexpr u32 DROP = %du;\n  static constexpr int DROP_BITS = %d;\n", a.rule().Threshold, a.rule().Bits)
 		kept, keptColumns = array("kept", a.heads())
 		if keptColumns != "nullptr" {
-			step("drop_bits", square*a.heads()*ofKeys*ofQueries,
+			step("drop_bits", warp*a.heads()*ofKeys/4*ofQueries,
 				fmt.Sprintf("attention_drop_bits<Problem>(%s, %s, %s)", a.seedText(u), kept, keptColumns))
 		} else {
-			step("drop_bits", a.heads()*d.Queries*ofKeys/4, fmt.Sprintf("attention_drop_rows<Problem>(%s, %s)", a.seedText(u), kept))
+			threads := min(a.heads()*d.Queries*ofKeys/4, 16*blockThreads*a.cfg.Chip.SMs)
+			step("drop_bits", threads, fmt.Sprintf("attention_drop_rows<Problem>(%s, %s)", a.seedText(u), kept))
 		}
 	}
 	if op.HasLengths {
 		l := a.lengths.layout
 		lengths = a.pointer(u, a.lengths)
-		u.printf("  static DEVICE i64 length(const i64 *lengths, int h) { return lengths[%s]; }\n", flatOffset(l, l.Shape.Rank(), "h"))
+		u.printf("  static DEVICE i64 length(const i64 *lengths, int h) { return lengths[%s]; }\n",
+			flatOffset(l, l.Shape.Rank(), "h"))
 	}
 	u.printf("};\n\n%s", entries.String())
 	list := []string{mask, kept, maskColumns, keptColumns, added, lengths}
@@ -477,7 +480,8 @@ func (a *attentionProblem) hopperBackward(u *unit, at, scratch int64, maps func(
 		steps = append(steps, Step{Params: []Param{Scratch(flags)}, Bytes: zeros})
 		stages := t.gradQueries[1]
 		add("joint", "attention_grad_joint", 512, min(a.cfg.Chip.SMs, a.groups()*ceilDiv(d.Keys, hopperKeyRows)),
-			row*(hopperKeyRows+stages*jointQueries)+8*jointQueries*hopperKeyRows+8*(20+2*stages)+8*jointQueries*stages+8, // JointShared
+			// JointShared
+			row*(hopperKeyRows+stages*jointQueries)+8*jointQueries*hopperKeyRows+8*(20+2*stages)+8*jointQueries*stages+8,
 			"", operands("", jointQueries, hopperKeyRows)+fmt.Sprintf(", %s,\n    %s, %s, %s, %s",
 				u.scratch("int", "counter", flags), sums, dk, dv, masks))
 		add("rounded", "attention_grad_round", 128, tiles, 0, "", sums+", "+dq)

@@ -68,6 +68,10 @@ var hopperCases = []hopperCase{
 		op: graph.Attention{Scale: 0.1, Window: 70}, half: true},
 	{name: "lengths, tail and window, 128", d: graph.BF16, b: 3, h: 1, group: 1, queries: 150, keys: 300, depth: 120, width: 128,
 		op: graph.Attention{Scale: 0.1, HasLengths: true, Tail: true, Causal: true, Window: 140}},
+	{name: "mask of pieces of words", d: graph.BF16, b: 1, h: 2, group: 1, queries: 150, keys: 300, depth: 64, width: 128,
+		op: graph.Attention{Scale: 0.125, HasMask: true}, mask: []int{2, 150, 300}},
+	{name: "dropout of pieces of words", d: graph.F16, b: 1, h: 2, group: 1, queries: 150, keys: 297, depth: 64, width: 96,
+		op: graph.Attention{Scale: 0.125, Dropout: 0.2}},
 	{name: "dropout, mask, lengths, 128", d: graph.BF16, b: 3, h: 2, group: 1, queries: 80, keys: 160, depth: 128, width: 128,
 		op: graph.Attention{Scale: 0.1, Dropout: 0.5, Causal: true, HasMask: true, HasLengths: true}, mask: []int{3, 1, 80, 160}},
 }
@@ -187,7 +191,6 @@ func nearHalf(d graph.DType) func(*graph.Tensor, ref.Value) error {
 // numbers and of special ones.
 func TestAttentionHopper(t *testing.T) {
 	r := rand.New(rand.NewPCG(90, 1))
-	d := cudatest.Open(t)
 	var checks []cudatest.Check
 	for _, c := range hopperCases {
 		forward, backward := c.fusions(t)
@@ -207,7 +210,7 @@ func TestAttentionHopper(t *testing.T) {
 				Args: backwardArgs(t, r, forward, backward, args), Compare: nearHalf(c.d)})
 		}
 	}
-	cudatest.Run(t, d, checks...)
+	cudatest.Run(t, cudatest.Open(t), checks...)
 }
 
 // backwardArgs are the operands of a gradient for those of its attention: they have the log-sum-exp of these very ones.
@@ -265,7 +268,8 @@ func TestAttentionHopperCompiled(t *testing.T) {
 		{name: "mask and dropout d64", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
 			op: graph.Attention{Scale: 0.125, HasMask: true, Dropout: 0.1}, mask: []int{4, 1, 4096, 4096}},
 		{name: "mask and dropout d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
-			op: graph.Attention{Scale: 0.088, Causal: true, HasMask: true, HasLengths: true, Dropout: 0.1}, mask: []int{4, 1, 4096, 4096}},
+			op:   graph.Attention{Scale: 0.088, Causal: true, HasMask: true, HasLengths: true, Dropout: 0.1},
+			mask: []int{4, 1, 4096, 4096}},
 		{name: "dropout d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
 			op: graph.Attention{Scale: 0.088, Dropout: 0.1}},
 	} {
@@ -286,8 +290,8 @@ func TestAttentionHopperGroups(t *testing.T) {
 		causal  bool
 		groups  int
 	}{{1024, true, 2}, {1024, false, 3}, {4096, true, 3}, {200, true, 2}, {190, false, 3}} {
-		forward, backward := hopperCase{d: graph.BF16, b: 1, h: 2, group: 1, queries: c.queries, keys: c.queries, depth: 64, width: 64,
-			op: graph.Attention{Scale: 0.125, Causal: c.causal}}.fusions(t)
+		forward, backward := hopperCase{d: graph.BF16, b: 1, h: 2, group: 1, queries: c.queries, keys: c.queries,
+			depth: 64, width: 64, op: graph.Attention{Scale: 0.125, Causal: c.causal}}.fusions(t)
 		for i, f := range []hopperFusion{forward, backward} {
 			want := fmt.Sprintf("WARPGROUPS = %d,", c.groups)
 			if text := f.compile(t, cuda.Config{Chip: cuda.H200}).Generated(); !strings.Contains(text, want) {

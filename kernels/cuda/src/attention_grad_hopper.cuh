@@ -217,11 +217,11 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
       wgmma_commit();
       multiply_rows<T, P::WIDTH, M, ROWS, M>(d, wide, sh.wide(st.at), true);
       wgmma_commit();
-      u32 bits[2][M / 32];  // of the mask, and then of dropout
+      u32 bits[2];  // of the mask, and then of dropout
       const auto load_columns = [&](const u32 *columns, i64 set) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-          load_bits(bits[h], columns + (set * P::KEYS + least(row + 8 * h, P::KEYS - 1)) * P::QUERY_WORDS, m * M);
+          bits[h] = load_bits<M>(columns + (set * P::KEYS + least(row + 8 * h, P::KEYS - 1)) * P::QUERY_WORDS, m * M);
         }
       };
       if constexpr (P::MASKED) load_columns(masks.mask_columns, batch * P::MASK_BATCH + (kv * P::GROUP + head) * P::MASK_HEAD);
@@ -236,20 +236,14 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
           mask_row(s, h, t.lo(j) - first, t.hi(j) - first);
         }
       }
-      if constexpr (P::MASKED) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          // A row whose log-sum-exp is not a number has no weights that are.
-          keep_bits(s, h, bits[h], [&](int c) { return base[c] - infinity(); });
-        }
-      }
+      // A row whose log-sum-exp is not a number has no weights that are.
+      if (P::MASKED && !all_bits<M / 4>(bits)) keep_bits(s, bits, [&](int c) { return base[c] - infinity(); });
 #pragma unroll
       for (int i = 0; i < M / 2; i++) s[i] = exp2_approx(P::PARTS > 0 ? s[i] * scale + RAISED_GRAD<P> : s[i] * scale);
       pack_operand<T>(prob, s);
       if constexpr (P::DROPPED) {
         load_columns(masks.kept_columns, i64(batch) * P::HEADS + kv * P::GROUP + head);
-#pragma unroll
-        for (int h = 0; h < 2; h++) keep_packed(prob, h, bits[h]);
+        keep_packed(prob, bits);
       }
       wgmma_fence();
       multiply_columns<T, M, Shared::WIDE>(gv, prob, sh.wide(st.at));
@@ -257,8 +251,7 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
       wgmma_wait<1>();
       pin(d);
       if constexpr (P::DROPPED) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) keep_bits(d, h, bits[h], [](int) { return 0.0f; });
+        keep_bits(d, bits, [](int) { return 0.0f; });
 #pragma unroll
         for (int i = 0; i < M / 2; i += 2) {
           d[i] = d[i] * P::KEEP + delta[i / 4 * 8];
@@ -362,26 +355,20 @@ DEVICE void attention_grad_queries(const TensorMap *q, const TensorMap *k, const
     wgmma_commit();
     multiply_rows<T, P::WIDTH, N, ROWS, N>(d, wide, sh.wide(st.at));
     wgmma_commit();
-    u32 bits[2][N / 32];
-    if constexpr (P::MASKED) load_row_bits<P, false>(bits, masks, t.head, row, n * N);
+    u32 mask[2], kept[2];
+    if constexpr (P::MASKED) load_row_bits<P, false, N>(mask, masks, t.head, row, n * N);
+    if constexpr (P::DROPPED) load_row_bits<P, true, N>(kept, masks, t.head, row, n * N);
     wgmma_wait<1>();
     pin(s);
     if (before >= 0 && lane == 0) barrier_arrive(sh.free(before));
     before = st.at;
     if (t.masked(n)) mask_scores<P>(s, t, row, n * N + column);
-    if constexpr (P::MASKED) {
-#pragma unroll
-      for (int h = 0; h < 2; h++) keep_bits(s, h, bits[h], [](int) { return -infinity(); });
-    }
-    if constexpr (P::DROPPED) load_row_bits<P, true>(bits, masks, t.head, row, n * N);
+    if (P::MASKED && !all_bits<N / 4>(mask)) keep_bits(s, mask, [](int) { return -infinity(); });
 #pragma unroll
     for (int i = 0; i < N / 2; i++) s[i] = exp2_approx(s[i] * scale + top[i / 2 % 2]);
     wgmma_wait<0>();
     pin(d);
-    if constexpr (P::DROPPED) {
-#pragma unroll
-      for (int h = 0; h < 2; h++) keep_bits(d, h, bits[h], [](int) { return 0.0f; });
-    }
+    if constexpr (P::DROPPED) keep_bits(d, kept, [](int) { return 0.0f; });
 #pragma unroll
     for (int i = 0; i < N / 2; i++) d[i] = s[i] * (d[i] * P::KEEP + sub[i / 2 % 2]);
     pack_operand<T>(ds, d);

@@ -64,8 +64,8 @@ template <class T, int K, int N, int R> DEVICE void multiply_turned(float (&d)[R
 
 // Stores COLUMNS columns, from number `from` on, of a warpgroup's accumulators as rows of 16 bits, in the swizzle and in chunks of
 // 64 columns. Elements whose bit is 0 are stored as 0, if KEPT.
-template <class T, int COLUMNS, int CHUNK, bool KEPT, int R, int N>
-DEVICE void store_columns(u8 *to, const float (&s)[R], int from, const u32 (&bits)[2][N]) {
+template <class T, int COLUMNS, int CHUNK, bool KEPT, int R>
+DEVICE void store_columns(u8 *to, const float (&s)[R], int from, const u32 (&bits)[2]) {
   const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
   const int turn = int(here(lane / 4));  // addresses would take registers from one call to the next
   u8 *const mine = to + row * 128 + lane % 4 * 4;
@@ -74,7 +74,7 @@ DEVICE void store_columns(u8 *to, const float (&s)[R], int from, const u32 (&bit
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       u32 x = pack2(T{}, s[c / 2 + 2 * h], s[c / 2 + 2 * h + 1]);
-      if constexpr (KEPT) x &= kept_halves(bits[h][c / 32], c / 8 % 4);
+      if constexpr (KEPT) x &= kept_halves(bits[h], c / 8);
       *reinterpret_cast<u32 *>(mine + c / 64 * CHUNK + h * 8 * 128 + ((c / 8 % 8 ^ turn) << 4)) = x;
     }
   }
@@ -243,8 +243,19 @@ DEVICE void joint_scores(const JointShared<P> &sh, const AttentionMasks<typename
       return P::WINDOW > 0 ? least(t.valid, i + t.shift() + P::WINDOW) : t.valid;
     };
     const auto lo = [&](int i) { return P::WINDOW > 0 ? i + t.shift() - P::WINDOW + 1 : 0; };
+    // Bits of a tile of queries. They are loaded as soon as those of the tile before are done with.
+    u32 mask[2], kept[2] = {};
+    const auto load_mask = [&](int head, int m) {
+      if constexpr (P::MASKED) load_row_bits<P, false, ROWS>(mask, masks, head, m * M + in_row, t.row);
+    };
+    const auto load_kept = [&](int head, int m) {
+      if constexpr (P::DROPPED) load_row_bits<P, true, ROWS>(kept, masks, head, m * M + in_row, t.row);
+    };
+    load_mask(t.first_head(), t.end - 1);
+    load_kept(t.first_head(), t.end - 1);
     for (int head = t.first_head(), last = head + P::GROUP; head < last; head++) {
       for (int m = t.end - 1; m >= t.first; m--) {
+        const int next_head = m > t.first ? head : least(head + 1, last - 1), next = (m > t.first ? m : t.end) - 1;
         // The gradients of the weights come in parts, which take fewer registers; bits of dropout take some, too.
         constexpr int PART = !P::DROPPED ? 64 : P::MASKED ? 16 : 32;
         float s[ROWS / 2], d[PART / 2];
@@ -257,30 +268,27 @@ DEVICE void joint_scores(const JointShared<P> &sh, const AttentionMasks<typename
         wgmma_commit();
         multiply_rows<T, P::WIDTH, PART, M, ROWS>(d, dout, sh.v());
         wgmma_commit();
-        const int row = m * M + in_row;
         float top[2], sub[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
           top[h] = sh.base(st.at)[in_row + 8 * h] * scale;
           sub[h] = sh.delta(st.at)[in_row + 8 * h];
         }
-        u32 bits[2][ROWS / 32] = {};
-        if constexpr (P::MASKED) load_row_bits<P, false>(bits, masks, head, row, t.row);
         wgmma_wait<1>();
         pin(s);
         if (t.masked(m) || t.row + ROWS > P::KEYS) {
 #pragma unroll
-          for (int h = 0; h < 2; h++) mask_row(s, h, lo(row + 8 * h) - column, hi(row + 8 * h) - column);
+          for (int h = 0; h < 2; h++) {
+            const int row = m * M + in_row + 8 * h;
+            mask_row(s, h, lo(row) - column, hi(row) - column);
+          }
         }
-        if constexpr (P::MASKED) {
-#pragma unroll
-          for (int h = 0; h < 2; h++) keep_bits(s, h, bits[h], [](int) { return -infinity(); });
-        }
-        if constexpr (P::DROPPED) load_row_bits<P, true>(bits, masks, head, row, t.row);
+        if constexpr (P::MASKED) keep_bits(s, mask, [](int) { return -infinity(); });
+        load_mask(next_head, next);
 #pragma unroll
         for (int i = 0; i < ROWS / 2; i++) s[i] = exp2_approx(s[i] * scale + top[i / 2 % 2]);
         barrier_wait(sh.weights_free(ring.at), ring.parity ^ 1);
-        store_columns<T, ROWS, Shared::CHUNK, P::DROPPED>(sh.weights(ring.at), s, 0, bits);
+        store_columns<T, ROWS, Shared::CHUNK, P::DROPPED>(sh.weights(ring.at), s, 0, kept);
         shared_fence();
         barrier_arrive(sh.weights_full(ring.at));
         barrier_wait(sh.ds_free(ring.at), ring.parity ^ 1);
@@ -289,11 +297,8 @@ DEVICE void joint_scores(const JointShared<P> &sh, const AttentionMasks<typename
           wgmma_wait<0>();
           pin(d);
           if constexpr (P::DROPPED) {
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-              const u32 kept[1] = {bits[h][c / 32] >> c % 32};
-              keep_bits(d, h, kept, [](int) { return 0.0f; });
-            }
+            const u32 part[2] = {kept[0] >> c / 4, kept[1] >> c / 4};
+            keep_bits(d, part, [](int) { return 0.0f; });
           }
 #pragma unroll
           for (int i = 0; i < PART / 2; i++) s[c / 2 + i] *= d[i] * P::KEEP + sub[i / 2 % 2];
@@ -305,8 +310,9 @@ DEVICE void joint_scores(const JointShared<P> &sh, const AttentionMasks<typename
           } else {
             barrier_arrive(sh.free(st.at));  // by all, as all have read numbers of the stage
           }
-          store_columns<T, PART, Shared::CHUNK, false>(sh.ds(ring.at), s, c, bits);
+          store_columns<T, PART, Shared::CHUNK, false>(sh.ds(ring.at), s, c, kept);
         }
+        load_kept(next_head, next);
         shared_fence();
         barrier_arrive(sh.ds_full(ring.at));
         st.next();

@@ -43,10 +43,14 @@ template <class P, class M> DEVICE int keys_of(const M &masks, int batch) {
   }
 }
 
-// The bits of a line, a query or a key, from number `from` on, a multiple of 32.
-template <int N> DEVICE void load_bits(u32 (&bits)[N], const u32 *line, int from) {
-#pragma unroll
-  for (int i = 0; i < N; i++) bits[i] = line[from / 32 + i];
+// A thread's bits of a line, a query or a key, for N numbers of the other kind from `from` on, a multiple of N: see
+// src/attention_bits.cuh. Higher bits are others.
+template <int N> DEVICE u32 load_bits(const u32 *line, int from) {
+  line += from / 128 * 4 + threadIdx.x % 4;
+  if constexpr (N == 128) return *line;
+  const int shift = from % 128 / 4;
+  if constexpr (128 % N == 0) return *line >> shift;
+  return u32(((shift + N / 4 > 32 ? u64(line[4]) << 32 : 0) | *line) >> shift);
 }
 
 // A TilePlace is a head, and which of its tiles.
@@ -264,43 +268,44 @@ template <class P, int R> DEVICE void mask_scores(float (&s)[R], const Attention
   for (int h = 0; h < 2; h++) mask_row(s, h, P::WINDOW > 0 ? t.lo(row + 8 * h) - key : 0, t.hi(row + 8 * h) - key);
 }
 
-// Numbers of one of the thread's two rows whose bit is 0 become other(c), c columns from the thread's first.
-template <int R, int N, class F> DEVICE void keep_bits(float (&s)[R], int h, const u32 (&bits)[N], F other) {
-  u32 all = bits[0];
+// Whether all of a warp's N bits in each row are 1, as in most tiles of many masks.
+template <int N> DEVICE bool all_bits(const u32 (&bits)[2]) {
+  return __all_sync(~0u, (bits[0] & bits[1] | (N < 32 ? ~0u << N % 32 : 0)) == ~0u);
+}
+// Numbers of the thread's two rows whose bit is 0 become other(c), c columns from the thread's first.
+template <int R, class F> DEVICE void keep_bits(float (&s)[R], const u32 (&bits)[2], F other) {
 #pragma unroll
-  for (int i = 1; i < N; i++) all &= bits[i];
-  if (__all_sync(~0u, all == ~0u)) return;
+  for (int h = 0; h < 2; h++) {
 #pragma unroll
-  for (int i = 0; i < R; i += 4) {
-    const u32 word = bits[i / 16] >> 2 * (threadIdx.x % 4);
+    for (int i = 0; i < R; i += 4) {
 #pragma unroll
-    for (int e = 0; e < 2; e++) {
-      const int c = 2 * i + e;
-      if (!(word >> c % 32 & 1)) s[i + 2 * h + e] = other(c);
+      for (int e = 0; e < 2; e++) {
+        if (!(bits[h] >> i / 2 + e & 1)) s[i + 2 * h + e] = other(2 * i + e);
+      }
     }
   }
 }
 
-// Of the thread's two columns in each of a word's four groups of 8, the bits of group i, each repeated 16 times.
-DEVICE u32 kept_halves(u32 word, int i) {
-  const int column = threadIdx.x % 4 * 2;
-  return permute(word << 7 - column, word << 6 - column, 0xcc88 + i * 0x1111);
+// Bits 2j and 2j + 1 of a word, each repeated 16 times.
+DEVICE u32 kept_halves(u32 word, int j) {
+  const int in = 2 * j % 8;
+  return permute(word << 7 - in, word << 6 - in, 0xcc88 + j / 4 * 0x1111);
 }
-// Halves of one of the thread's two rows whose bit is 0 become 0; see pack_operand.
-template <int R, int N> DEVICE void keep_packed(u32 (&a)[R], int h, const u32 (&bits)[N]) {
+// Halves of the thread's two rows whose bit is 0 become 0; see pack_operand.
+template <int R> DEVICE void keep_packed(u32 (&a)[R], const u32 (&bits)[2]) {
 #pragma unroll
-  for (int i = 0; i < R; i += 2) a[i + h] &= kept_halves(bits[i / 8], i / 2 % 4);
+  for (int i = 0; i < R; i++) a[i] &= kept_halves(bits[i % 2], i / 2);
 }
 
-// Bits of a thread's two rows of queries for the N keys of a tile: of dropout if DROP, else of a mask.
-template <class P, bool DROP, class M, int N>
-DEVICE void load_row_bits(u32 (&bits)[2][N], const M &masks, int head, int row, int key) {
+// A thread's bits of its two rows of queries for the N keys of a tile: of dropout if DROP, else of a mask.
+template <class P, bool DROP, int N, class M>
+DEVICE void load_row_bits(u32 (&bits)[2], const M &masks, int head, int row, int key) {
   i64 set = head;
   if constexpr (!DROP) set = head / P::HEADS * P::MASK_BATCH + head % P::HEADS * P::MASK_HEAD;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
-    load_bits(bits[h], (DROP ? masks.kept : masks.mask) + (set * P::QUERIES + least(row + 8 * h, P::QUERIES - 1)) * P::KEY_WORDS,
-              key);
+    bits[h] = load_bits<N>(
+        (DROP ? masks.kept : masks.mask) + (set * P::QUERIES + least(row + 8 * h, P::QUERIES - 1)) * P::KEY_WORDS, key);
   }
 }
 
@@ -342,19 +347,27 @@ template <int ROWS, int COLUMNS, int THREADS> DEVICE void clear_rows(u8 *tile, i
 
 // The online softmax of a thread's two rows.
 struct RowState {
-  float top[2], sum[2];  // the greatest score, of all columns; and the sum, of the thread's columns
+  float top[2], sum[2];  // a score that is nearly the greatest, of all columns; and the sum, of the thread's columns
 };
 // In two parts of f16, weights and their sums are multiplied by 2 to the power of RAISED, so that the small ones are exact, too.
 template <class P> constexpr int RAISED = P::PARTS == 2 ? 14 : 0;
-template <class P, int R> DEVICE void softmax_step(RowState &r, float (&s)[R], float (&fade)[2]) {
+// softmax_step makes scores weights, and reports whether what was added up before has to be multiplied by fade. That waits until a
+// weight would be above 2 to the power of SLACK (compare FlashAttention-4): with bits, and in blocks of 192 queries. Others take
+// less time if they do not ask, and two parts of f16 have no room for larger weights.
+template <class P> constexpr float SLACK = P::PARTS == 0 && (P::MASKED || P::DROPPED || AttentionTile<P>::ROWS > 128) ? 8 : 0;
+template <class P, int R> DEVICE bool softmax_step(RowState &r, float (&s)[R], float (&fade)[2]) {
   constexpr float scale = UNIT<P> * 1.4426950408889634f;
+  bool fades = false;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     float top = s[2 * h];
 #pragma unroll
     for (int i = 0; i < R; i += 4) top = fmaxf(top, fmaxf(s[i + 2 * h], s[i + 2 * h + 1]));
     top = fmaxf(r.top[h], row_max(top));
-    float base = top == -infinity() ? 0.0f : multiply_up(top, scale);  // no exponent is above 0
+    const bool above = SLACK<P> == 0 || (top - r.top[h]) * scale > SLACK<P>;
+    if (!above) top = r.top[h];
+    fades = fades || above;
+    float base = top == -infinity() ? 0.0f : multiply_up(top, scale);  // no exponent is above SLACK
     float before = r.top[h];
     if constexpr (P::ADDED) {
       // Where rounding base may change exponents by more than 1, the greatest score is subtracted first.
@@ -368,7 +381,7 @@ template <class P, int R> DEVICE void softmax_step(RowState &r, float (&s)[R], f
         base = 0;
       }
     }
-    fade[h] = exp2_approx(before * scale - base);
+    fade[h] = above ? exp2_approx(before * scale - base) : 1.0f;
     if constexpr (P::PARTS == 2) base -= RAISED<P>;
     r.top[h] = top;
     float sum = 0;
@@ -383,6 +396,7 @@ template <class P, int R> DEVICE void softmax_step(RowState &r, float (&s)[R], f
     }
     r.sum[h] = r.sum[h] * fade[h] + sum;
   }
+  return fades;
 }
 
 // Two neighbouring elements of a row.
@@ -478,31 +492,41 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
     RowState r = {{-infinity(), -infinity()}, {0, 0}};
     if (t.first < t.end) {
       float s[N / 2] = {}, fade[2] = {};
+      bool fades;
       u32 prob[N / 4];
-      u32 bits[2][N / 32];
+      // Bits of the tile. They are loaded ahead, as soon as those of the tile before are done with, if there are registers for it.
+      constexpr bool AHEAD = P::PARTS < 2 && !(P::MASKED && P::DROPPED);
+      u32 mask[2], kept[2];
       int n = t.end - 1;
+      const auto load_mask = [&](int n) {
+        if constexpr (P::MASKED) load_row_bits<P, false, N>(mask, masks, t.head, t.row + in_row, (n < 0 ? 0 : n) * N);
+      };
+      const auto load_kept = [&](int n) {
+        if constexpr (P::DROPPED) load_row_bits<P, true, N>(kept, masks, t.head, t.row + in_row, (n < 0 ? 0 : n) * N);
+      };
       const auto weigh = [&] {  // makes scores weights
         const int row = t.row + in_row, key = n * N + column;
         if constexpr (P::ADDED) add_mask<P>(s, masks, t.head, row, key);
         if (t.masked(n)) mask_scores<P>(s, t, row, key);
-        if constexpr (P::MASKED) {
-#pragma unroll
-          for (int h = 0; h < 2; h++) keep_bits(s, h, bits[h], [](int) { return -infinity(); });
-        }
-        if constexpr (P::MASKED && P::DROPPED) load_row_bits<P, true>(bits, masks, t.head, row, n * N);
-        softmax_step<P>(r, s, fade);
-        if constexpr (P::DROPPED && P::PARTS == 2) {
-#pragma unroll
-          for (int h = 0; h < 2; h++) keep_bits(s, h, bits[h], [](int) { return 0.0f; });
-        }
+        if (P::MASKED && !all_bits<N / 4>(mask)) keep_bits(s, mask, [](int) { return -infinity(); });
+        if constexpr (AHEAD) load_mask(n - 1);
+        if constexpr (!AHEAD && P::MASKED) load_kept(n);
+        fades = softmax_step<P>(r, s, fade);
+        if (P::DROPPED && P::PARTS == 2 && !all_bits<N / 4>(kept)) keep_bits(s, kept, [](int) { return 0.0f; });
       };
       const auto pack_weights = [&] {
         pack_operand<T>(prob, s);
-        if constexpr (P::DROPPED) {
-#pragma unroll
-          for (int h = 0; h < 2; h++) keep_packed(prob, h, bits[h]);
-        }
+        if constexpr (P::DROPPED) keep_packed(prob, kept);
+        if constexpr (AHEAD) load_kept(n - 1);
       };
+      const auto load_late = [&] {
+        if constexpr (!AHEAD) load_mask(n);
+        if constexpr (!AHEAD && !P::MASKED) load_kept(n);
+      };
+      if constexpr (AHEAD) {
+        load_mask(n);
+        load_kept(n);
+      }
       barrier_wait(sh.q_full(), q_parity);
       q_parity ^= 1;
       if constexpr (P::PARTS == 2) {
@@ -545,18 +569,15 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
 #pragma unroll
           for (int i = 0; i < Shared::WIDTH / 2; i++) o[i] = o[i] * factor[i / 2 % 2] + part[i];
         };
-        const auto more_bits = [&] {
-          if constexpr (P::MASKED || P::DROPPED) load_row_bits<P, !P::MASKED>(bits, masks, t.head, t.row + in_row, n * N);
-        };
         start_scores();
-        more_bits();
+        load_late();
         wgmma_wait<0>();
         end_scores();
         split_operand(prob, low, s);
         for (n--; n >= t.first; n--) {
           start_scores();
           start_sum();
-          more_bits();
+          load_late();
           wgmma_wait<1>();
           end_scores();
           end_sum(before);
@@ -570,7 +591,7 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
         wgmma_fence();
         multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q, sh.k(ks.at));
         wgmma_commit();
-        if constexpr (P::MASKED || P::DROPPED) load_row_bits<P, !P::MASKED>(bits, masks, t.head, t.row + in_row, n * N);
+        load_late();
         wgmma_wait<0>();
         pin(s);
         release(sh.k_free(ks.at));
@@ -594,7 +615,7 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
           wgmma_fence();
           multiply_columns<T, N, Shared::WIDTH>(o, prob, sh.v(vs.at));
           wgmma_commit();
-          if constexpr (P::MASKED || P::DROPPED) load_row_bits<P, !P::MASKED>(bits, masks, t.head, t.row + in_row, n * N);
+          load_late();
           wgmma_wait<1>();
           pin(s);
           release(sh.k_free(ks.at));
@@ -604,8 +625,10 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
           pin(o);
           release(sh.v_free(vs.at));
           vs.next();
+          if (SLACK<P> == 0 || __any_sync(~0u, fades)) {
 #pragma unroll
-          for (int i = 0; i < Shared::WIDTH / 2; i++) o[i] *= fade[i / 2 % 2];
+            for (int i = 0; i < Shared::WIDTH / 2; i++) o[i] *= fade[i / 2 % 2];
+          }
           pack_weights();
         }
         release(sh.q_free());
