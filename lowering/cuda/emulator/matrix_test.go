@@ -586,11 +586,42 @@ CLUSTER_KERNEL(k, 32, 1, 2) {
   p.y[i] = ((float *)shared)[31 - threadIdx.x];
 }
 `
-	for _, c := range []struct{ from, to, refused string }{
+	exchange(t, text, []exchangeCase{
 		{},
 		{"expect(inbox, 128)", "expect(inbox, 132)", "4 bytes missing"},
 		{"1 - cluster_rank()", "2", "sends to block 2 of its cluster, which there is not"},
-	} {
+	})
+}
+
+// TestClusterRead has each of two blocks read what the other has written to its own shared memory, each at another place.
+func TestClusterRead(t *testing.T) {
+	text := kernels.Prelude() + `
+struct Params { const float *x; float *y; };
+CLUSTER_KERNEL(k, 32, 1, 2) {
+  SHARED;
+  float *const room = (float *)shared;
+  const int rank = cluster_rank(), i = blockIdx.x * 32 + threadIdx.x, own = rank * 32, far = 32 - own;
+  room[own + threadIdx.x] = p.x[i];
+  cluster_sync();
+  p.y[i] = cluster_read(room + far + (31 - threadIdx.x), 1 - rank);
+  cluster_sync();
+}
+`
+	exchange(t, text, []exchangeCase{
+		{},
+		{"room + far", "room + own", "which was never written"},
+		{"room + far", "room + 96", "behind the end of shared memory"},
+		{"1 - rank)", "2)", "reads shared memory of block 2 of its cluster, which there is not"},
+	})
+}
+
+// An exchangeCase replaces a part of a kernel's text, and tells why the kernel is then refused.
+type exchangeCase struct{ from, to, refused string }
+
+// exchange runs a kernel in which each of the two blocks of a cluster gets the other's 32 numbers, in reverse.
+func exchange(t *testing.T, text string, cases []exchangeCase) {
+	t.Helper()
+	for _, c := range cases {
 		r := newRig(t, emulator.Options{})
 		x := small(rand.New(rand.NewPCG(6, 2)), 128)
 		y := r.alloc(len(x) * 4)
@@ -602,7 +633,7 @@ CLUSTER_KERNEL(k, 32, 1, 2) {
 		r.must(err)
 		params := binary.LittleEndian.AppendUint64(nil, uint64(upload(r, x)))
 		params = binary.LittleEndian.AppendUint64(params, uint64(y))
-		err = r.stream.Launch(f, [3]int{4, 1, 1}, 32, 136, params)
+		err = r.stream.Launch(f, [3]int{4, 1, 1}, 32, 256, params)
 		if c.refused != "" {
 			refused(t, err, c.refused)
 			continue

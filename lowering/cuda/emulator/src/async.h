@@ -233,7 +233,10 @@ const void *fusec_elsewhere(const void *p, int rank, int bytes) {
   const Block *b = blockOf(rank);
   if (!b) fail("reads shared memory of block %d of its cluster, which there is not", rank);
   if (b->ended == launch->block) fail("reads shared memory of block %d of its cluster, which has ended", rank);
-  memory::access(p, bytes, false);
+  const Range &own = current->block->shared;
+  const uint64_t at = reinterpret_cast<uint64_t>(p) - own.base;
+  if (at >= own.bytes || uint64_t(bytes) > own.bytes - at) memory::miss(reinterpret_cast<uint64_t>(p), bytes, false);
+  if (!memory::all(b->shared.known + at, bytes)) memory::unwritten(b->shared, at);
   return async::elsewhere(p, b);
 }
 // Writes to the place of p in the shared memory of a block of the cluster.
