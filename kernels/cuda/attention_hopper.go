@@ -13,8 +13,9 @@ import (
 
 // attentionTiling are the sizes that attention's kernels for Hopper work in.
 type attentionTiling struct {
-	groups       int // warpgroups of 64 queries
-	keys, stages int // of a tile of keys and values, and how many are under way
+	groups       int  // warpgroups of 64 queries
+	divided      bool // the warpgroups have the same queries, and divide their keys
+	keys, stages int  // of a tile of keys and values, and how many are under way
 	// Of the gradient's kernels: a tile of queries that passes by keys, and how many are under way; warpgroups of queries,
 	// and the same two of the keys that pass by these.
 	gradQueries [2]int
@@ -44,6 +45,14 @@ func (a *attentionProblem) attentionTiling() attentionTiling {
 			t.keys /= 2 // what fits in registers
 		}
 		return t
+	case a.divides():
+		t := attentionTiling{groups: 2, divided: true, keys: 128, stages: 4}
+		if wide {
+			t.stages /= 2
+		} else if a.dims.Keys > 1024 && !(a.op.HasMask && a.op.Dropout > 0) { // whose bits take more registers than three have
+			t.groups, t.stages = 3, 3
+		}
+		return t
 	case !wide:
 		return attentionTiling{
 			groups: a.narrowGroups(128), keys: 128, stages: 4,
@@ -54,6 +63,19 @@ func (a *attentionProblem) attentionTiling() attentionTiling {
 		groups: 2, keys: 128, stages: 2,
 		gradQueries: [2]int{64, 3}, gradGroups: 2, gradKeys: [2]int{96, 2},
 	}
+}
+
+// divides reports whether the warpgroups of a block divide the keys: each tile of 64 queries has a multiprocessor then.
+func (a *attentionProblem) divides() bool {
+	return !a.grad && a.parts == 0 && !a.op.HasLengths && a.heads()*ceilDiv(a.dims.Queries, 64) <= a.cfg.Chip.SMs
+}
+
+// rows is how many queries a block has.
+func (t attentionTiling) rows() int {
+	if t.divided {
+		return 64
+	}
+	return 64 * t.groups
 }
 
 // narrowGroups is how many warpgroups of queries of up to 64 elements meet tiles of so many keys. Three take less time for a
@@ -211,7 +233,7 @@ func (a *attentionProblem) placeNumbers(u *unit, name string, v attentionView) s
 }
 
 // hopperProblem begins the struct Problem of src/attention_hopper.cuh.
-func (a *attentionProblem) hopperProblem(u *unit, groups, keys, stages int) {
+func (a *attentionProblem) hopperProblem(u *unit, t attentionTiling) {
 	d, op := a.dims, a.op
 	// Even rounds of as many heads as have their keys and values in the cache, with room beside them.
 	head := 2 * max(a.parts, 1) * d.Keys * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
@@ -230,7 +252,8 @@ func (a *attentionProblem) hopperProblem(u *unit, groups, keys, stages int) {
 	u.printf("  static constexpr float SCALE = %s;\n", literal(graph.F32, float64(a.hopperScale()), nil))
 	// A window larger than all there is restricts nothing; the bound keeps sums from overflowing.
 	u.printf("  static constexpr int WINDOW = %d, WARPGROUPS = %d, KEY_TILE = %d, STAGES = %d, TOGETHER = %d, PARTS = %d;\n",
-		min(op.Window, d.Keys+d.Queries), groups, keys, stages, together, a.parts)
+		min(op.Window, d.Keys+d.Queries), t.groups, t.keys, t.stages, together, a.parts)
+	u.printf("  static constexpr bool DIVIDED = %t;\n", t.divided)
 }
 
 // hopperElement is the type of the elements that are multiplied.
@@ -343,7 +366,7 @@ func (a *attentionProblem) forwardHopper() (*Kernel, bool) {
 	}
 	t := a.attentionTiling()
 	u := newUnit(a.args, a.results)
-	q := a.mapOf(u, "q", a.q, 64*t.groups)
+	q := a.mapOf(u, "q", a.q, t.rows())
 	k, v := a.mapOf(u, "k", a.k, t.keys), a.mapOf(u, "v", a.v, t.keys)
 	counter := u.field(Param{Kind: ZeroedPtr}, "int *", "counter")
 	steps, scratch := a.hopperForward(u, 0, counter, [3]string{q, k, v}, "", "")
@@ -358,7 +381,7 @@ func (a *attentionProblem) forwardHopper() (*Kernel, bool) {
 func (a *attentionProblem) hopperForward(u *unit, scratch int64, counter string, maps [3]string, first, last string) (
 	[]Step, int64) {
 	d, t := a.dims, a.attentionTiling()
-	a.hopperProblem(u, t.groups, t.keys, t.stages)
+	a.hopperProblem(u, t)
 	out, lse := a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse)
 	masks, steps, scratch := a.hopperMasks(u, scratch)
 	threads := 128 * (t.groups + 1)
@@ -367,13 +390,16 @@ func (a *attentionProblem) hopperForward(u *unit, scratch int64, counter string,
 	depth, width := roundUp(d.Depth, 64), roundUp(d.Width, 64)
 	step := Step{
 		Entry: "attention",
-		Grid:  [3]int{min(a.cfg.Chip.SMs, a.heads()*ceilDiv(d.Queries, 64*t.groups)), 1, 1},
+		Grid:  [3]int{min(a.cfg.Chip.SMs, a.heads()*ceilDiv(d.Queries, t.rows())), 1, 1},
 		Block: threads,
-		// AttentionShared: tiles, results on their way out, barriers, and two numbers of tiles.
-		Shared: 2*max(a.parts, 1)*(64*t.groups*depth+t.stages*t.keys*(depth+width)) + 8*(6+4*t.stages) + 8,
+		// AttentionShared: tiles, results on their way out, what warpgroups give others, barriers, and two numbers of tiles.
+		Shared: 2*max(a.parts, 1)*(t.rows()*depth+t.stages*t.keys*(depth+width)) + 8*(6+4*t.stages) + 8,
 	}
 	if a.parts < 2 {
-		step.Shared += 64 * t.groups * (d.Width*a.operand(a.out).DType.Size() + 16)
+		step.Shared += t.rows() * (d.Width*a.operand(a.out).DType.Size() + 16)
+	}
+	if t.divided {
+		step.Shared += (t.groups - 1) * (width/2 + 4) * 128 * 4
 	}
 	return append(steps, step), scratch
 }
@@ -446,7 +472,7 @@ func (a *attentionProblem) hopperBackward(u *unit, at, scratch int64, maps func(
 	d, t := a.dims, a.attentionTiling()
 	padded := roundUp(d.Queries, 128)
 	base, delta := u.scratch("float", "base", at), u.scratch("float", "delta", at+a.gradNumbers()/2)
-	a.hopperProblem(u, t.gradGroups, t.gradKeys[0], t.gradKeys[1])
+	a.hopperProblem(u, attentionTiling{groups: t.gradGroups, keys: t.gradKeys[0], stages: t.gradKeys[1]})
 	u.printf("  static constexpr int QUERY_TILE = %d, QUERY_STAGES = %d, PADDED = %d;\n",
 		t.gradQueries[0], t.gradQueries[1], padded)
 	rows := fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s%s", a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse),

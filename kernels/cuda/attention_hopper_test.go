@@ -72,6 +72,8 @@ var hopperCases = []hopperCase{
 		op: graph.Attention{Scale: 0.125, HasMask: true}, mask: []int{2, 150, 300}},
 	{name: "dropout of pieces of words", d: graph.F16, b: 1, h: 2, group: 1, queries: 150, keys: 297, depth: 64, width: 96,
 		op: graph.Attention{Scale: 0.125, Dropout: 0.2}},
+	{name: "many keys", d: graph.BF16, b: 1, h: 1, group: 1, queries: 70, keys: 1290, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, Causal: true, HasMask: true}, mask: []int{70, 1290}},
 	{name: "dropout, mask, lengths, 128", d: graph.BF16, b: 3, h: 2, group: 1, queries: 80, keys: 160, depth: 128, width: 128,
 		op: graph.Attention{Scale: 0.1, Dropout: 0.5, Causal: true, HasMask: true, HasLengths: true}, mask: []int{3, 1, 80, 160}},
 }
@@ -188,7 +190,7 @@ func nearHalf(d graph.DType) func(*graph.Tensor, ref.Value) error {
 }
 
 // TestAttentionHopper computes attentions and their gradients by Hopper's instructions, on the emulator, of ordinary
-// numbers and of special ones.
+// numbers and of special ones: on an H200, on which few queries let warpgroups divide the keys, and on a chip that they fill.
 func TestAttentionHopper(t *testing.T) {
 	r := rand.New(rand.NewPCG(90, 1))
 	var checks []cudatest.Check
@@ -210,7 +212,11 @@ func TestAttentionHopper(t *testing.T) {
 				Args: backwardArgs(t, r, forward, backward, args), Compare: nearHalf(c.d)})
 		}
 	}
-	cudatest.Run(t, cudatest.Open(t), checks...)
+	for _, multiprocessors := range []int{cuda.H200.SMs, 2} {
+		chip := cuda.H200
+		chip.SMs = multiprocessors
+		cudatest.Run(t, cudatest.OpenFor(t, chip), checks...)
+	}
 }
 
 // backwardArgs are the operands of a gradient for those of its attention: they have the log-sum-exp of these very ones.
@@ -272,6 +278,15 @@ func TestAttentionHopperCompiled(t *testing.T) {
 			mask: []int{4, 1, 4096, 4096}},
 		{name: "dropout d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
 			op: graph.Attention{Scale: 0.088, Dropout: 0.1}},
+		{name: "divided d64", d: graph.BF16, b: 1, h: 8, group: 1, queries: 1024, keys: 1024, depth: 64, width: 64,
+			op: graph.Attention{Scale: 0.125, Causal: true}, half: true},
+		{name: "mask, many keys d64", d: graph.BF16, b: 1, h: 1, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
+			op: graph.Attention{Scale: 0.125, Causal: true, HasMask: true}, mask: []int{4096, 4096}},
+		{name: "dropout, many keys d64", d: graph.F16, b: 1, h: 1, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
+			op: graph.Attention{Scale: 0.125, Dropout: 0.1}},
+		{name: "mask and dropout, divided d128", d: graph.F16, b: 1, h: 8, group: 1, queries: 1024, keys: 1024,
+			depth: 128, width: 128,
+			op: graph.Attention{Scale: 0.088, HasMask: true, Dropout: 0.1}, mask: []int{1024, 1024}},
 	} {
 		forward, backward := c.fusions(t)
 		for i, f := range []hopperFusion{forward, backward} {
@@ -290,13 +305,41 @@ func TestAttentionHopperGroups(t *testing.T) {
 		causal  bool
 		groups  int
 	}{{1024, true, 2}, {1024, false, 3}, {4096, true, 3}, {200, true, 2}, {190, false, 3}} {
-		forward, backward := hopperCase{d: graph.BF16, b: 1, h: 2, group: 1, queries: c.queries, keys: c.queries,
+		forward, backward := hopperCase{d: graph.BF16, b: 1, h: 64, group: 1, queries: c.queries, keys: c.queries,
 			depth: 64, width: 64, op: graph.Attention{Scale: 0.125, Causal: c.causal}}.fusions(t)
 		for i, f := range []hopperFusion{forward, backward} {
 			want := fmt.Sprintf("WARPGROUPS = %d,", c.groups)
 			if text := f.compile(t, cuda.Config{Chip: cuda.H200}).Generated(); !strings.Contains(text, want) {
 				t.Errorf("%+v: %d: no %s in\n%s", c, i, want, text)
 			}
+		}
+	}
+}
+
+// TestAttentionHopperDivided looks at where warpgroups divide the keys: where tiles of 64 queries do not fill the chip.
+func TestAttentionHopperDivided(t *testing.T) {
+	for _, c := range []struct {
+		heads, keys, depth int
+		op                 graph.Attention
+		ways               int
+	}{
+		{8, 1024, 64, graph.Attention{Causal: true}, 2},
+		{8, 1024, 128, graph.Attention{}, 2},
+		{8, 1025, 64, graph.Attention{}, 3},
+		{8, 1025, 64, graph.Attention{HasMask: true, Dropout: 0.1}, 2},
+		{8, 4096, 128, graph.Attention{}, 2},
+		{9, 1024, 64, graph.Attention{}, 0},
+		{8, 1024, 64, graph.Attention{HasLengths: true}, 0},
+	} {
+		c.op.Scale = 0.125
+		forward, _ := hopperCase{d: graph.BF16, b: 1, h: c.heads, group: 1, queries: 1024, keys: c.keys,
+			depth: c.depth, width: c.depth, op: c.op, mask: []int{1024, c.keys}}.fusions(t)
+		k := forward.compile(t, cuda.Config{Chip: cuda.H200})
+		if divided := strings.Contains(k.Generated(), "DIVIDED = true"); divided != (c.ways > 0) {
+			t.Errorf("%+v: divided: %t", c, divided)
+		}
+		if s := k.Steps[len(k.Steps)-1]; c.ways > 0 && (s.Grid[0] != 16*c.heads || s.Block != 128*(c.ways+1)) {
+			t.Errorf("%+v: %d blocks of %d threads", c, s.Grid[0], s.Block)
 		}
 	}
 }
@@ -353,6 +396,7 @@ struct Problem {
   static constexpr bool CAUSAL = true, TAIL = false;
   static constexpr float SCALE = 0.100000001f;
   static constexpr int WINDOW = 0, WARPGROUPS = 2, KEY_TILE = 128, STAGES = 2, TOGETHER = 4, PARTS = 0;
+  static constexpr bool DIVIDED = true;
   static constexpr i64 OUT_BATCH = 0, OUT_HEAD = 80, OUT_ROW = 320;
   static constexpr i64 LSE_BATCH = 0, LSE_HEAD = 65, LSE_ROW = 1;
   static constexpr bool MASKED = false, ADDED = false, DROPPED = false, LENGTHS = false;
@@ -365,8 +409,8 @@ KERNEL(attention, 384, 1) {
   attention_hopper<Problem>(&p.q, &p.k, &p.v, p.counter, p.r0, p.r1,
     AttentionMasks<Problem::Mask>{});
 }
-attention 4 384 206968 0
-0 0 bf16 [96 65 4 1] [192 12480 192] [64 128 1 1]
+attention 8 384 203896 0
+0 0 bf16 [96 65 4 1] [192 12480 192] [64 64 1 1]
 1 0 bf16 [96 150 2 1] [192 28800 192] [64 128 1 1]
 2 0 bf16 [80 150 2 1] [160 24000 160] [64 128 1 1]
 `},
@@ -397,6 +441,7 @@ struct Problem {
   static constexpr bool CAUSAL = true, TAIL = false;
   static constexpr float SCALE = 0.100000001f;
   static constexpr int WINDOW = 0, WARPGROUPS = 2, KEY_TILE = 96, STAGES = 2, TOGETHER = 4, PARTS = 0;
+  static constexpr bool DIVIDED = false;
   static constexpr int QUERY_TILE = 64, QUERY_STAGES = 3, PADDED = 128;
   static constexpr i64 OUT_BATCH = 0, OUT_HEAD = 80, OUT_ROW = 320;
   static constexpr i64 LSE_BATCH = 0, LSE_HEAD = 65, LSE_ROW = 1;

@@ -12,6 +12,8 @@
 //	QUERIES, KEYS, DEPTH, WIDTH
 //	CAUSAL, WINDOW, SCALE        as in graph.Attention; the scale is above 0
 //	WARPGROUPS, KEY_TILE, STAGES
+//	DIVIDED                      whether the warpgroups of a block divide the keys of the same 64 queries. Then a block has one
+//	                             tile of queries.
 //	TOGETHER                     heads of queries whose tiles run at similar times, so that their keys stay in L2
 //	PARTS                        0, or of how many numbers of f16 an element is the sum: see src/attention_split.cuh
 //	MASKED, DROPPED              whether there are bits of a mask and of dropout: src/attention_bits.cuh
@@ -69,9 +71,9 @@ template <int HEADS, int TILES, int TOGETHER> DEVICE TilePlace place_tile(int i)
   return {few + group * TOGETHER + rest % TOGETHER, rest / TOGETHER};
 }
 
-// AttentionTile describes a tile for both kinds of warps.
+// AttentionTile describes a tile for both kinds of warps. Of each WAYS tiles of keys, a warpgroup has one.
 template <class P> struct AttentionTile {
-  static constexpr int ROWS = 64 * P::WARPGROUPS;
+  static constexpr int WAYS = P::DIVIDED ? P::WARPGROUPS : 1, ROWS = 64 * P::WARPGROUPS / WAYS;
   static constexpr int TILES = (P::QUERIES + ROWS - 1) / ROWS;  // of a head
   static constexpr int HEADS = P::BATCH * P::HEADS;
   static constexpr int ALL = TILES * HEADS;
@@ -112,17 +114,20 @@ template <class T> constexpr DEVICE int staged_row(int width) { return width * i
 // bytes.
 template <class P> struct AttentionShared {
   static constexpr int DEPTH = (P::DEPTH + 63) / 64 * 64, WIDTH = (P::WIDTH + 63) / 64 * 64;
-  static constexpr int PARTS = P::PARTS == 2 ? 2 : 1;
-  static constexpr int Q_PART = 64 * P::WARPGROUPS * DEPTH * 2, K_PART = P::KEY_TILE * DEPTH * 2, V_PART = P::KEY_TILE * WIDTH * 2;
+  static constexpr int PARTS = P::PARTS == 2 ? 2 : 1, ROWS = AttentionTile<P>::ROWS;
+  static constexpr int Q_PART = ROWS * DEPTH * 2, K_PART = P::KEY_TILE * DEPTH * 2, V_PART = P::KEY_TILE * WIDTH * 2;
   static constexpr int Q = PARTS * Q_PART, K = PARTS * K_PART, V = PARTS * V_PART;
   static constexpr int STAGED = Q + P::STAGES * (K + V), ROW = PARTS == 2 ? 0 : staged_row<typename P::Out>(P::WIDTH);
-  static constexpr int BARRIERS = STAGED + 64 * P::WARPGROUPS * ROW;
+  // What each thread of a warpgroup but the first has of a tile, if their keys are divided.
+  static constexpr int OTHERS = STAGED + ROWS * ROW, OTHER = (WIDTH / 2 + 4) * 128 * 4;
+  static constexpr int BARRIERS = OTHERS + (AttentionTile<P>::WAYS - 1) * OTHER;
   static constexpr int NEXT = BARRIERS + 8 * (6 + 4 * P::STAGES), BYTES = NEXT + 8;
   u8 *base;
   DEVICE u8 *q() const { return base; }
   DEVICE u8 *k(int stage) const { return base + Q + stage * K; }
   DEVICE u8 *v(int stage) const { return base + Q + P::STAGES * K + stage * V; }
   DEVICE u8 *staged(int warp) const { return base + STAGED + warp * 16 * ROW; }
+  DEVICE float *other(int group) const { return reinterpret_cast<float *>(base + OTHERS + (group - 1) * OTHER); }
   DEVICE u64 *barrier(int i) const { return reinterpret_cast<u64 *>(base + BARRIERS) + i; }
   DEVICE u64 *q_full() const { return barrier(0); }
   DEVICE u64 *q_free() const { return barrier(1); }
@@ -139,9 +144,9 @@ template <class P> struct AttentionShared {
 template <int STAGES> struct Stage {
   int at = 0;
   u32 parity = 0;
-  DEVICE void next() {
-    if (++at == STAGES) {
-      at = 0;
+  DEVICE void next(int n = 1) {
+    if ((at += n) >= STAGES) {
+      at -= STAGES;
       parity ^= 1;
     }
   }
@@ -199,7 +204,7 @@ DEVICE void attention_produce(const TensorMap *q, const TensorMap *k, const Tens
       if (n == t.end - 1) {
         barrier_wait(s.q_free(), q_parity);
         q_parity ^= 1;
-        load_parts<P, 64 * P::WARPGROUPS, Shared::DEPTH>(s.q(), q, s.q_full(), t.row, head, batch, P::HEADS);
+        load_parts<P, Shared::ROWS, Shared::DEPTH>(s.q(), q, s.q_full(), t.row, head, batch, P::HEADS);
       } else {
         barrier_wait(s.v_free(vs.at), vs.parity ^ 1);
         load_parts<P, P::KEY_TILE, Shared::WIDTH>(s.v(vs.at), v, s.v_full(vs.at), (n + 1) * P::KEY_TILE, kv, batch, KV_HEADS);
@@ -399,6 +404,29 @@ template <class P, int R> DEVICE bool softmax_step(RowState &r, float (&s)[R], f
   return fades;
 }
 
+// Stores what a thread has of its rows, for the same thread of another warpgroup, and adds what another has of the same rows.
+template <int R> DEVICE void give_rows(float *to, const RowState &r, const float (&o)[R]) {
+  to += threadIdx.x % 128;
+#pragma unroll
+  for (int i = 0; i < R; i++) to[i * 128] = o[i];
+#pragma unroll
+  for (int h = 0; h < 2; h++) to[(R + h) * 128] = r.top[h], to[(R + 2 + h) * 128] = r.sum[h];
+}
+template <class P, int R> DEVICE void add_rows(RowState &r, float (&o)[R], const float *from) {
+  from += threadIdx.x % 128;
+  float mine[2], other[2];
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const float there = from[(R + h) * 128], top = fmaxf(r.top[h], there), base = top == -infinity() ? 0.0f : top;
+    mine[h] = exp2_approx((r.top[h] - base) * (UNIT<P> * 1.4426950408889634f));
+    other[h] = exp2_approx((there - base) * (UNIT<P> * 1.4426950408889634f));
+    r.top[h] = top;
+    r.sum[h] = r.sum[h] * mine[h] + from[(R + 2 + h) * 128] * other[h];
+  }
+#pragma unroll
+  for (int i = 0; i < R; i++) o[i] = o[i] * mine[i / 2 % 2] + from[i * 128] * other[i / 2 % 2];
+}
+
 // Two neighbouring elements of a row.
 DEVICE void store2(float *p, float x, float y) { *reinterpret_cast<float2 *>(p) = float2{x, y}; }
 DEVICE void store2(bf16 *p, float x, float y) { *reinterpret_cast<u32 *>(p) = pack_bf16(x, y); }
@@ -469,13 +497,19 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
   constexpr int N = P::KEY_TILE;
   SHARED;
   const Shared sh{shared};
-  const int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  constexpr int WAYS = AttentionTile<P>::WAYS, A_ROWS = Shared::ROWS;
+  // Of the warpgroups, which rows and which of the tiles of keys this one has.
+  const int number = threadIdx.x / 128 - 1, group = P::DIVIDED ? 0 : number, way = P::DIVIDED ? number : 0;
+  const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int in_row = 64 * group + 16 * warp + lane / 4, column = 2 * (lane % 4);
   const u8 *q = sh.q() + group * 64 * 128;
   const auto release = [&](u64 *bar) {
     if (lane == 0) barrier_arrive(bar);
   };
+  static_assert(P::STAGES % WAYS == 0 && !(P::DIVIDED && (P::PARTS == 2 || P::LENGTHS)), "a buffer's tiles are of one warpgroup");
   Stage<P::STAGES> ks, vs;
+  ks.next(way);
+  vs.next(way);
   Stage<2> next;
   u32 q_parity = 0;
   for (;;) {
@@ -497,7 +531,7 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
       // Bits of the tile. They are loaded ahead, as soon as those of the tile before are done with, if there are registers for it.
       constexpr bool AHEAD = P::PARTS < 2 && !(P::MASKED && P::DROPPED);
       u32 mask[2], kept[2];
-      int n = t.end - 1;
+      int n = t.end - 1 - way;
       const auto load_mask = [&](int n) {
         if constexpr (P::MASKED) load_row_bits<P, false, N>(mask, masks, t.head, t.row + in_row, (n < 0 ? 0 : n) * N);
       };
@@ -509,7 +543,7 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
         if constexpr (P::ADDED) add_mask<P>(s, masks, t.head, row, key);
         if (t.masked(n)) mask_scores<P>(s, t, row, key);
         if (P::MASKED && !all_bits<N / 4>(mask)) keep_bits(s, mask, [](int) { return -infinity(); });
-        if constexpr (AHEAD) load_mask(n - 1);
+        if constexpr (AHEAD) load_mask(n - WAYS);
         if constexpr (!AHEAD && P::MASKED) load_kept(n);
         fades = softmax_step<P>(r, s, fade);
         if (P::DROPPED && P::PARTS == 2 && !all_bits<N / 4>(kept)) keep_bits(s, kept, [](int) { return 0.0f; });
@@ -517,7 +551,7 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
       const auto pack_weights = [&] {
         pack_operand<T>(prob, s);
         if constexpr (P::DROPPED) keep_packed(prob, kept);
-        if constexpr (AHEAD) load_kept(n - 1);
+        if constexpr (AHEAD) load_kept(n - WAYS);
       };
       const auto load_late = [&] {
         if constexpr (!AHEAD) load_mask(n);
@@ -538,9 +572,9 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
           const u8 *const k = sh.k(ks.at);
           pin(s);
           wgmma_fence();
-          multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q + Shared::Q_PART, k);
-          multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q, k + Shared::K_PART, true);
-          multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q, k, true);
+          multiply_rows<T, P::DEPTH, N, A_ROWS, N>(s, q + Shared::Q_PART, k);
+          multiply_rows<T, P::DEPTH, N, A_ROWS, N>(s, q, k + Shared::K_PART, true);
+          multiply_rows<T, P::DEPTH, N, A_ROWS, N>(s, q, k, true);
           wgmma_commit();
         };
         const auto start_sum = [&] {
@@ -585,17 +619,19 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
         }
         start_sum();
         end_sum(fade);
+      } else if (P::DIVIDED && n < t.first) {
+        release(sh.q_free());
       } else {
         barrier_wait(sh.k_full(ks.at), ks.parity);
         pin(s);
         wgmma_fence();
-        multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q, sh.k(ks.at));
+        multiply_rows<T, P::DEPTH, N, A_ROWS, N>(s, q, sh.k(ks.at));
         wgmma_commit();
         load_late();
         wgmma_wait<0>();
         pin(s);
         release(sh.k_free(ks.at));
-        ks.next();
+        ks.next(WAYS);
         weigh();
         pack_weights();
         if (P::PARTS == 0 && P::LENGTHS && t.end * N > t.valid) {
@@ -604,12 +640,12 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
           shared_fence();
           named_sync(1, 128 * P::WARPGROUPS);
         }
-        for (n--; n >= t.first; n--) {
+        for (n -= WAYS; n >= t.first; n -= WAYS) {
           barrier_wait(sh.k_full(ks.at), ks.parity);
           pin(s);
           pin(o);
           wgmma_fence();
-          multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q, sh.k(ks.at));
+          multiply_rows<T, P::DEPTH, N, A_ROWS, N>(s, q, sh.k(ks.at));
           wgmma_commit();
           barrier_wait(sh.v_full(vs.at), vs.parity);
           wgmma_fence();
@@ -619,12 +655,12 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
           wgmma_wait<1>();
           pin(s);
           release(sh.k_free(ks.at));
-          ks.next();
+          ks.next(WAYS);
           weigh();
           wgmma_wait<0>();
           pin(o);
           release(sh.v_free(vs.at));
-          vs.next();
+          vs.next(WAYS);
           if (SLACK<P> == 0 || __any_sync(~0u, fades)) {
 #pragma unroll
             for (int i = 0; i < Shared::WIDTH / 2; i++) o[i] *= fade[i / 2 % 2];
@@ -640,8 +676,15 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
         wgmma_wait<0>();
         pin(o);
         release(sh.v_free(vs.at));
-        vs.next();
+        vs.next(WAYS);
       }
+    }
+    if constexpr (P::DIVIDED) {
+      if (way > 0) give_rows(sh.other(way), r, o);
+      named_sync(1, 128 * WAYS);
+      if (way > 0) break;
+#pragma unroll
+      for (int i = 1; i < WAYS; i++) add_rows<P>(r, o, sh.other(i));
     }
     if constexpr (P::PARTS > 0) unscale<P::WIDTH>(o, largest + t.head / P::GROUP * P::WIDTH);
     const int batch = t.head / P::HEADS, head = t.head % P::HEADS, top = t.row + 64 * group + 16 * warp;
@@ -690,9 +733,9 @@ DEVICE void attention_hopper(const TensorMap *q, const TensorMap *k, const Tenso
     }
     for (int i = 0; i < P::STAGES; i++) {
       barrier_init(s.k_full(i), 1);
-      barrier_init(s.k_free(i), warps);
+      barrier_init(s.k_free(i), warps / AttentionTile<P>::WAYS);
       barrier_init(s.v_full(i), 1);
-      barrier_init(s.v_free(i), warps);
+      barrier_init(s.v_free(i), warps / AttentionTile<P>::WAYS);
     }
     barrier_init_done();
   }
