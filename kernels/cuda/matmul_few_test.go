@@ -82,7 +82,8 @@ func TestMatMulFew(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			few := strings.Contains(k.Generated(), "gemm_few<") || chip == cuda.H200 && strings.Contains(k.Generated(), "gemm_stream<")
+			few := strings.Contains(k.Generated(), "gemm_few<") ||
+				chip == cuda.H200 && strings.Contains(k.Generated(), "gemm_stream<")
 			if !few || len(k.Steps) != 1 {
 				t.Errorf("%s: %d steps:\n%s", check.Name, len(k.Steps), k.Generated())
 			}
@@ -156,7 +157,8 @@ func TestPackWeights(t *testing.T) {
 			w := graphtest.Tensor(r, stored)
 			checks = append(checks, cudatest.Check{Name: fmt.Sprintf("pack %d %+v", i, c), Op: pack, Args: []*graph.Tensor{w}})
 			if c.n%graph.PanelColumns == 0 {
-				checks = append(checks, cudatest.Check{Name: fmt.Sprintf("pack twice %d %+v", i, c), Op: pack, Args: []*graph.Tensor{w, w}})
+				checks = append(checks, cudatest.Check{Name: fmt.Sprintf("pack twice %d %+v", i, c), Op: pack,
+					Args: []*graph.Tensor{w, w}})
 			}
 			checks = append(checks, c.check(t, r, i))
 		}
@@ -177,6 +179,15 @@ var streamedCases = []packedCase{
 	{m: 4, n: 131, k: 4603, x: graph.BF16, w: graph.BF16, block: -1},
 	{m: 2, n: 136, k: 3000, x: graph.BF16, w: graph.F8E4M3},
 	{m: 4, n: 300, k: 9001, x: graph.F16, w: graph.F8E5M2},
+	{m: 1, n: 4320, k: 192, x: graph.BF16, w: graph.I4},
+	{m: 7, n: 1032, k: 3000, x: graph.BF16, w: graph.I4, block: 128},
+	{m: 8, n: 160, k: 1056, x: graph.BF16, w: graph.I4, block: 256},
+	{m: 5, n: 8564, k: 1000, x: graph.F16, w: graph.I4, block: 128},
+	{m: 1, n: 4356, k: 2081, x: graph.F16, w: graph.F8E5M2, block: 2048},
+	{m: 8, n: 132, k: 3000, x: graph.F16, w: graph.I4, block: 1024},
+	{m: 1, n: 196, k: 4603, x: graph.F16, w: graph.I8, block: 64},
+	{m: 1, n: 1000, k: 1056, x: graph.BF16, w: graph.F8E4M3, block: 128},
+	{m: 1, n: 132, k: 5000, x: graph.BF16, w: graph.I4, block: -1},
 }
 
 // TestPanelsStream compares products with panels that bulk copies bring.
@@ -252,7 +263,8 @@ func (c packedCase) check(t *testing.T, r *rand.Rand, i int) cudatest.Check {
 	t.Helper()
 	op := graph.PanelMatMul{Columns: c.n, Block: max(c.block, 0), Deep: true}
 	fusion, _ := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
-		args := []*graph.Node{in(c.x, c.m, c.k), b.Add(graph.Input{Type: graph.Type{DType: c.w, Shape: graph.DeepShape(c.w, c.k, c.n)}})}
+		packed := graph.Type{DType: c.w, Shape: graph.DeepShape(c.w, c.k, c.n)}
+		args := []*graph.Node{in(c.x, c.m, c.k), b.Add(graph.Input{Type: packed})}
 		if c.block >= 0 {
 			args = append(args, b.Add(graph.Input{Type: graph.TypeOf(graph.F32, op.Blocks(c.k), c.n)}))
 		}

@@ -7,10 +7,11 @@ struct Half {
 };
 
 // A chunk of 32 columns and DEEP·32 steps. Of 4 bits, a thread has eight steps of four columns side by side in one load; of 8
-// bits, two columns, and of 16, one. BLOCK rows of a column share a scale, which are whole chunks; 0: all, or there are none, without SCALED.
-template <class P, class Bits, int DEEP, int BLOCK, bool SCALED> struct Packed {
+// bits, two columns, and of 16, one. BLOCK rows of a column share a scale, which are whole chunks; 0: all, or there are none,
+// without SCALED.
+template <class P, class Bits, int DEEP, int BLOCK_, bool SCALED> struct Packed {
   static constexpr int EACH = 4 / Bits::PAIRS;  // loads of 32 steps
-  static constexpr int N = 32, K = 32 * DEEP, LOADS = DEEP * EACH, TILES = 2;
+  static constexpr int N = 32, K = 32 * DEEP, LOADS = DEEP * EACH, TILES = 2, BLOCK = BLOCK_;
   static constexpr bool GROUPS = BLOCK > 0 && SCALED, SCALES = SCALED && BLOCK == 0;
   typedef typename P::B B;  // a byte of few bits
   static DEVICE const B *start(const B *b, int n, int k) {

@@ -6,6 +6,9 @@
 // The sums of the warps meet in shared memory after each panel, where they are added in order. Each block sends the others of its
 // cluster their shares of its sums, and adds those of all, in order, in its own share.
 //
+// If a Form has GROUPS, a slice has whole groups of rows, or lies in one, and so does what a warp multiplies of it. The scales of
+// a slice stand behind it in its slot.
+//
 // If EARLY, the launch may begin before those before it have ended, which do not write the weights or their scales. While it waits
 // for them, AHEAD slices that follow those in the slots come to the L2 cache.
 
@@ -17,10 +20,12 @@ template <int WARPS_, int PANELS_, int S_, int SLOTS_, int U_, int AHEAD_, bool 
 template <class P, class Form, class Tile> struct PanelRing {
   static constexpr int COLUMNS = 32, OWN = Tile::U * Form::K, K = Tile::WARPS * OWN;  // OWN are a warp's
   static constexpr int CHUNK = Form::LOADS * 512, BYTES = Tile::WARPS * Tile::U * CHUNK;
+  static constexpr int BLOCK = Form::GROUPS ? Form::BLOCK : K;  // rows that share scales
+  static constexpr int GROUPS = !Form::GROUPS ? 0 : K > BLOCK ? K / BLOCK : 1, SLOT = BYTES + GROUPS * COLUMNS * 4;
   static constexpr int WHOLE = (P::K + 31) / 32 * (CHUNK / (Form::K / 32));  // bytes of a panel
   static constexpr int STEPS = (P::K + K - 1) / K, EACH = (STEPS + Tile::S - 1) / Tile::S;
   static constexpr int PITCH = (EACH * OWN + 63) / 64 * 64 + 32;  // of a row of A, such that no two lanes meet in a bank
-  static constexpr int STAGED = Tile::SLOTS * BYTES, PARTS = STAGED + Tile::WARPS * P::M * PITCH * 2;
+  static constexpr int STAGED = Tile::SLOTS * SLOT, PARTS = STAGED + Tile::WARPS * P::M * PITCH * 2;
   static constexpr int PART = P::M * COLUMNS, SUMS = PARTS + 2 * Tile::WARPS * PART * 4;  // PART are the sums of a warp
   static constexpr int VECTORS = (Tile::PANELS * PART / P::W + Tile::S - 1) / Tile::S, SHARE = VECTORS * P::W;  // of a block
   static constexpr int SCALED = SUMS + Tile::S * SHARE * 4, BARRIERS = SCALED + Tile::PANELS * COLUMNS * 4;
@@ -33,7 +38,7 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
   typedef typename P::A T;
   constexpr int WARPS = Tile::WARPS, PANELS = Tile::PANELS, S = Tile::S, SLOTS = Tile::SLOTS, U = Tile::U, M = P::M, W = P::W;
   constexpr int COLUMNS = R::COLUMNS;
-  static_assert(M <= 8 && !Form::GROUPS, "the rows are the columns of mma, and a column has one scale");
+  static_assert(M <= 8, "the rows are the columns of mma");
   SHARED;
   u64 *const full = reinterpret_cast<u64 *>(shared + R::BARRIERS), *const empty = full + SLOTS, *const inbox = empty + SLOTS;
   float *const sums = reinterpret_cast<float *>(shared + R::SUMS), *const scaled = reinterpret_cast<float *>(shared + R::SCALED);
@@ -57,23 +62,42 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
   }
   if constexpr (Tile::EARLY) early_begin();
   if (warp == WARPS) {
-    if (lane == 0) {
-      const u8 *const from = reinterpret_cast<const u8 *>(b) + i64(panel) * R::WHOLE;
-      const auto slice = [&](int i) { return from + i64(i / steps) * R::WHOLE + (first + i % steps) * R::BYTES; };
-      const auto size = [&](int i) {
-        return R::WHOLE % R::BYTES == 0 ? R::BYTES : least(R::BYTES, R::WHOLE - (first + i % steps) * R::BYTES);
-      };
-      const int all = panels * steps;
-      int slot = 0;
-      u32 phase = 1;
+    const u8 *const from = reinterpret_cast<const u8 *>(b) + i64(panel) * R::WHOLE;
+    const auto slice = [&](int i) { return from + i64(i / steps) * R::WHOLE + (first + i % steps) * R::BYTES; };
+    const auto size = [&](int i) {
+      return R::WHOLE % R::BYTES == 0 ? R::BYTES : least(R::BYTES, R::WHOLE - (first + i % steps) * R::BYTES);
+    };
+    // Lanes copy a group's scales each.
+    const auto groups = [&](int i) {
+      const int left = P::K - (first + i % steps) * R::K;
+      return !Form::GROUPS ? 0 : P::K % R::K == 0 ? R::GROUPS : least(R::GROUPS, (left + R::BLOCK - 1) / R::BLOCK);
+    };
+    const auto scales = [&](int i) {
+      return scale + i64((first + i % steps) * R::K / R::BLOCK + lane) * P::SCALE_K + (panel + i / steps) * COLUMNS;
+    };
+    const auto scales_size = [&](int i) {
+      return 4 * (P::N % COLUMNS == 0 ? COLUMNS : least(COLUMNS, P::N - (panel + i / steps) * COLUMNS));
+    };
+    const int all = panels * steps;
+    int slot = 0;
+    u32 phase = 1;
+    if (lane == 0 || Form::GROUPS) {
 #pragma unroll 1
       for (int i = 0; i < all; i++) {
         if (i == SLOTS) {
-          for (int j = i; j < least(i + Tile::AHEAD, all); j++) bulk_prefetch(slice(j), size(j));
+          for (int j = i; j < least(i + Tile::AHEAD, all); j++) {
+            if (lane == 0) bulk_prefetch(slice(j), size(j));
+            if (lane < groups(j)) bulk_prefetch(scales(j), scales_size(j));
+          }
         }
+        u8 *const to = shared + slot * R::SLOT;
         barrier_wait(empty + slot, phase);
-        barrier_expect(full + slot, size(i));
-        bulk_stream(shared + slot * R::BYTES, slice(i), size(i), full + slot);
+        if (lane == 0) {
+          barrier_expect(full + slot, size(i) + groups(i) * scales_size(i));
+          bulk_stream(to, slice(i), size(i), full + slot);
+        }
+        if constexpr (Form::GROUPS) __syncwarp();
+        if (lane < groups(i)) bulk_load(to + R::BYTES + lane * COLUMNS * 4, scales(i), scales_size(i), full + slot);
         if (++slot == SLOTS) slot = 0, phase ^= 1;
       }
     }
@@ -117,7 +141,7 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
 #pragma unroll 1
     for (int step = 0; step < steps; step++) {
       const int k = (first + step) * R::K + warp * R::OWN;
-      const u8 *const slice = shared + slot * R::BYTES + warp * U * R::CHUNK + lane * 16;
+      const u8 *const slice = shared + slot * R::SLOT + warp * U * R::CHUNK + lane * 16;
       uint4 w[U][Form::LOADS];
       barrier_wait(full + slot, phase);
 #pragma unroll
@@ -125,9 +149,25 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
         uint4 &to = w[i / Form::LOADS][i % Form::LOADS] = {0, 0, 0, 0};
         if (P::K % R::K == 0 || k + i / Form::EACH * 32 < P::K) to = *reinterpret_cast<const uint4 *>(slice + i * 512);
       }
+      float by[Form::TILES][2];
+      if constexpr (Form::GROUPS) {
+        static_assert(R::BLOCK % R::OWN == 0 && (R::K % R::BLOCK == 0 || R::BLOCK % R::K == 0), "slices have whole groups");
+        const float *const scales = reinterpret_cast<const float *>(shared + slot * R::SLOT + R::BYTES) +
+                                    warp * R::OWN / R::BLOCK * COLUMNS;
+#pragma unroll
+        for (int j = 0; j < Form::TILES; j++) {
+#pragma unroll
+          for (int h = 0; h < 2; h++) {
+            const int c = Form::column(j, h);
+            const bool there = (P::N % COLUMNS == 0 || (panel + q) * COLUMNS + c < P::N) && (P::K % R::K == 0 || k < P::K);
+            by[j][h] = there ? scales[c] : 0;
+          }
+        }
+      }
       __syncwarp();
       if (lane == 0) barrier_arrive(empty + slot);
       if (++slot == SLOTS) slot = 0, phase ^= 1;
+      float group[Form::TILES][4] = {};
 #pragma unroll
       for (int u = 0; u < U; u++) {
         u32 weights[Form::TILES][Form::K / 16][4], right[Form::K / 16][2] = {};
@@ -142,7 +182,14 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
 #pragma unroll
         for (int j = 0; j < Form::TILES; j++) {
 #pragma unroll
-          for (int d = 0; d < Form::K / 16; d++) mma(T{}, acc[j], weights[j][d], right[d]);
+          for (int d = 0; d < Form::K / 16; d++) mma(T{}, Form::GROUPS ? group[j] : acc[j], weights[j][d], right[d]);
+        }
+      }
+      if constexpr (Form::GROUPS) {
+#pragma unroll
+        for (int j = 0; j < Form::TILES; j++) {
+#pragma unroll
+          for (int e = 0; e < 4; e++) acc[j][e] += by[j][e / 2] * group[j][e];
         }
       }
     }
