@@ -37,7 +37,18 @@ func (a *attentionProblem) joint() bool {
 func (a *attentionProblem) attentionTiling() attentionTiling {
 	switch wide := max(a.dims.Depth, a.dims.Width) > 64; {
 	case a.parts == 2:
-		t := attentionTiling{groups: 2, keys: 128, stages: 2}
+		t := attentionTiling{
+			groups: 2, keys: 128, stages: 2,
+			gradQueries: [2]int{64, 4}, gradGroups: 2, gradKeys: [2]int{64, 4},
+		}
+		switch plain := a.plain() && a.dims.Group == 1; { // what takes the fewest registers
+		case wide && plain && a.dims.Depth == a.dims.Width:
+			t.gradQueries, t.gradKeys = [2]int{64, 2}, [2]int{64, 2}
+		case wide:
+			t.gradQueries, t.gradKeys = [2]int{32, 3}, [2]int{64, 2}
+		case plain:
+			t.gradKeys = [2]int{128, 3}
+		}
 		if wide {
 			t.keys /= 2
 		}
@@ -98,6 +109,9 @@ func (a *attentionProblem) pairs(rows, keys int) (n int) {
 	}
 	return n
 }
+
+// gradPairs reports whether the problem is a gradient of f32, by src/attention_grad_pairs.cuh.
+func (a *attentionProblem) gradPairs() bool { return a.grad && a.parts == 2 }
 
 // hopperFits reports whether Hopper's kernels serve a problem as it is: 16-bit elements, in rows that the copy engine reads.
 func (a *attentionProblem) hopperFits() bool {
@@ -266,7 +280,7 @@ func (a *attentionProblem) hopperElement() graph.DType {
 
 // hopperScale is what scores are multiplied by as they are computed.
 func (a *attentionProblem) hopperScale() float32 {
-	if a.parts > 0 {
+	if a.parts > 0 && !a.gradPairs() {
 		return float32(a.op.Scale / (splitScale * splitScale))
 	}
 	return float32(a.op.Scale)
@@ -427,6 +441,9 @@ func (a *attentionProblem) hopperKernel(u *unit, scratch int64, steps []Step) *K
 	if a.parts > 0 && a.grad {
 		templates = append(templates, "attention_grad", "attention_grad_mma", "attention_grad_split")
 	}
+	if a.gradPairs() {
+		templates = append(templates, "attention_grad_pairs")
+	}
 	return &Kernel{Source: u.source(templates...), Steps: steps, Scratch: scratch}
 }
 
@@ -453,7 +470,7 @@ func (a *attentionProblem) gradHopper() (*Kernel, bool) {
 			return a.mapOf(u, name, views[i], rows)
 		}
 	}
-	steps, scratch := a.hopperBackward(u, 0, scratch, maps, twin, "", "")
+	steps, scratch := a.hopperBackward(u, 0, scratch, maps, twin, "", "", "")
 	return a.hopperKernel(u, scratch, steps), true
 }
 
@@ -466,17 +483,17 @@ func (a *attentionProblem) gradNumbers() int64 {
 // that make the bits of their masks. The rows' numbers begin at byte `at` of the scratch memory; the bits come from byte scratch
 // on, and it returns how far they reach. maps(name, i, rows) is the tensor map of that name of queries, keys, values or dout, of
 // boxes of so many rows; twin is where dout is copied. The products' entries begin with first, and last are arguments at the end;
-// neither is of attention_grad_joint, which has no parts.
+// neither is of attention_grad_joint, which has no parts. The entry for rows has last and more.
 func (a *attentionProblem) hopperBackward(u *unit, at, scratch int64, maps func(name string, i, rows int) string, twin, first,
-	last string) ([]Step, int64) {
+	last, more string) ([]Step, int64) {
 	d, t := a.dims, a.attentionTiling()
 	padded := roundUp(d.Queries, 128)
 	base, delta := u.scratch("float", "base", at), u.scratch("float", "delta", at+a.gradNumbers()/2)
 	a.hopperProblem(u, attentionTiling{groups: t.gradGroups, keys: t.gradKeys[0], stages: t.gradKeys[1]})
 	u.printf("  static constexpr int QUERY_TILE = %d, QUERY_STAGES = %d, PADDED = %d;\n",
 		t.gradQueries[0], t.gradQueries[1], padded)
-	rows := fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s%s", a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse),
-		a.placeRows(u, "DOUT", a.dout), a.placeNumbers(u, "DLSE", a.dlse), twin, base, delta, last)
+	rows := fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s%s%s", a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse),
+		a.placeRows(u, "DOUT", a.dout), a.placeNumbers(u, "DLSE", a.dlse), twin, base, delta, last, more)
 	dq, dk, dv := a.placeRows(u, "DQ", a.dq), a.placeRows(u, "DK", a.dk), a.placeRows(u, "DV", a.dv)
 	masks, steps, scratch := a.hopperMasks(u, scratch)
 
@@ -489,11 +506,20 @@ func (a *attentionProblem) hopperBackward(u *unit, at, scratch int64, maps func(
 	if d.Width <= 64 {
 		lanes = 8
 	}
-	add("rows", "attention_grad_rows", 256, ceilDiv(a.heads()*padded, 256/lanes), 0, "", rows)
-	row := 2 * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
+	template := "attention_grad_"
+	deep, wide := 2*roundUp(d.Depth, 64), 2*roundUp(d.Width, 64)
+	row := deep + wide
 	shared := func(stay int, pass [2]int) int { // GradShared
 		return stay*row + pass[1]*pass[0]*(row+8) + 8*(1+2*pass[1])
 	}
+	if a.gradPairs() {
+		template += "pair_"
+		shared = func(stay int, pass [2]int) int { // PairShared
+			more := pass[1] - 1
+			return 2*stay*row + pass[0]*(pass[1]*(2*deep+4)+more*(2*wide+4)) + 8*(1+2*(pass[1]+more))
+		}
+	}
+	add("rows", template+"rows", 256, ceilDiv(a.heads()*padded, 256/lanes), 0, "", rows)
 	operands := func(suffix string, queries, keys int) string {
 		return fmt.Sprintf("%s, %s, %s, %s, %s, %s", maps("q"+suffix, 0, queries), maps("k"+suffix, 1, keys),
 			maps("v"+suffix, 2, keys), maps("dout"+suffix, 3, queries), base, delta)
@@ -515,12 +541,12 @@ func (a *attentionProblem) hopperBackward(u *unit, at, scratch int64, maps func(
 	}
 	if a.dk.there() || a.dv.there() {
 		blocks := a.groups() * ceilDiv(d.Keys, hopperKeyRows)
-		add("keys", "attention_grad_keys", 128+2*hopperKeyRows, blocks, shared(hopperKeyRows, t.gradQueries), first,
+		add("keys", template+"keys", 128+2*hopperKeyRows, blocks, shared(hopperKeyRows, t.gradQueries), first,
 			operands("_keys", t.gradQueries[0], hopperKeyRows)+fmt.Sprintf(", %s, %s,\n    %s%s", dk, dv, masks, last))
 	}
 	if a.dq.there() {
 		rows := 64 * t.gradGroups
-		add("queries", "attention_grad_queries", 128+2*rows, a.heads()*ceilDiv(d.Queries, rows), shared(rows, t.gradKeys), first,
+		add("queries", template+"queries", 128+2*rows, a.heads()*ceilDiv(d.Queries, rows), shared(rows, t.gradKeys), first,
 			operands("_queries", rows, t.gradKeys[0])+fmt.Sprintf(", %s,\n    %s%s", dq, masks, last))
 	}
 	return steps, scratch

@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"fusec/graph"
 )
@@ -86,9 +87,9 @@ func (a *attentionProblem) splitOperands() []splitOperand {
 	return list
 }
 
-// splitCopies places the parts of the operands in the scratch memory from byte scratch on. It returns arguments with their
-// addresses, the tensor map of each by a name and the rows of a box, and how far they reach.
-func (a *attentionProblem) splitCopies(u *unit, scratch int64) (args string, maps func(name string, i, rows int) string,
+// splitCopies places the parts of the operands in the scratch memory from byte scratch on. It returns their addresses, the tensor
+// map of each by a name and the rows of a box, and how far they reach.
+func (a *attentionProblem) splitCopies(u *unit, scratch int64) (parts []string, maps func(name string, i, rows int) string,
 	end int64) {
 	var at []int64
 	var layouts []graph.Layout
@@ -97,14 +98,14 @@ func (a *attentionProblem) splitCopies(u *unit, scratch int64) (args string, map
 		if a.parts == 1 { // as the kernels find other operands
 			l = graph.Contiguous(graph.ShapeOf(a.dims.Batch.Elems(), x.heads/a.dims.Batch.Elems(), x.rows, x.columns))
 		}
-		args += u.scratch("f16", x.name+"_parts", scratch) + ", "
+		parts = append(parts, u.scratch("f16", x.name+"_parts", scratch))
 		at, layouts = append(at, scratch), append(layouts, l)
 		scratch = roundUp(scratch+int64(2*l.Shape.Elems()), 256)
 	}
 	maps = func(name string, i, rows int) string {
 		return u.tensorMap(name, Scratch(at[i]), graph.F16, layouts[i], rows)
 	}
-	return args, maps, scratch
+	return parts, maps, scratch
 }
 
 // splitSteps writes the entries that find the largest numbers, in so many blocks, and make the copies, by these calls, and returns
@@ -137,7 +138,7 @@ func (a *attentionProblem) splitKernel(portable attentionTile) *Kernel {
 	q, k, v := maps("q", 0, 64*t.groups), maps("k", 1, t.keys), maps("v", 2, t.keys)
 	steps := a.splitSteps(u, cleared, a.groups()*ceilDiv(d.Keys, largestRows),
 		fmt.Sprintf("attention_largest<portable::Problem, %d>(p, %s)", largestRows, most),
-		fmt.Sprintf("attention_split<portable::Problem, %d>(p, %s%s, %s)", a.parts, parts, most, wide))
+		fmt.Sprintf("attention_split<portable::Problem, %d>(p, %s, %s, %s)", a.parts, strings.Join(parts, ", "), most, wide))
 	counter := u.scratch("int", "counter", 0)
 	attend, scratch := a.hopperForward(u, scratch, counter, [3]string{q, k, v}, fmt.Sprintf("  if (*%s) return;\n", wide), ", "+most)
 	steps = append(steps, attend...)
@@ -145,18 +146,17 @@ func (a *attentionProblem) splitKernel(portable attentionTile) *Kernel {
 	return a.hopperKernel(u, scratch, steps)
 }
 
-// gradSplit is the gradient of attention of f32 in tf32 on Hopper. A portable one is beside it, too. Without a gradient of the
-// log-sum-exp, and with dropout of at most a half, the gradients of scores stay in the range of f16.
+// gradSplit is the gradient of attention of f32 on Hopper. A portable one is beside it, too. In tf32 the gradients of scores stay
+// in the range of f16 without a gradient of the log-sum-exp, and with dropout of at most a half.
 func (a *attentionProblem) gradSplit() (*Kernel, bool) {
 	keys, queries, ok := a.gradTiles()
 	s, fits := a.split()
-	if !ok || !fits || s.parts != 1 || a.dlse.there() || a.op.Dropout > 0.5 {
+	if !ok || !fits || s.parts == 1 && (a.dlse.there() || a.op.Dropout > 0.5) {
 		return nil, false
 	}
-	d := s.dims
 	u := newUnit(s.args, s.results)
 	// The scratch memory: whether numbers are too large, and the largest; the parts; the rows' numbers of both gradients.
-	const cleared = 16
+	const cleared = 32
 	wide, most := u.scratch("u32", "wide", 0), u.scratch("u32", "most", 8)
 	parts, maps, scratch := s.splitCopies(u, 256)
 	at := scratch
@@ -164,11 +164,20 @@ func (a *attentionProblem) gradSplit() (*Kernel, bool) {
 	scratch = roundUp(s.rowsAt+s.gradRows(), 256)
 	s.portableProblem(u)
 	first := fmt.Sprintf("  if (*%s) return;\n", wide)
-	products, scratch := s.hopperBackward(u, at, scratch, maps, "(f16 *)nullptr", first, ", "+most)
-	steps := s.splitSteps(u, cleared,
-		ceilDiv(s.groups()*d.Keys*d.Width/8, 256*largestPieces)+ceilDiv(s.heads()*d.Queries*d.Width/8, 256*largestPieces),
-		fmt.Sprintf("attention_grad_largest<portable::Problem, %d>(p, %s)", largestPieces, most),
-		fmt.Sprintf("attention_grad_split<portable::Problem, Problem>(p, %s%s, %s)", parts, most, wide))
+	blocks := 0
+	for _, x := range s.splitOperands() {
+		if s.gradPairs() || x.name == "v" || x.name == "dout" {
+			blocks += ceilDiv(x.heads*x.rows*x.columns/8, 256*largestPieces)
+		}
+	}
+	split, twin, more := "attention_grad_split<portable::Problem, Problem>", "(f16 *)nullptr", ""
+	if s.gradPairs() {
+		split, parts, twin, more = "attention_grad_pair_split<portable::Problem>", parts[:3], parts[3], ", "+wide
+	}
+	products, scratch := s.hopperBackward(u, at, scratch, maps, twin, first, ", "+most, more)
+	steps := s.splitSteps(u, cleared, blocks,
+		fmt.Sprintf("attention_grad_largest<portable::Problem, %d, %t>(p, %s)", largestPieces, s.gradPairs(), most),
+		fmt.Sprintf("%s(p, %s, %s, %s)", split, strings.Join(parts, ", "), most, wide))
 	steps = append(steps, products...)
 	steps = append(steps, s.gradSteps(u, keys, queries, "portable_", "portable::Problem", fmt.Sprintf("if (*%s) ", wide))...)
 	return s.hopperKernel(u, scratch, steps), true

@@ -32,42 +32,55 @@ template <class P> DEVICE float wide_factor(const u32 *most) {
   return P::KEEP;
 }
 
-// attention_grad_rows computes for each row the terms that both kernels add to its products: −lse÷SCALE for the scores,
-// or −Inf for rows that add nothing; and −Δ = dlse − Σ dout⊙out. Rows beyond the queries get −Inf and 0. If copy is not
-// null, it gets the rows of dout, contiguous, for the copy engine. ROW_LANES threads share a row, each with 8 elements.
+// grad_rows computes what a row adds to the products of both kernels. ROW_LANES threads share a row, each with 8 elements of dout,
+// with which all call take(at, y): its place, contiguous, or −1 if there is none, and the elements. The first calls
+// store(i, top, sum) for row i of [heads, PADDED]: the log-sum-exp, −Inf for rows that add nothing, and Δ = Σ dout⊙out − dlse.
 template <class P> constexpr int ROW_LANES = P::WIDTH <= 64 ? 8 : 16;
-template <class P, class DOut>
-DEVICE void attention_grad_rows(const typename P::Out *out, const float *lse, const DOut *dout, const float *dlse,
-                                typename P::T *copy, float *base, float *delta, const u32 *most = nullptr) {
+template <class P, class DOut, class Take, class Store>
+DEVICE void grad_rows(const typename P::Out *out, const float *lse, const DOut *dout, const float *dlse, Take take, Store store) {
   constexpr int lanes = ROW_LANES<P>;
   const int i = (blockIdx.x * blockDim.x + threadIdx.x) / lanes, c = threadIdx.x % lanes * 8;
   const int row = i % P::PADDED, all = i / P::PADDED, head = all % P::HEADS, batch = all / P::HEADS;
   const bool there = row < P::QUERIES && all < P::BATCH * P::HEADS;
   float sum = 0;
+  Vec<float, 8> y = splat<8>(0.0f);
   if (there && c < P::WIDTH) {
     out += i64(P::OUT_BATCH) * batch + i64(P::OUT_HEAD) * head + i64(P::OUT_ROW) * row;
     dout += i64(P::DOUT_BATCH) * batch + i64(P::DOUT_HEAD) * head + i64(P::DOUT_ROW) * row;
-    const auto x = load<float, 8, 1, 16>(out + c), y = load<float, 8, 1, 16>(dout + c);
+    const auto x = load<float, 8, 1, 16>(out + c);
+    y = load<float, 8, 1, 16>(dout + c);
 #pragma unroll
     for (int e = 0; e < 8; e++) sum += x[e] * y[e];
-    if (copy) store<1, 16>(copy + (i64(all) * P::QUERIES + row) * P::WIDTH + c, y);
   }
+  take(there && c < P::WIDTH ? (i64(all) * P::QUERIES + row) * P::WIDTH + c : i64(-1), y);
 #pragma unroll
   for (int d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
   if (c > 0 || all >= P::BATCH * P::HEADS) return;
   float top = -infinity();
   if (there) top = lse[i64(P::LSE_BATCH) * batch + i64(P::LSE_HEAD) * head + i64(P::LSE_ROW) * row];
   if (top == -infinity()) {
-    base[i] = top;
-    delta[i] = 0;
-    return;
+    sum = 0;
+  } else {
+    if (dlse) sum -= dlse[i64(P::DLSE_BATCH) * batch + i64(P::DLSE_HEAD) * head + i64(P::DLSE_ROW) * row];
+    // A number of this size is rounded by more than 1. A slightly larger one keeps exponents from being above 0.
+    if (fabsf(top) > 0x1p24f) top += fabsf(top) * 0x1p-17f;
   }
-  if (dlse) sum -= dlse[i64(P::DLSE_BATCH) * batch + i64(P::DLSE_HEAD) * head + i64(P::DLSE_ROW) * row];
-  // A number of this size is rounded by more than 1. A slightly larger one keeps exponents from being above 0.
-  if (fabsf(top) > 0x1p24f) top += fabsf(top) * 0x1p-17f;
-  base[i] = -top / P::SCALE;
-  if constexpr (P::PARTS > 0) sum = sum * grad_scale<P>(most, 0) * grad_scale<P>(most, 1);
-  delta[i] = -sum;
+  store(i, top, sum);
+}
+
+// attention_grad_rows computes for each row the terms that both kernels add to its products: −lse÷SCALE for the scores,
+// or −Inf for rows that add nothing; and −Δ. Rows beyond the queries get −Inf and 0. If copy is not null, it gets the rows of dout,
+// contiguous, for the copy engine.
+template <class P, class DOut>
+DEVICE void attention_grad_rows(const typename P::Out *out, const float *lse, const DOut *dout, const float *dlse,
+                                typename P::T *copy, float *base, float *delta, const u32 *most = nullptr) {
+  grad_rows<P>(out, lse, dout, dlse, [&](i64 at, const Vec<float, 8> &y) {
+    if (copy && at >= 0) store<1, 16>(copy + at, y);
+  }, [&](int i, float top, float sum) {
+    base[i] = top == -infinity() ? top : -top / P::SCALE;
+    if constexpr (P::PARTS > 0) sum = sum * grad_scale<P>(most, 0) * grad_scale<P>(most, 1);
+    delta[i] = -sum;
+  });
 }
 
 constexpr int KEY_GROUPS = 2;  // warpgroups of 64 keys in a block of attention_grad_keys or attention_grad_joint

@@ -3,35 +3,50 @@
 //
 // Problem P is the one of attention.cuh.
 
-// attention_grad_largest raises `most` to the bits of the largest value, and of the largest element of dout, from 0 on. A block
-// takes 256 · EACH pieces of eight elements.
-template <class P, int EACH, class Args> DEVICE void attention_grad_largest(const Args &p, u32 *most) {
-  constexpr int W = P::WIDTH / 8, HEADS = P::BATCH * P::HEADS, GROUPS = HEADS / P::GROUP, PER = P::HEADS / P::GROUP;
-  constexpr int VS = GROUPS * P::KEYS * W, OS = HEADS * P::QUERIES * W, STEP = 256 * EACH, BLOCKS = (VS + STEP - 1) / STEP;
-  const bool values = int(blockIdx.x) < BLOCKS;
-  const int first = (blockIdx.x - (values ? 0 : BLOCKS)) * STEP + threadIdx.x;
-  u32 mine = 0;
+// largest_of is the largest number that any of LANES neighbours has.
+template <int LANES> DEVICE u32 largest_of(u32 x) {
+#pragma unroll
+  for (int d = LANES / 2; d > 0; d /= 2) {
+    const u32 other = __shfl_xor_sync(~0u, x, d);
+    x = other > x ? other : x;
+  }
+  return x;
+}
+
+// attention_grad_largest raises numbers of `most` to the bits of the largest value, of the largest element of dout and, if ALL, of
+// the largest query and key, from 0 on. A block takes 256 · EACH pieces of eight elements.
+template <class P, int EACH, bool ALL, class Args> DEVICE void attention_grad_largest(const Args &p, u32 *most) {
+  constexpr int HEADS = P::BATCH * P::HEADS, KEYS = HEADS / P::GROUP * P::KEYS, QUERIES = HEADS * P::QUERIES, STEP = 256 * EACH;
+  constexpr int W = P::WIDTH / 8, D = P::DEPTH / 8;
+  const auto counts = [&](int row) { return row % P::KEYS < valid_keys<P>(p, row / P::KEYS / (P::HEADS / P::GROUP)); };
+  int block = blockIdx.x;
+  const auto raise = [&](int operand, int pieces, int line, auto there, auto read) {
+    const int blocks = (pieces + STEP - 1) / STEP, first = block * STEP + threadIdx.x;
+    const bool mine = block >= 0 && block < blocks;
+    block -= blocks;
+    if (!mine) return;
+    u32 largest = 0;
 #pragma unroll 2
-  for (int i = first; i < least(first + STEP, values ? VS : OS); i += 256) {
-    const int row = i / W, c = i % W * 8;
-    Vec<float, 8> x = splat<8>(0.0f);
-    if (!values) {
-      x = eight(P::dout(p, row / P::QUERIES), row % P::QUERIES, c);
-    } else if (row % P::KEYS < valid_keys<P>(p, row / P::KEYS / PER)) {
-      x = eight(P::v(p, row / P::KEYS), row % P::KEYS, c);
-    }
+    for (int i = first; i < least(first + STEP, pieces); i += 256) {
+      const int row = i / line;
+      if (!there(row)) continue;
+      const Vec<float, 8> x = read(row, i % line * 8);
 #pragma unroll
-    for (int e = 0; e < 8; e++) {
-      const u32 bits = float_to_bits(x[e]) & 0x7fffffffu;
-      mine = bits > mine ? bits : mine;
+      for (int e = 0; e < 8; e++) {
+        const u32 bits = float_to_bits(x[e]) & 0x7fffffffu;
+        largest = bits > largest ? bits : largest;
+      }
     }
+    largest = largest_of<32>(largest);
+    if (threadIdx.x % 32 == 0) atomicMax(most + operand, largest);
+  };
+  const auto always = [](int) { return true; };
+  raise(0, KEYS * W, W, counts, [&](int row, int c) { return eight(P::v(p, row / P::KEYS), row % P::KEYS, c); });
+  raise(1, QUERIES * W, W, always, [&](int row, int c) { return eight(P::dout(p, row / P::QUERIES), row % P::QUERIES, c); });
+  if constexpr (ALL) {
+    raise(2, QUERIES * D, D, always, [&](int row, int c) { return eight(P::q(p, row / P::QUERIES), row % P::QUERIES, c); });
+    raise(3, KEYS * D, D, counts, [&](int row, int c) { return eight(P::k(p, row / P::KEYS), row % P::KEYS, c); });
   }
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) {
-    const u32 other = __shfl_xor_sync(~0u, mine, d);
-    mine = other > mine ? other : mine;
-  }
-  if (threadIdx.x % 32 == 0) atomicMax(most + (values ? 0 : 1), mine);
 }
 
 // attention_grad_split is the whole entry for a gradient, whose operands it rounds to f16; H is the problem of
@@ -40,7 +55,9 @@ template <class P, class H, class Args>
 DEVICE void attention_grad_split(const Args &p, f16 *q, f16 *k, f16 *v, f16 *dout, const u32 *most, u32 *wide) {
   constexpr int W = P::WIDTH / 8;
   int i = blockIdx.x * 256 + threadIdx.x;
-  bool fits = split_operands<P, 1>(p, i, q, k, v, [&](int, int) { return splat<8>(grad_scale<H>(most, 0)); });
+  bool fits = operand_piece<P>(p, i, q, k, v, [&](int operand, int, int) {
+                return splat<8>(operand < 2 ? 64.0f : grad_scale<H>(most, 0));
+              }).template split<1>();
   if (i >= 0 && i < P::BATCH * P::HEADS * P::QUERIES * W) {
     const int row = i / W;
     fits = split_piece<1>(dout + i64(i) * 8, 0, eight(P::dout(p, row / P::QUERIES), row % P::QUERIES, i % W * 8),

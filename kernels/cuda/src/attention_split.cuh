@@ -64,40 +64,48 @@ template <class M> DEVICE Vec<float, 8> eight(const M &m, int row, int c) {
   return load<float, 8, M::COL, M::ALIGN>(m.row(row) + c * M::COL);
 }
 
-// split_operands stores the parts of all queries, keys and values: [PARTS, heads, rows, columns] each. Keys and values that do not
-// count become 0. A thread takes piece i, of eight elements; i is then the number after these. factor(head, c) is what values of
-// columns c to c + 7 are multiplied by.
-template <class P, int PARTS, class Args, class F>
-DEVICE bool split_operands(const Args &p, int &i, f16 *q, f16 *k, f16 *v, F factor) {
+// An OperandPiece is eight neighbours in a row of queries, keys or values, what they are multiplied by, and where they are stored.
+struct OperandPiece {
+  f16 *to;  // null if there is no such piece
+  i64 next;
+  Vec<float, 8> x, factor;
+  template <int PARTS> DEVICE bool split() const { return !to || split_piece<PARTS>(to, next, x, factor); }
+};
+
+// operand_piece reads piece i of all queries, keys and values, whose parts are stored as [PARTS, heads, rows, columns] each. Keys and
+// values that do not count become 0. i is then the number after these. factor(operand, head, c) is what columns c to c + 7 of
+// operand 0, 1 or 2 are multiplied by.
+template <class P, class Args, class F>
+DEVICE OperandPiece operand_piece(const Args &p, int &i, f16 *q, f16 *k, f16 *v, F factor) {
   constexpr int HEADS = P::BATCH * P::HEADS, GROUPS = HEADS / P::GROUP, PER = P::HEADS / P::GROUP;
   constexpr int D = P::DEPTH / 8, W = P::WIDTH / 8;
   constexpr int QS = HEADS * P::QUERIES * D, KS = GROUPS * P::KEYS * D, VS = GROUPS * P::KEYS * W;
   const int at = i;
   i -= QS + KS + VS;
   if (at < QS) {
-    const int row = at / D;
-    return split_piece<PARTS>(q + i64(at) * 8, i64(QS) * 8, eight(P::q(p, row / P::QUERIES), row % P::QUERIES, at % D * 8),
-                              splat<8>(64.0f));
+    const int row = at / D, head = row / P::QUERIES, c = at % D * 8;
+    return {q + i64(at) * 8, i64(QS) * 8, eight(P::q(p, head), row % P::QUERIES, c), factor(0, head, c)};
   }
   const bool value = at >= QS + KS;
   const int j = at - QS - (value ? KS : 0), row = j / (value ? W : D), head = row / P::KEYS, key = row % P::KEYS;
-  if (j >= VS && value) return true;
-  const int c = j % (value ? W : D) * 8;
   Vec<float, 8> x = splat<8>(0.0f);
+  if (j >= VS && value) return {nullptr, 0, x, x};
+  const int c = j % (value ? W : D) * 8;
   if (key < valid_keys<P>(p, head / PER)) x = value ? eight(P::v(p, head), key, c) : eight(P::k(p, head), key, c);
-  if (value) return split_piece<PARTS>(v + i64(j) * 8, i64(VS) * 8, x, factor(head, c));
-  return split_piece<PARTS>(k + i64(j) * 8, i64(KS) * 8, x, splat<8>(64.0f));
+  if (value) return {v + i64(j) * 8, i64(VS) * 8, x, factor(2, head, c)};
+  return {k + i64(j) * 8, i64(KS) * 8, x, factor(1, head, c)};
 }
 
 // attention_split is the whole entry for an attention.
 template <class P, int PARTS, class Args>
 DEVICE void attention_split(const Args &p, f16 *q, f16 *k, f16 *v, const u32 *largest, u32 *wide) {
   int i = blockIdx.x * 256 + threadIdx.x;
-  const bool fits = split_operands<P, PARTS>(p, i, q, k, v, [&](int head, int c) {
-    Vec<float, 8> factor;
+  const auto piece = operand_piece<P>(p, i, q, k, v, [&](int operand, int head, int c) {
+    Vec<float, 8> factor = splat<8>(64.0f);
+    if (operand < 2) return factor;
 #pragma unroll
     for (int e = 0; e < 8; e++) factor[e] = value_scale(largest[head * P::WIDTH + c + e]);
     return factor;
   });
-  if (!fits) atomicOr(wide, 1u);
+  if (!piece.template split<PARTS>()) atomicOr(wide, 1u);
 }
