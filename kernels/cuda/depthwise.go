@@ -102,7 +102,8 @@ func depthwiseFilterGrad(u *unit, s [2]slide, cfg Config) *Kernel {
 	wide := downBytes / size
 	stages := min(downStages, (cfg.Chip.Shared/downBlocks-downReserved)/stage)
 	down := rows == s[0].taps && taps == s[1].taps && s[0].stride == 1 && s[0].step == 1 && strip > 1 && stages > 1 &&
-		cfg.Chip.Arch >= 80 && channels%wide == 0 && min(vec, yVec) >= wide && y.Layout.Stride[3] == 1
+		cfg.Chip.Arch >= 80 && channels%wide == 0 && min(vec, yVec) >= wide &&
+		x.Layout.Stride[3] == 1 && y.Layout.Stride[3] == 1
 	if down {
 		width = wide
 	}

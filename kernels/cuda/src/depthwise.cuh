@@ -136,10 +136,10 @@ DEVICE void depthwise_filters(S *partial, const T *x, const T *dy) {
 
 // depthwise_filters_down computes the same for windows whose taps and positions are neighbours along columns. A thread goes down
 // SEGMENT rows of a strip, keeps the last KH rows of dy, and reads each pixel of the image and of dy once; a block has CHUNK such
-// segments. Rows come ahead of time to a ring of STAGES in shared memory, where each thread has what it reads itself.
+// segments. Channels are neighbours. Rows come ahead of time to a ring of STAGES in shared memory, where each thread has what it reads itself.
 template <class I, int W, int LANES, int STRIP, int CHANNELS, int SEGMENT, int CHUNK, int STAGES, i64 D_P, class S, class T>
 DEVICE void depthwise_filters_down(S *partial, const T *x, const T *dy, T *ring) {
-  static_assert(I::SY == 1 && I::DY == 1 && I::S_C == 1, "rows follow each other, and channels");
+  static_assert(I::SY == 1 && I::DY == 1, "rows follow each other");
   constexpr int PARTS = 256 / LANES, STRIPS = (I::OW + STRIP - 1) / STRIP, SEGMENTS = (I::OH + SEGMENT - 1) / SEGMENT;
   constexpr int ALL = I::ROWS / I::OW / I::OH * STRIPS * SEGMENTS, SPAN = (STRIP - 1) * I::SX + (I::KW - 1) * I::DX + 1, KH = I::KH;
   constexpr int BYTES = W * int(sizeof(T));
