@@ -136,7 +136,8 @@ DEVICE void depthwise_filters(S *partial, const T *x, const T *dy) {
 
 // depthwise_filters_down computes the same for windows whose taps and positions are neighbours along columns. A thread goes down
 // SEGMENT rows of a strip, keeps the last KH rows of dy, and reads each pixel of the image and of dy once; a block has CHUNK such
-// segments. Channels are neighbours. Rows come ahead of time to a ring of STAGES in shared memory, where each thread has what it reads itself.
+// segments. Channels are neighbours. Rows come ahead of time to a ring of STAGES in shared memory, where each thread has what it
+// reads itself.
 template <class I, int W, int LANES, int STRIP, int CHANNELS, int SEGMENT, int CHUNK, int STAGES, i64 D_P, class S, class T>
 DEVICE void depthwise_filters_down(S *partial, const T *x, const T *dy, T *ring) {
   static_assert(I::SY == 1 && I::DY == 1, "rows follow each other");
