@@ -58,14 +58,7 @@ func TestAttentionSplit(t *testing.T) {
 			}
 			for _, of := range splitNumbers {
 				args := drawSplit(r, c, of, forward.types)
-				name, near := fmt.Sprint(precision, " ", c.name, of), attentionNear(graph.F32, precision)
-				checks = append(checks, cudatest.Check{Name: name, Op: forward.Fusion, Args: args, Config: cfg,
-					Compare: func(got *graph.Tensor, want ref.Value) error {
-						if d, err := ref.Compare(got, want); err == nil {
-							t.Logf("%s: off by %.2g of the bound of f32", name, d.Worst)
-						}
-						return near(got, want)
-					}})
+				checks = append(checks, splitCheck(t, c.name+of, forward.Fusion, args, cfg))
 			}
 		}
 	}
@@ -108,18 +101,22 @@ func TestAttentionSplitGradient(t *testing.T) {
 						dout.SetFloat(i, math.Ldexp(dout.Float(i), -row%2*60))
 					}
 				}
-				name, near := fmt.Sprint(precision, " ", c.name, of), attentionNear(graph.F32, precision)
-				checks = append(checks, cudatest.Check{Name: name, Op: backward.Fusion, Args: back, Config: cfg,
-					Compare: func(got *graph.Tensor, want ref.Value) error {
-						if d, err := ref.Compare(got, want); err == nil {
-							t.Logf("%s: off by %.2g of the bound of f32", name, d.Worst)
-						}
-						return near(got, want)
-					}})
+				checks = append(checks, splitCheck(t, c.name+of, backward.Fusion, back, cfg))
 			}
 		}
 	}
 	cudatest.Run(t, d, checks...)
+}
+
+// splitCheck compares results within the bound of their precision, and logs how near they are to f32's.
+func splitCheck(t *testing.T, name string, op graph.Op, args []*graph.Tensor, cfg cuda.Config) cudatest.Check {
+	name, near := fmt.Sprint(cfg.Precision, " ", name), attentionNear(graph.F32, cfg.Precision)
+	return cudatest.Check{Name: name, Op: op, Args: args, Config: cfg, Compare: func(got *graph.Tensor, want ref.Value) error {
+		if d, err := ref.Compare(got, want); err == nil {
+			t.Logf("%s: off by %.2g of the bound of f32", name, d.Worst)
+		}
+		return near(got, want)
+	}}
 }
 
 // splitNumbers are the kinds of numbers that the tests have.

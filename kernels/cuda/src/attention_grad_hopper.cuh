@@ -158,6 +158,34 @@ template <int DEPTH, int WIDTH, int STAY, int PASS, int STAGES> struct GradShare
   }
 };
 
+// A thread's bits of its two rows of keys, of which `key` is the first, for the M queries of a tile from `query` on.
+template <class P, int M> DEVICE void load_column_bits(u32 (&bits)[2], const u32 *columns, i64 set, int key, int query) {
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    bits[h] = load_bits<M>(columns + (set * P::KEYS + least(key + 8 * h, P::KEYS - 1)) * P::QUERY_WORDS, query);
+  }
+}
+
+// A warp's gradients of keys and values pass through so many bytes of shared memory.
+template <class P, class DK> constexpr int STAGED_K = 16 * staged_row<DK>(P::DEPTH);
+template <class P, class DK, class DV> constexpr int STAGED_KV = STAGED_K<P, DK> + 16 * staged_row<DV>(P::WIDTH);
+// Stores them, from row `top` of a head on, where they are wanted, times deep() and wide().
+template <class P, class DK, class DV, int A, int B, class Deep, class Wide>
+DEVICE void store_key_grads(u8 *staged, DK *dk, DV *dv, int batch, int kv, int top, float (&gk)[A], float (&gv)[B], Deep deep,
+                            Wide wide) {
+  if (dk) {
+    const float factor = deep();
+    store_rows<P::DEPTH>(dk + i64(P::DK_BATCH) * batch + i64(P::DK_HEAD) * kv + i64(P::DK_ROW) * top, P::DK_ROW, P::KEYS - top,
+                         staged, gk, factor, factor);
+  }
+  if (dv) {
+    const float factor = wide();
+    store_rows<P::WIDTH>(dv + i64(P::DV_BATCH) * batch + i64(P::DV_HEAD) * kv + i64(P::DV_ROW) * top, P::DV_ROW, P::KEYS - top,
+                         staged + STAGED_K<P, DK>, gv, factor, factor);
+  }
+  bulk_read_wait();
+}
+
 // attention_grad_keys is the whole entry for dk and dv, of 128·(KEY_GROUPS + 1) threads: block i has key tile i.
 template <class P, class DK, class DV>
 DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const TensorMap *v, const TensorMap *dout,
@@ -231,13 +259,10 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
       multiply_rows<T, P::WIDTH, M, ROWS, M>(d, wide, sh.wide(st.at), true);
       wgmma_commit();
       u32 bits[2];  // of the mask, and then of dropout
-      const auto load_columns = [&](const u32 *columns, i64 set) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          bits[h] = load_bits<M>(columns + (set * P::KEYS + least(row + 8 * h, P::KEYS - 1)) * P::QUERY_WORDS, m * M);
-        }
-      };
-      if constexpr (P::MASKED) load_columns(masks.mask_columns, batch * P::MASK_BATCH + (kv * P::GROUP + head) * P::MASK_HEAD);
+      if constexpr (P::MASKED) {
+        const i64 set = batch * P::MASK_BATCH + (kv * P::GROUP + head) * P::MASK_HEAD;
+        load_column_bits<P, M>(bits, masks.mask_columns, set, row, m * M);
+      }
       wgmma_wait<1>();
       pin(s);
       if (before >= 0) barrier_arrive(sh.free(before));
@@ -255,7 +280,7 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
       for (int i = 0; i < M / 2; i++) s[i] = exp2_approx(P::PARTS > 0 ? s[i] * scale + RAISED_GRAD<P> : s[i] * scale);
       pack_operand<T>(prob, s);
       if constexpr (P::DROPPED) {
-        load_columns(masks.kept_columns, i64(batch) * P::HEADS + kv * P::GROUP + head);
+        load_column_bits<P, M>(bits, masks.kept_columns, i64(batch) * P::HEADS + kv * P::GROUP + head, row, m * M);
         keep_packed(prob, bits);
       }
       wgmma_fence();
@@ -287,21 +312,10 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
   pin(gv);
   // From here on only the consumers use the shared memory.
   named_sync(1, 128 * KEY_GROUPS);
-  constexpr int staged_k = 16 * staged_row<DK>(P::DEPTH), staged_v = 16 * staged_row<DV>(P::WIDTH);
-  static_assert(4 * KEY_GROUPS * (staged_k + staged_v) <= Shared::BARRIERS, "");
-  u8 *staged = shared + (4 * group + warp) * (staged_k + staged_v);
-  const int top = t.row + 64 * group + 16 * warp;
-  if (dk) {
-    const float factor = deep_factor<P>(most);
-    store_rows<P::DEPTH>(dk + i64(P::DK_BATCH) * batch + i64(P::DK_HEAD) * kv + i64(P::DK_ROW) * top, P::DK_ROW,
-                         P::KEYS - top, staged, gk, factor, factor);
-  }
-  if (dv) {
-    const float factor = wide_factor<P>(most);
-    store_rows<P::WIDTH>(dv + i64(P::DV_BATCH) * batch + i64(P::DV_HEAD) * kv + i64(P::DV_ROW) * top, P::DV_ROW,
-                         P::KEYS - top, staged + staged_k, gv, factor, factor);
-  }
-  bulk_read_wait();
+  static_assert(4 * KEY_GROUPS * STAGED_KV<P, DK, DV> <= Shared::BARRIERS, "");
+  u8 *staged = shared + (4 * group + warp) * STAGED_KV<P, DK, DV>;
+  store_key_grads<P>(staged, dk, dv, batch, kv, t.row + 64 * group + 16 * warp, gk, gv, [&] { return deep_factor<P>(most); },
+                     [&] { return wide_factor<P>(most); });
 }
 
 // attention_grad_queries is the whole entry for dq, of 128·(WARPGROUPS + 1) threads: block i has query tile i.

@@ -243,16 +243,9 @@ DEVICE void attention_grad_pair_keys(const TensorMap *q, const TensorMap *k, con
       multiply_row_pairs<T, P::WIDTH, M, ROWS, M>(d, wide, sh.wide(wide_st.at));
       wgmma_commit();
       u32 bits[2];  // of the mask, and then of dropout
-      const auto load_columns = [&](const u32 *columns, i64 set) {
-        const int row = my_key();
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          bits[h] = load_bits<M>(columns + (set * P::KEYS + least(row + 8 * h, P::KEYS - 1)) * P::QUERY_WORDS, m * M);
-        }
-      };
       if constexpr (P::MASKED) {
         const int batch = t.head / kv_heads, of = t.head % kv_heads * P::GROUP + head;
-        load_columns(masks.mask_columns, batch * P::MASK_BATCH + of * P::MASK_HEAD);
+        load_column_bits<P, M>(bits, masks.mask_columns, batch * P::MASK_BATCH + of * P::MASK_HEAD, my_key(), m * M);
       }
       const float *base = sh.base(st.at) + column, *delta = sh.delta(wide_st.at) + column;
       wgmma_wait<1>();
@@ -268,7 +261,7 @@ DEVICE void attention_grad_pair_keys(const TensorMap *q, const TensorMap *k, con
         }
       }
       if (P::MASKED && !all_bits<M / 4>(bits)) keep_bits(s, bits, [](int) { return -infinity(); });
-      if constexpr (P::DROPPED) load_columns(masks.kept_columns, t.first_head() + head);
+      if constexpr (P::DROPPED) load_column_bits<P, M>(bits, masks.kept_columns, t.first_head() + head, my_key(), m * M);
 #pragma unroll
       for (int i = 0; i < M / 2; i++) s[i] = exp2_approx(s[i]);
       wgmma_wait<0>();
@@ -291,22 +284,13 @@ DEVICE void attention_grad_pair_keys(const TensorMap *q, const TensorMap *k, con
   }
   // From here on only the consumers use the shared memory.
   named_sync(1, 128 * KEY_GROUPS);
-  constexpr int staged_k = 16 * staged_row<DK>(P::DEPTH), staged_v = 16 * staged_row<DV>(P::WIDTH);
-  static_assert(4 * KEY_GROUPS * (staged_k + staged_v) <= Shared::BARRIERS, "");
+  static_assert(4 * KEY_GROUPS * STAGED_KV<P, DK, DV> <= Shared::BARRIERS, "");
   const int of = int(here(t.head)), batch = of / kv_heads, kv = of % kv_heads;
   const int top = first_key(), dout_exponent = row_exponent(most[1]);
-  u8 *staged = shared + (top - t.row) / 16 * (staged_k + staged_v);
-  if (dk) {
-    const float factor = P::SCALE * divide_half(gk, dout_exponent + pair_exponent(most[0]) + pair_exponent(most[2]));
-    store_rows<P::DEPTH>(dk + i64(P::DK_BATCH) * batch + i64(P::DK_HEAD) * kv + i64(P::DK_ROW) * top, P::DK_ROW,
-                         P::KEYS - top, staged, gk, factor, factor);
-  }
-  if (dv) {
-    const float factor = P::KEEP * divide_half(gv, dout_exponent);
-    store_rows<P::WIDTH>(dv + i64(P::DV_BATCH) * batch + i64(P::DV_HEAD) * kv + i64(P::DV_ROW) * top, P::DV_ROW,
-                         P::KEYS - top, staged + staged_k, gv, factor, factor);
-  }
-  bulk_read_wait();
+  u8 *staged = shared + (top - t.row) / 16 * STAGED_KV<P, DK, DV>;
+  store_key_grads<P>(staged, dk, dv, batch, kv, top, gk, gv, [&] {
+    return P::SCALE * divide_half(gk, dout_exponent + pair_exponent(most[0]) + pair_exponent(most[2]));
+  }, [&] { return P::KEEP * divide_half(gv, dout_exponent); });
 }
 
 // attention_grad_pair_queries is attention_grad_queries of pairs.
