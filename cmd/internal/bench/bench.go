@@ -64,7 +64,8 @@ fusec bench gpu times fusec on the workloads on which peers gpu times its rivals
 mixtures of experts, what is bound by memory, and steps of training. Each result is compared first, on sampled rows, with what it
 should be. Times are medians by the GPU's clock with all values on the GPU; then those of the host's clock, with the
 copies of inputs and outputs. WORKLOAD is memory_bound, linear, shapes, attention, moe, conv, decode, layer, training or a part of
-a workload's name.
+a workload's name. A step of decoding of a whole model with the sizes of Llama 3 8B, which takes up to 85 GB of the GPU's memory, is
+measured only when model, or a name that begins so, is named.
 With --json there is a line of JSON for each; --no-copies leaves the times with copies out. With --prepare the kernels are
 compiled into the cache, and nothing is measured.
 

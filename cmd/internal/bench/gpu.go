@@ -281,19 +281,32 @@ func (w *gpuWork) values() (*gpuValues, error) {
 		return nil, err
 	}
 	v := &gpuValues{work: w, graph: g, in: map[string]*graph.Tensor{}}
+	drawn := map[string]*graph.Tensor{}
 	for _, n := range g.Sources() {
-		scale, ok := w.scale[n.Name]
-		if !ok {
-			scale = 1
+		name := n.Name
+		if w.same != nil {
+			name = w.same(name)
 		}
-		if fill := w.fill[n.Name]; fill != nil {
-			v.in[n.Name] = graph.NewTensor(n.Type)
-			fill(v.in[n.Name])
-			continue
+		if drawn[name] == nil {
+			drawn[name] = w.source(name, n.Type)
 		}
-		v.in[n.Name] = normal(n.Name, n.Type, scale)
+		v.in[n.Name] = drawn[name]
 	}
 	return v, nil
+}
+
+// source draws a source.
+func (w *gpuWork) source(name string, t graph.Type) *graph.Tensor {
+	if fill := w.fill[name]; fill != nil {
+		x := graph.NewTensor(t)
+		fill(x)
+		return x
+	}
+	scale, ok := w.scale[name]
+	if !ok {
+		scale = 1
+	}
+	return normal(name, t, scale)
 }
 
 // from runs another work on the same sources, and takes what it makes for sources of its name.

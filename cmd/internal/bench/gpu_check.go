@@ -518,15 +518,19 @@ func (v *gpuValues) onCPU(g *graph.Graph) (_ map[string]*graph.Tensor, err error
 	w := *v.work
 	w.optimizer, w.options = nil, nil
 	u := &gpuValues{work: &w, graph: g, in: map[string]*graph.Tensor{}}
+	made := map[*graph.Tensor]*graph.Tensor{} // of sources that have the same values there is one
 	for _, s := range g.Sources() {
 		t := v.in[s.Name]
-		if t.Type != s.Type {
-			t = graph.NewTensor(s.Type)
+		if t.Type != s.Type && made[t] == nil {
+			made[t] = graph.NewTensor(s.Type)
 			for i := range s.Type.Shape.Elems() {
-				t.SetFloat(i, v.in[s.Name].Float(i))
+				made[t].SetFloat(i, t.Float(i))
 			}
 		}
 		u.in[s.Name] = t
+		if t.Type != s.Type {
+			u.in[s.Name] = made[t]
+		}
 	}
 	p, err := u.compile(fusec.Targets()[0], fusec.F32)
 	if err != nil {

@@ -3,6 +3,9 @@ package bench
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 
 	"fusec"
 	"fusec/graph"
@@ -14,6 +17,7 @@ type decodeCase struct {
 	heads, kvHeads, head int // heads of queries, of keys and values, and the size of each
 	width, hidden        int
 	layers               int         // 0 for attention alone
+	vocabulary           int         // of a whole model; 0 for attention or layers alone
 	page                 int         // tokens of a page, if the caches are in pages; for attention alone
 	stored               graph.DType // of the caches: BF16, or I8 with a scale for each token and head, for attention alone
 }
@@ -46,6 +50,103 @@ func decodeWorks(small bool) []*gpuWork {
 	}
 	return list
 }
+
+// modelWorks are steps of a whole model of the sizes of Llama 3 8B: the embedding of tokens, its layers, the logits, and the pick
+// of the next tokens, which the next step reads. The rate is the bytes of the caches and the weights over the time.
+func modelWorks(small bool) []*gpuWork {
+	c := decodeCase{heads: 32, kvHeads: 8, head: 128, width: 4096, hidden: 14336, stored: graph.BF16, layers: 32, vocabulary: 128256}
+	contexts, batches := []int{1024, 16384}, []int{1, 32}
+	if small {
+		c = decodeCase{heads: 4, kvHeads: 2, head: 16, width: 32, hidden: 48, stored: graph.BF16, layers: 6, vocabulary: 150}
+		contexts, batches = []int{40}, []int{3}
+	}
+	var list []*gpuWork
+	for _, c.batch = range batches {
+		for _, c.context = range contexts {
+			list = append(list, c.model())
+		}
+	}
+	return list
+}
+
+// modelDistinct is how many layers of a model differ: those that come later have the weights and caches of one of these, each in
+// memory of its own. So less has to be drawn.
+const modelDistinct = 4
+
+// topK is among how many tokens a model picks.
+const topK = 20
+
+// model is a step of a whole model.
+func (c decodeCase) model() *gpuWork {
+	w := c.work()
+	w.name = fmt.Sprintf("model bf16 b%d c%d", c.batch, c.context)
+	w.work += 2 * float64(c.vocabulary) * float64(c.width)
+	w.scale["head"] = 1 / math.Sqrt(float64(c.width))
+	w.fill["token"] = func(t *graph.Tensor) {
+		for i := range c.batch {
+			t.SetInt(i, int64((1+31*i)%c.vocabulary))
+		}
+	}
+	w.fill["temperature"] = func(t *graph.Tensor) { t.SetFloat(0, 0.8) }
+	w.fill["top_k"] = func(t *graph.Tensor) { fillWith(t, topK) }
+	w.fill["top_p"] = func(t *graph.Tensor) { t.SetFloat(0, 0.95) }
+	w.fill["seed"] = func(t *graph.Tensor) { fillWith(t, 7) }
+	w.same = func(name string) string {
+		layer, part, found := strings.Cut(name, ".")
+		i, err := strconv.Atoi(layer)
+		if !found || err != nil {
+			return name
+		}
+		return layerName(i%modelDistinct, part)
+	}
+	w.build = func(b *graph.Builder) {
+		logits, token, position := c.buildLogits(b)
+		sampled := []*graph.Node{logits, b.Input("temperature", graph.TypeOf(graph.F32)), b.Input("top_k", graph.TypeOf(graph.I64)),
+			b.Input("top_p", graph.TypeOf(graph.F32)), b.Input("seed", graph.TypeOf(graph.I64)), position}
+		picked := b.Add(graph.Sample{}, sampled...)
+		b.Output("picked", picked)
+		b.Update(token, picked)
+	}
+	w.check = c.checkPicks
+	return w
+}
+
+// buildLogits is a model up to the logits of the tokens to come. It gives the state of the tokens, and their position, too.
+func (c decodeCase) buildLogits(b *graph.Builder) (logits, token, position *graph.Node) {
+	matrix := func(name string) *graph.Node {
+		return b.CastTo(graph.F32, b.Param(name, graph.TypeOf(graph.BF16, c.vocabulary, c.width)))
+	}
+	position, token = b.Input("position", graph.TypeOf(graph.I64)), b.State("token", graph.TypeOf(graph.I64, c.batch))
+	x := c.layersOf(b, b.Add(graph.Gather{}, matrix("embedding"), token), position)
+	n := b.Add(graph.RMSNorm{Eps: rmsEps}, x, b.Param("norm", graph.TypeOf(graph.F32, c.width)))
+	return b.MatMul(n, matrix("head"), false, true), token, position
+}
+
+// checkPicks compares the first sequence's token with its logits on the CPU: it is one of the likeliest, up to their error.
+func (c decodeCase) checkPicks(v *gpuValues) error {
+	c.batch = 1
+	b := graph.NewBuilder("first sequence")
+	logits, _, _ := c.buildLogits(b)
+	b.Output("logits", logits)
+	g, err := b.Graph()
+	if err != nil {
+		return err
+	}
+	out, err := v.onCPU(g)
+	if err != nil {
+		return err
+	}
+	x := floats(out["logits"], 0, c.vocabulary)
+	order := slices.Sorted(slices.Values(x))
+	picked := v.out["picked"].Int(0)
+	if least := order[len(order)-topK] - modelError*rms(x); picked < 0 || int(picked) >= len(x) || !(x[picked] >= least) {
+		return fmt.Errorf("the first sequence's token is %d, which is not one of the %d likeliest on the CPU", picked, topK)
+	}
+	return nil
+}
+
+// modelError is how far a logit of a whole model may be off, as a part of the root of their mean square.
+const modelError = 0.3
 
 // weights are the matrices of a layer, [rows, cols].
 func (c decodeCase) weights() []decodeWeight {
@@ -155,8 +256,13 @@ func (c decodeCase) buildAttention(b *graph.Builder) {
 
 // buildLayers are layers of a decoder, with rotary positions and gates of SiLU.
 func (c decodeCase) buildLayers(b *graph.Builder) {
-	position, lengths := b.Input("position", graph.TypeOf(graph.I64)), c.lengths(b)
-	x := b.Input("x", graph.TypeOf(graph.F32, c.batch, c.width))
+	position := b.Input("position", graph.TypeOf(graph.I64))
+	b.Output("y", c.layersOf(b, b.Input("x", graph.TypeOf(graph.F32, c.batch, c.width)), position))
+}
+
+// layersOf are the layers on x, one token of each sequence.
+func (c decodeCase) layersOf(b *graph.Builder, x, position *graph.Node) *graph.Node {
+	lengths := c.lengths(b)
 	for i := range c.layers {
 		weight := map[string]*graph.Node{}
 		for _, m := range c.weights() {
@@ -183,7 +289,7 @@ func (c decodeCase) buildLayers(b *graph.Builder) {
 		h := b.Binary(graph.Mul, b.Unary(graph.Silu, product(n, "gate")), product(n, "up"))
 		x = b.Binary(graph.Add, x, product(h, "down"))
 	}
-	b.Output("y", x)
+	return x
 }
 
 // ropeBase is that of Llama 3.

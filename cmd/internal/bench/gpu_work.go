@@ -27,6 +27,8 @@ type gpuWork struct {
 	options   []lowering.TargetOption
 	fill      map[string]func(t *graph.Tensor) // sources that are not random
 	scale     map[string]float64               // standard deviations of random sources, 1 where there is none
+	// same, if set, gives for a source the name of one that has the same values, which may be itself.
+	same func(name string) string
 	// before makes values that this work reads, as outputs of the names of its inputs.
 	before *gpuWork
 	// check compares outputs with what they should be, computed in another way.
@@ -59,32 +61,38 @@ func (w *gpuWork) graph() (*graph.Graph, error) {
 type gpuGroup struct {
 	name string
 	list func(small bool) []*gpuWork
+	// large ones take much memory and time, and are measured only where a word begins with their name.
+	large bool
 }
 
 var gpuGroups = []gpuGroup{
-	{"memory_bound", memoryWorks}, {"linear", linearWorks}, {"shapes", shapeWorks}, {"attention", attentionWorks},
-	{"moe", mixtureWorks}, {"conv", convWorks}, {"decode", decodeWorks},
-	{"layer", decoderWorks}, {"training", trainingWorks},
+	{name: "memory_bound", list: memoryWorks}, {name: "linear", list: linearWorks}, {name: "shapes", list: shapeWorks},
+	{name: "attention", list: attentionWorks}, {name: "moe", list: mixtureWorks}, {name: "conv", list: convWorks},
+	{name: "decode", list: decodeWorks}, {name: "layer", list: decoderWorks}, {name: "training", list: trainingWorks},
+	{name: "model", list: modelWorks, large: true},
 }
 
-// gpuWorks are the workloads that the words ask for, by a group's name or a part of their own; all without words.
+// gpuWorks are the workloads that the words ask for, by a group's name or a part of their own; all but the large ones without words.
 func gpuWorks(words []string, small bool) ([]*gpuWork, error) {
-	var all, list []*gpuWork
-	groups := map[*gpuWork]string{}
+	var all, usual, list []*gpuWork
+	groups := map[*gpuWork]gpuGroup{}
 	for _, g := range gpuGroups {
 		for _, w := range g.list(small) {
 			all = append(all, w)
-			groups[w] = g.name
+			groups[w] = g
+			if !g.large {
+				usual = append(usual, w)
+			}
 		}
 	}
 	if len(words) == 0 {
-		return all, nil
+		return usual, nil
 	}
 	asks := func(w *gpuWork, word string) bool {
 		if slices.ContainsFunc(gpuGroups, func(g gpuGroup) bool { return g.name == word }) {
-			return groups[w] == word
+			return groups[w].name == word
 		}
-		return strings.Contains(w.name, word)
+		return strings.Contains(w.name, word) && (!groups[w].large || strings.HasPrefix(word, groups[w].name))
 	}
 	for _, word := range words {
 		if !slices.ContainsFunc(all, func(w *gpuWork) bool { return asks(w, word) }) {
