@@ -41,4 +41,4 @@ func compileSample(_ graph.Sample, args, results []Operand) *Kernel {
 }
 
 // sampleShared is the size of a SampleRoom.
-func sampleShared(threads int) int { return 8*(2048+threads/32) + 16 }
+func sampleShared(threads int) int { return 8*(2048+1024+2*(threads/32)) + 16 }

@@ -1,12 +1,13 @@
 // Draws from rows of logits, in the arithmetic of graph.SampleWeight: sums are of integers, so that their order does not matter.
 
-// A block has one SampleRoom: sums by a digit of keys, those of warps, and what one thread tells all.
+// A block has one SampleRoom: sums by a digit of keys, elements that may be drawn, sums of warps, and what one thread tells all.
 template <int THREADS> struct SampleRoom {
-  static constexpr int DIGIT = 11, SUMS = 1 << DIGIT;
+  static constexpr int DIGIT = 11, SUMS = 1 << DIGIT, KEPT = 1024;
   u64 sums[SUMS];
-  u64 warps[THREADS / 32];
+  u64 kept[KEPT];
+  u64 warps[THREADS / 32], equals[THREADS / 32];
   u64 left;
-  u32 digit, at;
+  u32 digit, count;
 };
 
 // sample_key maps logits to integers in the same order, NaN to 0.
@@ -93,6 +94,212 @@ template <int THREADS, class A> DEVICE u32 sample_cut(A add, u64 *sum, SampleRoo
   return last;
 }
 
+// sample_each calls f with the place and the value of each element of a row that is this thread's. It reads 16 bytes at a time.
+template <int THREADS, class T, class F> DEVICE void sample_each(const T *row, i64 n, F f) {
+  constexpr int VECTOR = 16 / sizeof(T), AHEAD = 4;
+  const i64 odd = i64((16 - u64(row) % 16) % 16 / sizeof(T)), head = odd < n ? odd : n;
+  const i64 vectors = (n - head) / VECTOR, tail = head + vectors * VECTOR;
+  if (threadIdx.x < head) f(i64(threadIdx.x), float(row[threadIdx.x]));
+  if (tail + threadIdx.x < n) f(tail + threadIdx.x, float(row[tail + threadIdx.x]));
+  const uint4 *from = reinterpret_cast<const uint4 *>(row + head);
+  for (i64 first = threadIdx.x; first < vectors; first += AHEAD * THREADS) {
+    union {
+      uint4 bits[AHEAD];
+      T x[AHEAD][VECTOR];
+    } u;
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) {
+      if (first + a * THREADS < vectors) u.bits[a] = from[first + a * THREADS];
+    }
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) {
+      const i64 v = first + a * THREADS;
+      if (v >= vectors) break;
+#pragma unroll
+      for (int j = 0; j < VECTOR; j++) f(head + v * VECTOR + j, float(u.x[a][j]));
+    }
+  }
+}
+
+// A SampleRow is a row of logits or, if kept is set, some of its elements in their order, each with its place and its key, among which
+// the one is that is drawn. each calls f with the keys that are this thread's.
+template <int THREADS, class T> struct SampleRow {
+  const T *logits;
+  const u64 *kept;
+  i64 size;
+  template <class F> DEVICE void each(F f) const {
+    if (kept) {
+      for (int i = threadIdx.x; i < size; i += THREADS) f(u32(kept[i]));
+    } else {
+      sample_each<THREADS>(logits, size, [&](i64, float x) { f(sample_key(x)); });
+    }
+  }
+  DEVICE u32 key(i64 i) const { return kept ? u32(kept[i]) : sample_key(float(logits[i])); }
+  DEVICE i64 place(i64 i) const { return kept ? i64(kept[i] >> 32) : i; }
+};
+
+// sample_share is the sum of weights that the greatest elements must have, as graph.SampleShare has it.
+DEVICE u64 sample_share(float top_p, u64 total) {
+  const u64 part = u64(double(top_p) * 18446744073709551616.0);
+  const u64 share = __umul64hi(part, total) + (part * total != 0);
+  return share + (share == 0);
+}
+
+// sample_among draws an element. Those that row does not have weigh rest, and none of them is left by top_p.
+template <int THREADS, class R>
+DEVICE void sample_among(const R &row, u64 rest, float most, double scale, i64 top_k, float top_p, u64 random, i64 *to,
+                         SampleRoom<THREADS> *room) {
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  const auto weight = [&](u32 key) { return sample_weight(sample_logit(key), most, scale); };
+  // Elements with keys above last may be drawn, and the first ties of those with this key.
+  u32 last = 0;
+  u64 ties = 0;
+  if (top_k > 0) {
+    ties = u64(top_k);
+    last = sample_cut<THREADS>([&](auto f) { row.each([&](u32 key) { f(key, 1); }); }, &ties, room);
+  }
+  if (top_p > 0.0f && top_p < 1.0f) {
+    const u64 tie = last ? weight(last) : 0;
+    const auto weights = [&](auto f) {
+      row.each([&](u32 key) {
+        const u64 w = key > last ? weight(key) : 0;
+        if (w != 0) f(key, w);
+      });
+      if (threadIdx.x == 0) f(last, ties * tie);
+    };
+    u64 own = 0, total;
+    weights([&](u32, u64 w) { own += w; });
+    sums_before<THREADS>(own, &total, room->warps);
+    u64 share = sample_share(top_p, total + rest);
+    const u32 cut = sample_cut<THREADS>(weights, &share, room);
+    const u64 each = weight(cut);
+    ties = (share + each - 1) / each;
+    last = cut;
+  }
+  const u64 tie = last ? weight(last) : 0;
+  // What elements begin to end weigh is mark or less before the one that is drawn; had have the key last before them.
+  i64 begin = 0, end = row.size;
+  u64 mark = 0, had = 0, all;
+  const bool long_row = row.size > 16 * THREADS;
+  if (long_row) {  // first the part of a warp, which has consecutive elements
+    constexpr int WARPS = THREADS / 32;
+    const i64 part = (row.size + WARPS - 1) / WARPS, first = warp * part, past = first + part < row.size ? first + part : row.size;
+    u64 own = 0, equal = 0;
+#pragma unroll 2
+    for (i64 i = first + lane; i < past; i += 32) {
+      const u32 key = row.key(i);
+      if (key > last) own += weight(key);
+      equal += last != 0 && key == last;
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      own += __shfl_xor_sync(0xffffffffu, own, step);
+      equal += __shfl_xor_sync(0xffffffffu, equal, step);
+    }
+    __syncthreads();
+    if (lane == 0) {
+      room->warps[warp] = own;
+      room->equals[warp] = equal;
+    }
+    __syncthreads();
+    const auto weighs = [&](int w, u64 before) {
+      const u64 free = ties > before ? ties - before : 0, n = room->equals[w];
+      return room->warps[w] + (n < free ? n : free) * tie;
+    };
+    all = 0;
+    for (int w = 0; w < WARPS; w++) {
+      all += weighs(w, had);
+      had += room->equals[w];
+    }
+    mark = __umul64hi(random, all);
+    had = 0;
+    for (int w = 0; w < WARPS; w++) {
+      const u64 n = weighs(w, had);
+      begin = w * part;
+      if (mark < n) break;
+      mark -= n;
+      had += room->equals[w];
+    }
+    end = begin + part < row.size ? begin + part : row.size;
+  }
+  // Then that of a thread.
+  const i64 part = (end - begin + THREADS - 1) / THREADS;
+  i64 first = begin + threadIdx.x * part;
+  const i64 past = first + part < end ? first + part : end;
+  u64 equal = 0, own = 0;
+  for (i64 i = first; i < past; i++) {
+    const u32 key = row.key(i);
+    if (key > last) own += weight(key);
+    equal += last != 0 && key == last;
+  }
+  had += sums_before<THREADS>(equal, &all, room->warps);
+  u64 room_for = ties > had ? ties - had : 0;
+  own += (equal < room_for ? equal : room_for) * tie;
+  u64 before = sums_before<THREADS>(own, &all, room->warps);
+  if (!long_row) mark = __umul64hi(random, all);
+  if (mark < before || mark >= before + own) return;
+  for (; first < past; first++) {
+    const u32 key = row.key(first);
+    if (key > last) {
+      before += weight(key);
+    } else if (last != 0 && key == last && room_for > 0) {
+      before += tie;
+      room_for--;
+    }
+    if (mark < before) {
+      *to = row.place(first);
+      return;
+    }
+  }
+}
+
+// sample_kept keeps the elements of a row that may be drawn, in their order, and gives their number, or 0 if they are too many. Those
+// with the greatest keys among what each thread has bound them: greatest is the one of this thread. rest is what the others weigh
+// if top_k is 0.
+template <int THREADS, class T>
+DEVICE int sample_kept(const T *logits, i64 n, u32 greatest, float most, double scale, i64 top_k, float top_p, u64 *rest,
+                       SampleRoom<THREADS> *room) {
+  typedef SampleRoom<THREADS> R;
+  u32 *bounds = reinterpret_cast<u32 *>(room->sums + R::KEPT);
+  bounds[threadIdx.x] = greatest;
+  if (threadIdx.x == 0) room->count = 0;
+  __syncthreads();
+  int above = 0;
+#pragma unroll 8
+  for (int i = 0; i < THREADS; i++) above += bounds[i] > greatest || (bounds[i] == greatest && i < int(threadIdx.x));
+  if (above == (top_k > 0 ? int(top_k) : THREADS / 2) - 1) room->digit = greatest;
+  __syncthreads();
+  const u32 least = room->digit;
+  u64 own = 0, all = 0, kept = 0;
+  sample_each<THREADS>(logits, n, [&](i64 i, float x) {
+    const u32 key = sample_key(x);
+    const u64 w = top_k > 0 ? 0 : sample_weight(x, most, scale);
+    own += w;
+    if (key < least) return;
+    kept += w;
+    const u32 at = atomicAdd(&room->count, 1u);
+    if (at < R::KEPT) room->sums[at] = u64(i) << 32 | key;
+  });
+  __syncthreads();
+  const u32 count = room->count;
+  if (count > R::KEPT) return 0;
+  if (top_k == 0) {
+    u64 total;
+    sums_before<THREADS>(own, &all, room->warps);
+    sums_before<THREADS>(kept, &total, room->warps);
+    if (total < sample_share(top_p, all)) return 0;
+    *rest = all - total;
+  }
+  for (u32 i = threadIdx.x; i < count; i += THREADS) {
+    const u64 x = room->sums[i];
+    int before = 0;
+    for (u32 j = 0; j < count; j++) before += room->sums[j] < x;
+    room->kept[before] = x;
+  }
+  __syncthreads();
+  return int(count);
+}
+
 // sample lets a block draw from a row of n logits.
 template <int THREADS, class T>
 DEVICE void sample(const T *logits, i64 n, float temperature, i64 top_k, float top_p, i64 seed, u64 counter, i64 *to,
@@ -100,11 +307,11 @@ DEVICE void sample(const T *logits, i64 n, float temperature, i64 top_k, float t
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   // The greatest logit, the first of equal ones.
   u64 best = 0;
-#pragma unroll 4
-  for (i64 i = threadIdx.x; i < n; i += THREADS) {
-    const u64 x = u64(sample_key(float(logits[i]))) << 32 | u32(~u32(i));
+  sample_each<THREADS>(logits, n, [&](i64 i, float value) {
+    const u64 x = u64(sample_key(value)) << 32 | u32(~u32(i));
     best = x > best ? x : best;
-  }
+  });
+  const u32 greatest = u32(best >> 32);
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) {
     const u64 x = __shfl_xor_sync(0xffffffffu, best, step);
@@ -120,69 +327,14 @@ DEVICE void sample(const T *logits, i64 n, float temperature, i64 top_k, float t
   }
   const float most = sample_logit(most_key);
   const double scale = 1.4426950408889634 * 4294967296.0 / double(temperature);
-  const auto weight = [&](float x) { return sample_weight(x, most, scale); };
-  // Elements with keys above last may be drawn, and the first ties of those with this key.
-  u32 last = 0;
-  u64 ties = 0;
-  if (top_k > 0 && top_k < n) {
-    ties = u64(top_k);
-    last = sample_cut<THREADS>([&](auto f) {
-      for (i64 i = threadIdx.x; i < n; i += THREADS) f(sample_key(float(logits[i])), 1);
-    }, &ties, room);
-  }
-  if (top_p > 0.0f && top_p < 1.0f) {
-    const u64 tie = last ? weight(sample_logit(last)) : 0;
-    const auto weights = [&](auto f) {
-      for (i64 i = threadIdx.x; i < n; i += THREADS) {
-        const float x = float(logits[i]);
-        const u32 key = sample_key(x);
-        const u64 w = key > last ? weight(x) : 0;
-        if (w != 0) f(key, w);
-      }
-      if (threadIdx.x == 0) f(last, ties * tie);
-    };
-    u64 own = 0, total;
-    weights([&](u32, u64 w) { own += w; });
-    sums_before<THREADS>(own, &total, room->warps);
-    const u64 part = u64(double(top_p) * 18446744073709551616.0);
-    u64 share = __umul64hi(part, total) + (part * total != 0);
-    share += share == 0;
-    const u32 cut = sample_cut<THREADS>(weights, &share, room);
-    const u64 each = weight(sample_logit(cut));
-    ties = (share + each - 1) / each;
-    last = cut;
-  }
-  // Each thread has consecutive elements from here on.
-  const i64 chunk = (n + THREADS - 1) / THREADS, begin = threadIdx.x * chunk, end = begin + chunk < n ? begin + chunk : n;
-  const u64 tie = last ? weight(sample_logit(last)) : 0;
-  u64 equal = 0, own = 0, all;
-  for (i64 i = begin; i < end; i++) {
-    const float x = float(logits[i]);
-    const u32 key = sample_key(x);
-    if (key > last) own += weight(x);
-    equal += last != 0 && key == last;
-  }
-  const u64 had = sums_before<THREADS>(equal, &all, room->warps);
-  u64 room_for = ties > had ? ties - had : 0;
-  own += (equal < room_for ? equal : room_for) * tie;
-  u64 before = sums_before<THREADS>(own, &all, room->warps);
+  if (top_k < 0 || top_k >= n) top_k = 0;
   const uint4 words = philox(u64(seed), counter);
-  const u64 mark = __umul64hi(u64(words.y) << 32 | words.x, all);
-  if (mark < before || mark >= before + own) return;
-  for (i64 i = begin; i < end; i++) {
-    const float x = float(logits[i]);
-    const u32 key = sample_key(x);
-    u64 w = 0;
-    if (key > last) {
-      w = weight(x);
-    } else if (last != 0 && key == last && room_for > 0) {
-      w = tie;
-      room_for--;
-    }
-    before += w;
-    if (mark < before) {
-      *to = i;
-      return;
-    }
+  const u64 random = u64(words.y) << 32 | words.x;
+  u64 rest = 0;
+  int kept = 0;
+  if (n > 4 * THREADS && top_k <= THREADS && (top_k > 0 || (top_p > 0.0f && top_p < 1.0f))) {
+    kept = sample_kept<THREADS>(logits, n, greatest, most, scale, top_k, top_p, &rest, room);
   }
+  const SampleRow<THREADS, T> row = {logits, kept > 0 ? room->kept : nullptr, kept > 0 ? kept : n};
+  sample_among<THREADS>(row, rest, most, scale, top_k, top_p, random, to, room);
 }
