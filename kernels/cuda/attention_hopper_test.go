@@ -353,7 +353,7 @@ func TestAttentionHopperRefuses(t *testing.T) {
 		cfg    cuda.Config
 		change func(*hopperCase)
 	}{
-		{"f32", h200, func(c *hopperCase) { c.d = graph.F32 }},
+		{"few keys of f32", h200, func(c *hopperCase) { c.d, c.queries, c.keys = graph.F32, 64, 16 }},
 		{"another chip", cuda.Config{Chip: cuda.ChipOf(80)}, func(*hopperCase) {}},
 		{"portable", cuda.Config{Chip: cuda.H200, Portable: true}, func(*hopperCase) {}},
 		{"few queries", h200, func(c *hopperCase) { c.queries = 8 }},

@@ -44,19 +44,31 @@ func (a *attentionProblem) split() (split *attentionProblem, ok bool) {
 	if !a.cfg.strict() {
 		s.parts = 1
 	}
-	return &s, a.dtype == graph.F32 && s.hopperShape() && a.splitPays() && a.splitPieces() <= math.MaxInt32-255
+	return &s, a.dtype == graph.F32 && s.hopperShape() && s.splitPays() && a.splitPieces() <= math.MaxInt32-255
 }
 
-// splitPays reports whether the copies should take less time than they save.
+// splitPays reports whether the copies should take less time than they save. Either attention takes as long as its work, or as a
+// block takes to pass all keys, if that is longer: there are few tiles of queries then.
 func (a *attentionProblem) splitPays() bool {
 	d := a.dims
 	queries, keys := a.heads()*d.Queries, a.groups()*d.Keys
-	work := 2 * queries * d.Keys * (d.Depth + d.Width)
+	pass := d.Keys * (d.Depth + d.Width)
+	work := 2 * queries * pass
 	if a.op.Causal {
 		work /= 2
 	}
+	portable, split := pass*2/3, pass/6 // ns, as are all times here
+	if a.parts == 1 {
+		portable, split = pass*2/5, pass/9
+	}
+	if a.op.HasLengths || a.op.Window > 0 { // blocks do not pass all keys
+		portable, split = 0, 0
+	}
+	if a.grad { // five products in place of two, and several passes
+		work, portable, split = work*5/2, 3*portable, 3*split
+	}
 	moved := 12 * (queries*d.Depth + keys*(d.Depth+d.Width))
-	return work/splitFlops+moved/finishBytes+splitTime < work/attentionFlops
+	return splitTime+moved/finishBytes+max(work/splitFlops, split) < max(work/attentionFlops, portable)
 }
 
 // splitPieces are the pieces of eight elements that queries, keys, values and the result's gradient have.

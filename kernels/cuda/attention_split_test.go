@@ -220,8 +220,12 @@ func TestAttentionSplitRefuses(t *testing.T) {
 		{"large", h200, func(*hopperCase) {}, true},
 		{"another chip", cuda.Config{Chip: cuda.ChipOf(80)}, func(*hopperCase) {}, false},
 		{"portable", cuda.Config{Chip: cuda.H200, Portable: true}, func(*hopperCase) {}, false},
-		{"few heads", h200, func(c *hopperCase) { c.b, c.h, c.queries, c.keys = 1, 2, 256, 256 }, false},
-		{"few queries for many keys", h200, func(c *hopperCase) { c.queries, c.keys = 64, 65536 }, false},
+		{"few heads", h200, func(c *hopperCase) { c.b, c.h, c.queries, c.keys = 1, 2, 256, 256 }, true},
+		{"few heads with lengths", h200, func(c *hopperCase) {
+			c.b, c.h, c.queries, c.keys, c.op.HasLengths = 1, 2, 256, 256, true
+		}, false},
+		{"few queries for many keys", h200, func(c *hopperCase) { c.queries, c.keys = 64, 65536 }, true},
+		{"few keys", h200, func(c *hopperCase) { c.b, c.h, c.queries, c.keys = 1, 2, 64, 16 }, false},
 		{"wide heads", h200, func(c *hopperCase) { c.depth = 256 }, false},
 		{"columns not in eights", h200, func(c *hopperCase) { c.width = 60 }, false},
 		{"a scale below 0", h200, func(c *hopperCase) { c.op.Scale = -1 }, false},
