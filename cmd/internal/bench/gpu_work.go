@@ -72,7 +72,7 @@ var gpuGroups = []gpuGroup{
 	{name: "model", list: modelWorks, large: true},
 }
 
-// gpuWorks are the workloads that the words ask for, by a group's name or a part of their own; all but the large ones without words.
+// gpuWorks are the workloads that words ask for, by a group's name or a part of their own; without words all but the large ones.
 func gpuWorks(words []string, small bool) ([]*gpuWork, error) {
 	var all, usual, list []*gpuWork
 	groups := map[*gpuWork]gpuGroup{}
