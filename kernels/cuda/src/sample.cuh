@@ -121,8 +121,8 @@ template <int THREADS, class T, class F> DEVICE void sample_each(const T *row, i
   }
 }
 
-// A SampleRow is a row of logits or, if kept is set, some of its elements in their order, each with its place and its key, among which
-// the one is that is drawn. each calls f with the keys that are this thread's.
+// A SampleRow is a row of logits or, if kept is set, those of its elements that may be drawn, in their order, each with its place and
+// its key. each calls f with the keys that are this thread's.
 template <int THREADS, class T> struct SampleRow {
   const T *logits;
   const u64 *kept;
@@ -253,9 +253,8 @@ DEVICE void sample_among(const R &row, u64 rest, float most, double scale, i64 t
   }
 }
 
-// sample_kept keeps the elements of a row that may be drawn, in their order, and gives their number, or 0 if they are too many. Those
-// with the greatest keys among what each thread has bound them: greatest is the one of this thread. rest is what the others weigh
-// if top_k is 0.
+// sample_kept keeps the elements of a row that may be drawn, in their order, and gives their number, or 0 if they are too many. The
+// greatest keys of the threads bound them; this thread's is greatest. rest is what the others weigh, if top_k is 0.
 template <int THREADS, class T>
 DEVICE int sample_kept(const T *logits, i64 n, u32 greatest, float most, double scale, i64 top_k, float top_p, u64 *rest,
                        SampleRoom<THREADS> *room) {
