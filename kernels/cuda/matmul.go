@@ -148,7 +148,7 @@ func (m *matmul) writeBody() error {
 	}
 	fields := m.readAhead(b)
 	if h, _ := m.hopperPlans(); h != nil && h.tile.splits == 1 {
-		m.boxes = m.resultBoxes()
+		m.boxes = m.resultBoxes(h.tile.bn)
 	}
 	m.printf("struct Body {\n  static constexpr int SUMS = %d;\n  static constexpr bool AHEAD = %v, LONG = false;\n"+
 		"  typedef %s Sum;\n  const Params &p;\n", len(m.sums), len(fields) > 0, m.sum)
@@ -174,8 +174,8 @@ type resultBoxes struct {
 }
 
 // resultBoxes is the one result of a product on Hopper's own instructions, where the copy engine can store it in boxes of 16 rows
-// and 64 columns: it has 16 bits, and nothing of each row is read for it.
-func (m *matmul) resultBoxes() *resultBoxes {
+// and 64 columns, or 32 if 64 do not divide the columns of a tile: it has 16 bits, and nothing of each row is read for it.
+func (m *matmul) resultBoxes(columns int) *resultBoxes {
 	if !m.cfg.hopper() || m.inBody != nil || m.filled > 0 || len(m.results) != 1 || !m.results[0].DType.Is16() || m.n%8 != 0 {
 		return nil
 	}
@@ -197,8 +197,12 @@ func (m *matmul) resultBoxes() *resultBoxes {
 	slices.Reverse(batch)
 	copy(outer[1:], batch)
 	size := m.results[0].DType.Size()
-	t := &TensorMap{Base: Result(0, int64(s.Layout.Offset*size)), DType: m.results[0].DType, Swizzle: sliceBytes,
-		Dims: []uint64{uint64(m.n)}, Box: []uint32{uint32(sliceBytes / size), 16, 1, 1}}
+	wide := sliceBytes
+	if columns*size%wide != 0 {
+		wide /= 2
+	}
+	t := &TensorMap{Base: Result(0, int64(s.Layout.Offset*size)), DType: m.results[0].DType, Swizzle: wide,
+		Dims: []uint64{uint64(m.n)}, Box: []uint32{uint32(wide / size), 16, 1, 1}}
 	whole := m.n * size
 	for _, a := range outer {
 		step := s.Layout.Stride[a.axis] * size

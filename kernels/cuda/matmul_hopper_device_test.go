@@ -166,6 +166,73 @@ func TestMatMulHopperAhead(t *testing.T) {
 	}
 }
 
+// TestMatMulHopperWide computes products by tiles whose number of columns is odd in pieces of 32, with weights in both orders: by
+// the engine's stores and by threads, with what is read of each row, sums of columns and shares of k.
+func TestMatMulHopperWide(t *testing.T) {
+	config := cuda.Config{Chip: cuda.H200, Precision: cuda.BF16}
+	r := rand.New(rand.NewPCG(14, 90))
+	var checks []cudatest.Check
+	for i, s := range [][4]int{{1, 128, 448, 256}, {1, 197, 712, 584}, {2, 130, 264, 72}} {
+		e, batch, m, n, k := []graph.DType{graph.BF16, graph.F16}[i%2], s[0], s[1], s[2], s[3]
+		for _, with := range []string{"", "turned", "rows", "f32", "sums"} {
+			result := e
+			if with == "f32" {
+				result = graph.F32
+			}
+			results := []graph.Type{graph.TypeOf(result, batch, m, n)}
+			op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+				x := in(e, batch, m, k)
+				var y *graph.Node
+				if with == "turned" {
+					y = b.MatMul(x, in(e, batch, n, k), false, true)
+				} else {
+					y = b.MatMul(x, in(e, batch, k, n), false, false)
+				}
+				if with == "rows" {
+					y = b.Binary(graph.Mul, y, b.CastTo(graph.F32, in(e, batch, m, n)))
+				}
+				b.Output("y", b.CastTo(result, y))
+				if with == "sums" {
+					b.Output("sums", b.Reduce(graph.Sum, y, false, 0, 1))
+				}
+			})
+			if with == "sums" {
+				results = append(results, graph.TypeOf(graph.F32, n))
+			}
+			product, ways := cuda.MatMulWays(op, rowMajor(types), rowMajor(results), config)
+			for _, way := range ways {
+				if !strings.Contains(way, "128x224 ") {
+					continue
+				}
+				c := cudatest.Check{Name: fmt.Sprint(s, with, way), Op: op, Config: config, Compare: within(cuda.BF16)}
+				for _, u := range types {
+					c.Args = append(c.Args, graphtest.Tensor(r, u))
+				}
+				c.Config.Tuning = &cuda.Tuning{Chip: cuda.H200.Name, Ways: map[cuda.Product]string{product: way}}
+				if !strings.Contains(kernelOf(t, op, types, c.Config).Generated(), "BN = 224") {
+					t.Errorf("%s does not take the path", c.Name)
+				}
+				checks = append(checks, c)
+			}
+		}
+	}
+	if len(checks) < 20 {
+		t.Errorf("only %d products", len(checks))
+	}
+	op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+		b.Output("y", b.CastTo(graph.BF16, b.MatMul(in(graph.BF16, 256, 4096), in(graph.BF16, 4096, 14336), false, false)))
+	})
+	for _, name := range []string{cuda.H200.Name, "NVIDIA H100 80GB HBM3"} {
+		on := config
+		on.Chip.Name = name
+		wide := strings.Contains(kernelOf(t, op, types, on).Generated(), "BN = 224")
+		if wide != (name == cuda.H200.Name) {
+			t.Errorf("%s takes wide tiles: %v", name, wide)
+		}
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
+}
+
 // TestMatMulHopperBoxes computes products whose results of 16 bits the copy engine stores: by every tile, of odd numbers of rows,
 // columns that fill a part of a box, batches, and a result that is a slice. Threads store what reads rows, two results, and rows
 // that begin at any place.

@@ -89,10 +89,11 @@ DEVICE void gemm_blackwell(Body body, const TensorMap *map_a, const TensorMap *m
           const int block = (spot.batch * Work::TM + spot.m / BM) * 8 + quarter * 2 + part;
           float acc[1][32] = {};
           if (!Work::RAGGED || work.steps(spot) > 0) tensor_load(acc[0], sums + u32(lanes << 16) + half * BN + c);
+          const Columns<64, false> columns{spot.n + c};
           if (whole) {
-            finish_tile<P, true, 64, BLOCKS>(body, acc, turn, spot.batch, row, spot.n + c, end, partial, block);
+            finish_tile<P, true, BLOCKS>(body, acc, turn, spot.batch, row, columns, end, partial, block);
           } else {
-            finish_tile<P, false, 64, BLOCKS>(body, acc, turn, spot.batch, row, spot.n + c, end, partial, block);
+            finish_tile<P, false, BLOCKS>(body, acc, turn, spot.batch, row, columns, end, partial, block);
           }
         }
       }

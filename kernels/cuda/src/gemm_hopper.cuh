@@ -24,10 +24,12 @@
 //	bool TAPS;             B has axes for rows and columns of taps of filters, which k counts together with channels
 
 // A slice of an operand in shared memory is rows of 128 bytes along k, or where the operand's inner axis is m (n), for
-// each 64 of them 64 rows of 128 bytes along m (n): either way 128 bytes for each m (n).
+// each 64 of them 64 rows of 128 bytes along m (n): either way 128 bytes for each m (n). Of the last 64 the tile may use 32,
+// see Columns.
 template <class P, class Tile> struct Ring {
   typedef typename Tile::T T;
-  static constexpr int BK = 128 / int(sizeof(T)), A_BYTES = Tile::BM * 128, B_BYTES = Tile::BN * 128;
+  static constexpr int BK = 128 / int(sizeof(T)), B_ROWS = Tile::B_KINNER ? Tile::BN : (Tile::BN + 63) / 64 * 64;
+  static constexpr int A_BYTES = Tile::BM * 128, B_BYTES = B_ROWS * 128;
   static constexpr int STAGE = A_BYTES + B_BYTES, CLUSTER = Tile::CM * Tile::CN;
   static constexpr int WARP_ROWS = 16, CHUNK = 64;  // of the tile that a warp exchanges at once, see finish_tile
   static constexpr int TURN = Tile::TURN;
@@ -54,6 +56,24 @@ DEVICE void load_slice(u8 *to, const TensorMap *map, u64 *full, int row, int k, 
       tma_multicast(to + at * 128, map, full, x, y, b0, b1, mask);
     }
   }
+}
+
+// Columns are those of a tile from column n on. Where B is in PIECES of 64 columns, these begin at multiples of 64, so that the copy
+// engine reads whole lines: if n lies between two, the tile's first 32 columns are its last in shared memory.
+template <int BN, bool PIECES> struct Columns {
+  int n;
+  // at is the column of those from c on, a multiple of 32.
+  DEVICE int at(int c) const {
+    if (!PIECES || BN % 64 == 0 || n % 64 == 0) return n + c;
+    return c < BN - 32 ? n + 32 + c : n + c - (BN - 32);
+  }
+};
+
+// load_pieces is load_slice of B for one block, in the order of the columns.
+template <int AXES, int INNER, int BN>
+DEVICE void load_pieces(u8 *to, const TensorMap *map, u64 *full, Columns<BN, true> columns, int k, int batch) {
+#pragma unroll
+  for (int c = 0; c < BN; c += 64) load_slice<64, 1, false, AXES, INNER>(to + c * 128, map, full, columns.at(c), k, batch, 0, 0);
 }
 
 // load_taps is load_slice for filters with C channels, with taps KW in a row.
@@ -116,6 +136,7 @@ template <class P, class Body, int COLS> struct Ahead<P, Body, COLS, true> {
 
 // take_chunk reads the accumulators of 64 columns of 16 rows, those of number `number`, or of FIRST. Registers have constant numbers.
 template <int FIRST, int PARTS, int EACH> DEVICE void take_chunk(float (&chunk)[32], const float (&acc)[PARTS][EACH], int number) {
+  static_assert(EACH % 32 == 0, "whole chunks");
   if constexpr (FIRST < PARTS * EACH / 32 - 1) {
     if (number != FIRST) {
       take_chunk<FIRST + 1>(chunk, acc, number);
@@ -132,9 +153,9 @@ template <int FIRST, int PARTS, int EACH> DEVICE void take_chunk(float (&chunk)[
 // Pieces of 16 bytes are permuted within a row to avoid bank conflicts in writing and reading. Rows from `end` on are
 // left out; WHOLE: the tile has no such rows, and no excess columns. The warp's column sums become row `block` of
 // partial [SUMS][BLOCKS][N].
-template <class P, bool WHOLE, int BN, int BLOCKS, int PARTS, class Body>
-DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn, int batch, int m, int n, int end,
-                        typename Body::Sum *partial, int block) {
+template <class P, bool WHOLE, int BLOCKS, int BN, bool PIECES, int PARTS, class Body>
+DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn, int batch, int m, Columns<BN, PIECES> columns,
+                        int end, typename Body::Sum *partial, int block) {
   constexpr int W = P::W, CALLS = W < 2 ? 2 : 1, COLS = CALLS * W, APART = 32;  // a thread's single columns are APART
   constexpr int PIECE = least(W, 4);
   typedef Ahead<P, Body, COLS> Read;
@@ -142,14 +163,16 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
   const int lane = threadIdx.x % 32, row = lane / 4, odd = lane / 2 % 2, col = W < 2 ? lane : lane * W % 64;
   u8 *const to = turn + row * 256 + odd * 128 + lane % 2 * 8;
   const auto row_of = [&](int piece) { return (piece * 32 + lane) * COLS / 64; };
-  const auto inside = [&](int i, int row, int column) { return WHOLE || m + i * 64 + row < end && column < P::N; };
+  const auto inside = [&](int i, int row, int c, int column) {
+    return (BN % 64 == 0 || c < BN) && (WHOLE || m + i * 64 + row < end && column < P::N);
+  };
   const auto read = [&](Read &to, int c, int i, int first) {
 #pragma unroll
     for (int e = 0; e < Read::EACH; e++) {
 #pragma unroll
       for (int q = 0; q < CALLS; q++) {
-        const int r = row_of(first + e), column = n + c + col + q * APART;
-        if (inside(i, r, column)) to.read(e, q, body, batch, m + i * 64 + r, column);
+        const int r = row_of(first + e), own = col + q * APART, column = columns.at(c) + own;
+        if (inside(i, r, c + own, column)) to.read(e, q, body, batch, m + i * 64 + r, column);
       }
     }
   };
@@ -157,7 +180,7 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
   read(next, 0, 0, 0);
 #pragma unroll UNROLL
   for (int c = 0; c < BN; c += 64) {
-    const int at_n = n + c + col;
+    const int at_n = columns.at(c) + col;
     Vec<typename Body::Sum, W> sums[CALLS][Body::SUMS + 1] = {};
 #pragma unroll UNROLL
     for (int i = 0; i < PARTS; i++) {
@@ -166,10 +189,11 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
         take_chunk<0>(chunk, acc, c / 64 * PARTS + i);
       } else {
 #pragma unroll
-        for (int e = 0; e < 32; e++) chunk[e] = acc[i][c / 2 + e];
+        for (int e = 0; e < 32; e++) chunk[e] = BN % 64 == 0 || c / 2 + e < BN / 2 ? acc[i][c / 2 + e] : 0;
       }
 #pragma unroll
       for (int j = 0; j < 8; j++) {
+        if (BN % 64 != 0 && c + j * 8 >= BN) continue;
         const float *x = chunk + j * 4;
         u8 *const at = to + (j ^ (row & 3) ^ odd * 4) * 16;
         *reinterpret_cast<float2 *>(at) = {x[0], x[1]};
@@ -200,7 +224,8 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
           }
 #pragma unroll
           for (int q = 0; q < CALLS; q++) {
-            if (inside(i, r, at_n + q * APART)) ahead.call(e, q, body, batch, m + i * 64 + r, at_n + q * APART, v[q], sums[q]);
+            const int column = at_n + q * APART;
+            if (inside(i, r, c + col + q * APART, column)) ahead.call(e, q, body, batch, m + i * 64 + r, column, v[q], sums[q]);
           }
         }
       }
@@ -216,41 +241,44 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
           for (int w = 0; w < W; w++) sums[q][s][w] += __shfl_xor_sync(0xffffffffu, sums[q][s][w], far);
         }
         const int column = at_n + q * APART;
-        if (lane < 64 / COLS && column < P::N) store<1, W * 4>(partial + (s * BLOCKS + block) * i64(P::N) + column, sums[q][s]);
+        if (lane < 64 / COLS && column < P::N && (BN % 64 == 0 || c + col + q * APART < BN)) {
+          store<1, W * 4>(partial + (s * BLOCKS + block) * i64(P::N) + column, sums[q][s]);
+        }
       }
     }
   }
 }
 
-// store_tile stores a body's values of a warp's accumulators, rounded to 16 bits. Boxes of 16 rows by 64 columns go through the
-// warp's shared memory, in the swizzle of 128 bytes, from which the copy engine stores them while the warp goes on. number is how
-// many boxes there have been. What lies outside of the result is not stored.
-template <class P, int TURN, int BN, int PARTS, class Body>
-DEVICE void store_tile(const Body &body, const float (&acc)[PARTS][BN / 2], u8 *turn, u32 &number, int batch, int m, int n) {
+// store_tile stores a body's values of a warp's accumulators, rounded to 16 bits. Boxes of 16 rows by 64 columns, or 32 where 64 do
+// not divide the tile, go through the warp's shared memory, in the swizzle of their width, from which the copy engine stores them
+// while the warp goes on. number is how many boxes there have been. What lies outside of the result is not stored.
+template <class P, int TURN, int BN, bool PIECES, int PARTS, class Body>
+DEVICE void store_tile(const Body &body, const float (&acc)[PARTS][BN / 2], u8 *turn, u32 &number, int batch, int m,
+                       Columns<BN, PIECES> columns) {
   typedef typename Body::Result T;
-  constexpr int BOX = 16 * 128, SLOTS = TURN / BOX;
-  static_assert(sizeof(T) == 2, "a row of a box is 64 elements");
-  const int lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2;
+  constexpr int COLS = BN % 64 == 0 ? 64 : 32, ROW = COLS * 2, BOX = 16 * ROW, SLOTS = TURN / BOX;
+  static_assert(sizeof(T) == 2 && BN % COLS == 0, "whole boxes of 16-bit elements");
+  const int lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2, turned = row * COLS / 64;
 #pragma unroll
-  for (int c = 0; c < BN; c += 64) {
+  for (int c = 0; c < BN; c += COLS) {
 #pragma unroll
     for (int i = 0; i < PARTS; i++, number++) {
       u8 *const box = turn + number % SLOTS * BOX;
       if (lane == 0) bulk_read_wait<SLOTS - 1>();
       __syncwarp();
 #pragma unroll
-      for (int j = 0; j < 8; j++) {
+      for (int j = 0; j < COLS / 8; j++) {
         const float *x = acc[i] + c / 2 + j * 4;
-        u8 *const to = box + row * 128 + (j ^ row) * 16 + column * 2;
-        const int r = m + i * 64 + row, at = n + c + j * 8 + column;
+        u8 *const to = box + row * ROW + (j ^ turned) * 16 + column * 2;
+        const int r = m + i * 64 + row, at = columns.at(c) + j * 8 + column;
         if (P::N % BN != 0 && at >= P::N) continue;
         store<1, 4>(reinterpret_cast<T *>(to), body.value(batch, r, at, Vec<float, 2>{x[0], x[1]}));
-        store<1, 4>(reinterpret_cast<T *>(to + 8 * 128), body.value(batch, r + 8, at, Vec<float, 2>{x[2], x[3]}));
+        store<1, 4>(reinterpret_cast<T *>(to + 8 * ROW), body.value(batch, r + 8, at, Vec<float, 2>{x[2], x[3]}));
       }
       shared_fence();
       __syncwarp();
       if (lane == 0) {
-        body.store_box(box, batch, m + i * 64, n + c);
+        body.store_box(box, batch, m + i * 64, columns.at(c));
         bulk_commit();
       }
     }
@@ -366,6 +394,9 @@ DEVICE void load_tiles(const TensorMap *map_a, const TensorMap *map_b, const Wor
       } else if constexpr (Tile::TAPS) {
         load_taps<BN, CM, Tile::B_KINNER, P::Image::C, P::Image::KW>(
             to + R::A_BYTES, map_b, full + stage, n, k, rank_m, mask_b);
+      } else if constexpr (BN % 64 != 0 && !Tile::B_KINNER) {
+        static_assert(CM == 1, "pieces are not shared");
+        load_pieces<Tile::B_AXES, Tile::INNER>(to + R::A_BYTES, map_b, full + stage, Columns<BN, true>{n}, k, spot.batch);
       } else {
         load_slice<BN, CM, Tile::B_KINNER, Tile::B_AXES, Tile::INNER>(
             to + R::A_BYTES, map_b, full + stage, n, k, spot.batch, rank_m, mask_b);
@@ -485,13 +516,14 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       const int m = spot.m + rank_m * BM, n = spot.n + rank_n * BN, w = Tile::PINGPONG ? warp % 4 : warp - 4;
       constexpr int WARPS = Tile::PINGPONG ? 4 : 8, BLOCKS = P::BATCH * Work::TM * CM * WARPS;
       const int block = (spot.batch * Work::TM * CM + m / BM) * WARPS + w, row = m + w / 4 * ROWS + w % 4 * 16;
+      const Columns<BN, !Tile::B_KINNER> columns{n};
       if constexpr (Tile::SPLITS > 1) body.split = spot.split;
       if constexpr (Tile::STORES) {
-        store_tile<P, R::TURN, BN>(body, acc, turn, boxes, spot.batch, row, n);
+        store_tile<P, R::TURN>(body, acc, turn, boxes, spot.batch, row, columns);
       } else if (Work::EXACT || m + BM <= end && n + BN <= P::N) {
-        finish_tile<P, true, BN, BLOCKS>(body, acc, turn, spot.batch, row, n, end, partial, block);
+        finish_tile<P, true, BLOCKS>(body, acc, turn, spot.batch, row, columns, end, partial, block);
       } else {
-        finish_tile<P, false, BN, BLOCKS>(body, acc, turn, spot.batch, row, n, end, partial, block);
+        finish_tile<P, false, BLOCKS>(body, acc, turn, spot.batch, row, columns, end, partial, block);
       }
     }
     if constexpr (Tile::STORES) bulk_read_wait();
