@@ -147,8 +147,11 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 			inner = m.k
 		}
 		f.pitch = roundUp(inner, 16/f.dtype.Size())
+		if lines := roundUp(inner, sliceBytes/f.dtype.Size()); 3*lines <= 4*inner { // no row crosses one
+			f.pitch = lines
+		}
 	}
-	if h.tile, h.time, ok = m.hopperTile(h.kind, h.b.odd > 0); !ok {
+	if h.tile, h.time, ok = m.hopperTile(h); !ok {
 		return nil, "it is too small"
 	}
 	for _, f := range []*hopperFactor{&h.a, &h.b} {
@@ -234,6 +237,22 @@ func (f *hopperFactor) aligned(k int) bool {
 		}
 	}
 	return true
+}
+
+// crosses reports whether rows of a matrix, as the copy engine reads them, begin inside of lines of sliceBytes, so that a slice of
+// a row lies in two of them.
+func (f *hopperFactor) crosses() bool {
+	if f.patches != nil || f.taps != nil {
+		return false
+	}
+	pitch := f.pitch
+	if pitch == 0 {
+		pitch = f.outer
+		if !f.kInner {
+			pitch = f.k
+		}
+	}
+	return pitch*f.dtype.Size()%sliceBytes != 0
 }
 
 // tensorMap describes the factor to the copy engine: the inner axis, the other, two axes of batches. Boxes are `box`
@@ -478,6 +497,11 @@ var patchTiles = []hopperTileCost{
 	{hopperTile: hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1, pingpong: true}, patches: hopperCost{238, 1010}, last: 300},
 }
 
+// crossingTile is a further one for small products whose operands both have rows that cross lines: the blocks of a cluster load the
+// same columns once.
+var crossingTile = hopperTileCost{
+	hopperTile: hopperTile{bm: 64, bn: 128, stages: 8, cm: 2, cn: 1, pingpong: true}, boxes: hopperCost{235, 2600}}
+
 // flatTiles are those for B of patches whose positions k counts: where a tile has 64 columns, more is loaded for each product.
 var flatTiles = []hopperTileCost{
 	{hopperTile: hopperTile{bm: 64, bn: 192, stages: 5, cm: 1, cn: 1, pingpong: true}, plain: hopperCost{620, 1700}},
@@ -500,6 +524,8 @@ const (
 	leastSteps = 4
 	// memoryBytes is what a product writes in a ns at most.
 	memoryBytes = 3450
+	// crossingRows are how many slices of rows that cross lines come from the L2 cache in a ns.
+	crossingRows = 58
 )
 
 // A hopperCandidate is a tile, and the time in ns that it should take.
@@ -510,7 +536,8 @@ type hopperCandidate struct {
 
 // hopperCandidates are the tiles to choose from with the shares of k that may go with them. For tensor memory they are chosen by
 // what they take on an H200: nobody has measured them.
-func (m *matmul) hopperCandidates(odd bool) (list []hopperCandidate) {
+func (m *matmul) hopperCandidates(h *hopperPlan) (list []hopperCandidate) {
+	odd := h.b.odd > 0
 	steps := ceilDiv(m.k*m.a.dtype.Size(), sliceBytes)
 	short := m.cfg.hopper() && !odd && m.a.patches == nil && m.b.patches == nil && m.elementBytes() == 2
 	boxes := short && m.resultBoxes(64) != nil
@@ -524,6 +551,10 @@ func (m *matmul) hopperCandidates(odd bool) (list []hopperCandidate) {
 	} else if q == nil && !m.convolves && m.b.taps == nil && m.a.dtype.Is16() && m.n > 256 && m.cfg.hopper() &&
 		m.cfg.Chip.Name == H200.Name {
 		shapes = slices.Concat(hopperTiles, wideTiles)
+	}
+	crossing := boxes && h.a.crosses() && h.b.crosses() && m.batch*ceilDiv(m.m, 128)*ceilDiv(m.n, 128) <= m.cfg.Chip.SMs/2
+	if crossing {
+		shapes = append(slices.Clip(hopperTiles), crossingTile)
 	}
 	for _, c := range shapes {
 		t := c.hopperTile
@@ -546,6 +577,9 @@ func (m *matmul) hopperCandidates(odd bool) (list []hopperCandidate) {
 			each := ceilDiv(steps, t.splits)
 			time := ceilDiv(tiles*t.splits, slots)*(each*cost.step+cost.fixed) + c.last
 			if short && t.splits == 1 {
+				if crossing {
+					c.boxes.step = max(c.boxes.step, (t.bm/t.cn+t.bn/t.cm)*tiles*t.cm*t.cn/crossingRows)
+				}
 				time = m.shortTime(c, steps, ceilDiv(tiles, slots), boxes)
 			} else if t.splits > 1 {
 				time += finishTime + (t.splits+1)*m.batch*m.m*m.n*m.acc.Size()/finishBytes
@@ -577,13 +611,13 @@ func (m *matmul) shortTime(c hopperTileCost, steps, tiles int, boxes bool) int {
 }
 
 // hopperTile chooses the tile that was measured to take the least time, or else should, and says how long it should take.
-func (m *matmul) hopperTile(kind string, odd bool) (best hopperTile, least int, ok bool) {
-	if min(m.m, m.n, m.k) < hopperLeast && !odd {
+func (m *matmul) hopperTile(h *hopperPlan) (best hopperTile, least int, ok bool) {
+	if min(m.m, m.n, m.k) < hopperLeast && h.b.odd == 0 {
 		return best, 0, false
 	}
 	least = math.MaxInt
-	way := m.way(kind)
-	for _, c := range m.hopperCandidates(odd) {
+	way := m.way(h.kind)
+	for _, c := range m.hopperCandidates(h) {
 		if way != "" && c.tile.String() == way {
 			return c.tile, c.time, true
 		}

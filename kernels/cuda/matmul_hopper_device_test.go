@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -326,6 +327,66 @@ func TestMatMulHopperOdd(t *testing.T) {
 			t.Errorf("%s does not take the path:\n%s", c.Name, text)
 		}
 	}
+}
+
+// TestMatMulHopperCrossing computes products with operands whose rows begin at multiples of 16 bytes, but not of 128, in every way:
+// one of them or both, along either axis, with batches, and column sums. If it is so of both and the copy engine stores the
+// result, there is a tile of 64×128.
+func TestMatMulHopperCrossing(t *testing.T) {
+	config := cuda.Config{Chip: cuda.H200, Precision: cuda.BF16}
+	r := rand.New(rand.NewPCG(16, 90))
+	var checks []cudatest.Check
+	for i, s := range []struct {
+		batch, m, n, k int
+		transA, transB bool
+		crossing       bool
+	}{
+		{1, 200, 264, 136, false, false, true},
+		{1, 72, 328, 584, true, true, true},
+		{3, 136, 88, 192, false, false, false},
+		{2, 130, 192, 152, false, true, true},
+		{1, 200, 264, 136, false, false, true},
+		{1, 256, 320, 128, false, false, false},
+	} {
+		d := []graph.DType{graph.BF16, graph.F16}[i%2]
+		side := func(rows, columns int, transposed bool) []int {
+			if transposed {
+				rows, columns = columns, rows
+			}
+			if s.batch > 1 {
+				return []int{s.batch, rows, columns}
+			}
+			return []int{rows, columns}
+		}
+		op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.MatMul(in(d, side(s.m, s.k, s.transA)...), in(d, side(s.k, s.n, s.transB)...), s.transA, s.transB)
+			b.Output("y", b.CastTo(d, y))
+			if i == 4 {
+				b.Output("sums", b.Reduce(graph.Sum, y, false, 0, 1))
+			}
+		})
+		base := cudatest.Check{Name: fmt.Sprint(s), Op: op, Config: config, Compare: within(cuda.BF16)}
+		for _, u := range types {
+			base.Args = append(base.Args, graphtest.Tensor(r, u))
+		}
+		made, err := graph.InfoOf(op).Infer(op, types)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args, results := rowMajor(types), rowMajor(made)
+		product, ways := cuda.MatMulWays(op, args, results, config)
+		for _, way := range ways {
+			c := base
+			c.Name += " " + way
+			c.Config.Tuning = &cuda.Tuning{Chip: cuda.H200.Name, Ways: map[cuda.Product]string{product: way}}
+			checks = append(checks, c)
+		}
+		isCrossing := func(way string) bool { return strings.Contains(way, " 64x128 ") }
+		if slices.ContainsFunc(ways, isCrossing) != (s.crossing && i != 4) {
+			t.Errorf("%s: %q", base.Name, ways)
+		}
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
 }
 
 // TestMatMulHopperCompiled looks at what NVRTC makes of the kernels of every tile: products of warpgroups or in tensor

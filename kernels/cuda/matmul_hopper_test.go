@@ -80,7 +80,7 @@ func TestHopperPlan(t *testing.T) {
 		{name: "tf32", cfg: tf32, linear: linearCase{d: graph.F32, out: graph.F32, m: 512, k: 256, n: 1024, transB: true},
 			kInA: true, kInB: true},
 		{name: "tf32, w across", cfg: tf32, linear: linearCase{d: graph.F32, out: graph.F32, m: 2048, k: 250, n: 1024},
-			kInA: true, kInB: true, pitchA: 252, pitchB: 252},
+			kInA: true, kInB: true, pitchA: 256, pitchB: 256},
 		{name: "tf32, w across and few rows", cfg: tf32, linear: linearCase{d: graph.F32, out: graph.F32, m: 128, k: 256, n: 1024},
 			reason: "cannot read B"},
 		{name: "odd rows", cfg: hopper, linear: linearCase{d: graph.BF16, out: graph.F32, m: 256, k: 250, n: 256, transB: true},

@@ -78,7 +78,7 @@ func (m *matmul) measured(h *hopperPlan) (way string) {
 	} else {
 		way = m.way(h.kind)
 		is := func(c hopperCandidate) bool { return c.tile.String() == way }
-		there = way != "" && slices.ContainsFunc(m.hopperCandidates(h.b.odd > 0), is)
+		there = way != "" && slices.ContainsFunc(m.hopperCandidates(h), is)
 	}
 	if !there {
 		return ""
@@ -100,7 +100,7 @@ func MatMulWays(op graph.Op, args, results []Operand, cfg Config) (p Product, wa
 	p = Product{m.math(), m.batch, m.m, m.n, m.k}
 	if h, _ := m.hopperPlan(); h != nil {
 		p.Math = h.kind
-		for _, c := range m.hopperCandidates(h.b.odd > 0) {
+		for _, c := range m.hopperCandidates(h) {
 			ways = append(ways, c.tile.String())
 		}
 		return p, ways

@@ -92,9 +92,14 @@ static CUresult encode(int type, int rank, CUdeviceptr base, const cuuint64_t *d
                        const cuuint32_t *box, int swizzle, void *to) {
 	static const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
 	CUtensorMap map; // aligned to 64 bytes, as `to` need not be
+	// Where rows begin inside of lines of 128 bytes, those of a box would bring up to four times their bytes by pairs of lines.
+	CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+	for (int i = 0; i < rank - 1; i++) {
+		if (strides[i] % 128) promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+	}
 	CUresult result = cuTensorMapEncodeTiled(
 	    &map, (CUtensorMapDataType)type, rank, (void *)base, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-	    (CUtensorMapSwizzle)swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+	    (CUtensorMapSwizzle)swizzle, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 	if (result == CUDA_SUCCESS) memcpy(to, &map, sizeof map);
 	return result;
 }
