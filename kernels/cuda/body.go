@@ -381,8 +381,9 @@ func (b *printer) expression(n *graph.Node, in []value) (string, error) {
 
 // withSlope reports whether a function of x has most of its work in common with its slope, which the program computes, too.
 func (b *printer) withSlope(fn graph.UnaryFn, x *graph.Node) bool {
-	return fn == graph.GeluTanh && slices.ContainsFunc(b.p.Values, func(v body.Value) bool {
-		return v.Kind == body.Elementwise && v.Node.Op == graph.Op(graph.Unary{Fn: graph.GeluTanhSlope}) && v.Node.Args[0] == x
+	slope, ok := map[graph.UnaryFn]graph.UnaryFn{graph.GeluTanh: graph.GeluTanhSlope, graph.GeluErf: graph.GeluErfSlope}[fn]
+	return ok && slices.ContainsFunc(b.p.Values, func(v body.Value) bool {
+		return v.Kind == body.Elementwise && v.Node.Op == graph.Op(graph.Unary{Fn: slope}) && v.Node.Args[0] == x
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/kernels/cuda"
 	"fusec/kernels/ref"
 	"fusec/lowering/cuda/cudatest"
 )
@@ -98,4 +99,58 @@ func TestGeluWithSlope(t *testing.T) {
 		t.Errorf("the two have nothing in common:\n%s", text)
 	}
 	cudatest.Run(t, cudatest.Open(t), c)
+}
+
+// TestGeluErfOfProduct holds GELU and its slope behind a product of 16 bits to the errors that their comments state: each alone, and
+// both in one kernel, where they have a tangent in common.
+func TestGeluErfOfProduct(t *testing.T) {
+	const m, k, n = 1040, 64, 64
+	a, e := graph.NewTensor(graph.TypeOf(graph.BF16, m, k)), graph.NewTensor(graph.TypeOf(graph.BF16, k, n))
+	special := []float64{math.Inf(1), math.Inf(-1), math.NaN(), 1e30, -1e30, 40, -40}
+	for i := range m { // element (i, j) of the product is i/64 − 8 + j/4096, for i < 1024
+		v := float64(i)/64 - 8
+		if i >= 1024 {
+			v = special[i%len(special)]
+		}
+		a.SetFloat(i*k, v)
+		a.SetFloat(i*k+1, 1.0/4096)
+	}
+	for j := range n {
+		e.SetFloat(j, 1)
+		e.SetFloat(n+j, float64(j))
+	}
+	for i, fns := range [][]graph.UnaryFn{{graph.GeluErf}, {graph.GeluErfSlope}, {graph.GeluErf, graph.GeluErfSlope}} {
+		op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.MatMul(in(graph.BF16, m, k), in(graph.BF16, k, n), false, false)
+			b.Output("", y)
+			for _, fn := range fns {
+				b.Output("", b.Unary(fn, y))
+			}
+		})
+		var x []float64
+		result := 0
+		near := func(got *graph.Tensor, want ref.Value) error {
+			if result++; result == 1 {
+				x = want.F
+				return nil
+			}
+			for i, y := range want.F {
+				v, bound := got.Float(i), 1.0/2048
+				if fns[result-2] == graph.GeluErf {
+					bound = math.Abs(x[i])/4096 + 4e-5
+				}
+				if same := v == y || v != v && y != y; !same && !(math.Abs(v-y) <= bound) {
+					return fmt.Errorf("%v of %v is %v, want %v ± %.1e", fns[result-2], x[i], v, y, bound)
+				}
+			}
+			return nil
+		}
+		c := cudatest.Check{Name: fmt.Sprint(fns), Op: op, Compare: near, Args: []*graph.Tensor{a, e},
+			Config: cuda.Config{Precision: cuda.BF16}}
+		text := kernelOf(t, op, types, c.Config).Generated()
+		if strings.Contains(text, "op::gelu_erf_with_slope(") != (i == 2) {
+			t.Errorf("%v have nothing in common, or have something alone:\n%s", fns, text)
+		}
+		cudatest.Run(t, cudatest.Open(t), c)
+	}
 }
