@@ -101,8 +101,8 @@ func TestGeluWithSlope(t *testing.T) {
 	cudatest.Run(t, cudatest.Open(t), c)
 }
 
-// TestGeluErfOfProduct holds GELU and its slope behind a product of 16 bits to the errors that their comments state: each alone, and
-// both in one kernel, where they have a tangent in common.
+// TestGeluErfOfProduct holds GELU and its slope behind a product of 16 bits to the errors that their comments state: each alone,
+// and both in one kernel, where they have a tangent in common.
 func TestGeluErfOfProduct(t *testing.T) {
 	const m, k, n = 1040, 64, 64
 	a, e := graph.NewTensor(graph.TypeOf(graph.BF16, m, k)), graph.NewTensor(graph.TypeOf(graph.BF16, k, n))

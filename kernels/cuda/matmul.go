@@ -259,7 +259,7 @@ func (m *matmul) readAhead(b *printer) (fields []aheadField) {
 		if !still || !strings.Contains(read, "fixed(") {
 			continue
 		}
-		fields = append(fields, aheadField{"Vec<" + ctype(d) + ", W>", s.name, "load<" + ctype(d) + read})
+		fields = append(fields, aheadField{typ: "Vec<" + ctype(d) + ", W>", name: s.name, read: "load<" + ctype(d) + read})
 		s.text = fmt.Sprintf("%sop::cast<%s>(read.%s);%s", head, v.lane, s.name, remark)
 	}
 	return fields

@@ -15,6 +15,7 @@ type hopperTile struct {
 	cm, cn   int // blocks of a cluster
 	pingpong bool
 	splits   int // parts that k is cut into
+	operands int // of the body, which the copy engine brings
 	more     int // bytes of shared memory of a warp that finishes a tile, beside leastTurn
 }
 
@@ -390,7 +391,8 @@ func (t hopperTile) write(u *unit, name, kind string, a, b *hopperFactor, size b
 	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v, GATHERS = %v, TAPS = %v;\n", a.kInner,
 		b.kInner, t.pingpong, a.gathered(), b.taps != nil)
 	u.printf("  static constexpr bool B_PATCHES = %v;\n  static constexpr i64 ODD = %d;\n", b.patches != nil, b.odd)
-	u.printf("  static constexpr int TURN = %d;\n  static constexpr bool STORES = %v;\n};\n\n", leastTurn+t.more, stores)
+	u.printf("  static constexpr int TURN = %d, OPERANDS = %d;\n  static constexpr bool STORES = %v;\n};\n\n", leastTurn+t.more,
+		t.operands, stores)
 }
 
 // nearest is what a relayout copies of the elements, as a Copied of the template, for a product of one pass.

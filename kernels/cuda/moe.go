@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -579,7 +580,11 @@ func (x *mixture) grouped(g groupedProduct, ahead ...aheadField) error {
 // writeBody prints the body of a product of n columns. What it reads ahead, if anything, is the fields of a struct, each with the
 // text that reads it.
 func (x *mixture) writeBody(title string, n int, text string, ahead ...aheadField) {
-	at := fmt.Sprintf("    const i64 at = i64(m - p.wave * %d) * %d + n;\n", x.capacity, n)
+	index := "u32"
+	if x.capacity*n > math.MaxInt32 {
+		index = "i64"
+	}
+	at := fmt.Sprintf("    const %s at = %s(m - p.wave * %d) * %d + n;\n", index, index, x.capacity, n)
 	if len(ahead) == 0 {
 		x.openBody(title)
 		x.printf("%s%s  }\n};\n\n", at, text)
@@ -588,7 +593,9 @@ func (x *mixture) writeBody(title string, n int, text string, ahead ...aheadFiel
 	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  static constexpr bool AHEAD = true, LONG = true;\n", title)
 	x.printf("  typedef float Sum;\n  const Params &p;\n")
 	x.openAhead("e", lane(x.acc), at, ahead)
-	x.printf("%s  }\n};\n\n", text)
+	x.printf("%s  }\n", text)
+	x.operandTiles(ahead)
+	x.printf("};\n\n")
 }
 
 // use adds templates to the translation unit.

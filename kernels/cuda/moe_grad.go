@@ -10,8 +10,8 @@ import (
 )
 
 // backward writes the steps of a gradient, which follow count and list; see mixture. The hidden values are computed again, unless
-// the mixture has kept them. With da = gate·dy·w2ᵀ, and du and dv its products with the derivatives of h = act(u) ⊙ v, which are 0
-// where a function is flat, even if da is not finite, the steps are
+// the mixture has kept them. With da = gate·dy·w2ᵀ, and du and dv its products with the derivatives of h = act(u) ⊙ v, which
+// are 0 where a function is flat, even if da is not finite, the steps are
 //
 //	gate, linear       u = x·w1 + b1 and, if gated, v = x·w3 + b3
 //	hidden             da, and of it gate·h, du, dv, and h⊙(dy·w2ᵀ), the sums of its pieces
@@ -74,18 +74,18 @@ func (x *mixture) backward() error {
 				return "", err
 			}
 			w2 := weights[graph.MoEW2]
-			scaled := func(factor string) string {
-				return fmt.Sprintf("scaled<%d, %d, %d, %d>(%s, acc, dy, w2)", d.Result, dy.col, w2.row, w2.col, factor)
+			scaled := func(what, factor string) string {
+				return fmt.Sprintf("%s<%d, %d, %d, %d>(%s, acc, dy, w2)", what, d.Result, dy.col, w2.row, w2.col, factor)
 			}
 			text += fmt.Sprintf("    const %s *const dy = %s;\n", elem, dyRow)
 			text += fmt.Sprintf("    const %s *const w2 = %s[e] + n * i64(%d);\n    const auto da = %s;\n", elem, w2.name, w2.row,
-				scaled("splat<W>(read.gate)")) + lines
+				scaled("scaled", "splat<W>(read.gate)")) + lines
 			text += x.keep(x.elem, w, h, fmt.Sprintf("op::mul(%s, read.gate)", made[0]))
 			for i, to := range []string{du, dv}[:len(made)-1] {
 				text += x.keep(x.elem, w, to, made[1+i])
 			}
 			pieces = d.Hidden / w
-			return text + fmt.Sprintf("    %s[at / W] = total(%s);\n", terms, scaled(made[0])), nil
+			return text + fmt.Sprintf("    %s[at / W] = %s;\n", terms, scaled("scaled_total", made[0])), nil
 		}},
 		{"inner", own, du, Scratch(x.at.du), turned(weights[graph.MoEW1]), d.Width, d.Hidden, !rowType.Is16(), func(w int) (
 			string, error) {
@@ -93,15 +93,23 @@ func (x *mixture) backward() error {
 		}},
 	}
 	vec := fmt.Sprintf("Vec<%s, W>", mid)
-	reads := func(from string) string { return fmt.Sprintf("load<%s, W, 1, 16>(fixed(%s + at))", mid, from) }
-	fields := []aheadField{{"i32", "token", token}, {acc, "gate", gate("token")}, {vec, "u", reads(u)}}
+	value := func(name, from string, byte int64) aheadField {
+		f := aheadField{typ: vec, name: name, read: fmt.Sprintf("load<%s, W, 1, 16>(fixed(%s + at))", mid, from)}
+		if x.brings() {
+			f.tensor = x.field(Param{Kind: MapParam, Map: x.operandTile(x.sharedAt(byte), d.Hidden)}, "TensorMap ", name+"_tile")
+		}
+		return f
+	}
+	fields := []aheadField{{typ: "i32", name: "token", read: token}, {typ: acc, name: "gate", read: gate("token")}}
 	if x.async { // gather has put the gates in the order of slots, and the rows of dy
-		fields = []aheadField{{acc, "gate", fmt.Sprintf("fixed_at(%s, %s)", x.scratch(acc, "weights", x.at.weights), row)}, fields[2]}
+		slotGate := fmt.Sprintf("fixed_at(%s, %s)", x.scratch(acc, "weights", x.at.weights), row)
+		fields = []aheadField{{typ: acc, name: "gate", read: slotGate}}
+	}
+	fields = append(fields, value("u", u, x.at.u))
+	if x.op.Gated {
+		fields = append(fields, value("v", v, x.at.v))
 	}
 	ahead := map[string][]aheadField{"hidden": fields}
-	if x.op.Gated {
-		ahead["hidden"] = append(ahead["hidden"], aheadField{vec, "v", reads(v)})
-	}
 	if x.op.Gated {
 		w3 := weights[graph.MoEW3]
 		linear := groupedProduct{"linear", xf, xs, x.sharedAt(x.at.x), w3, d.Hidden, d.Width, sums, func(w int) (string, error) {

@@ -70,6 +70,12 @@ func (x *mixture) gather() {
 			made = append(made, x.scratch(typ, "dv", x.at.dv))
 		}
 	}
+	if x.grad && x.brings() {
+		made = append(made, x.shared(ctype(x.mid), "u", x.at.u))
+		if x.op.Gated {
+			made = append(made, x.shared(ctype(x.mid), "v", x.at.v))
+		}
+	}
 	blocks := ceilDiv(d.Tokens, gatherTokens)
 	x.printf("KERNEL(gather, %d, 1) {\n  if (blockIdx.x < %d) {\n", 32*gatherTokens, blocks)
 	x.printf("    SHARED;\n    i32 *const rows = reinterpret_cast<i32 *>(shared) + threadIdx.x / 32 * %d;\n", x.op.Experts)
@@ -97,6 +103,34 @@ func (x *mixture) gather() {
 	empty := x.op.Experts*(x.align-1) + x.rows
 	x.step(Step{Entry: "gather", Grid: [3]int{blocks + ceilDiv(empty, gatherTokens), 1, 1}, Block: 32 * gatherTokens,
 		Shared: 4 * gatherTokens * x.op.Experts}, true)
+}
+
+// brings reports whether the copy engine brings what bodies read of 16 bits.
+func (x *mixture) brings() bool { return x.async && x.cfg.hopper() }
+
+// operandTile is a value of n elements for each slot, kept at a place, as the copy engine brings it for a body.
+func (x *mixture) operandTile(at Param, n int) *TensorMap {
+	f := hopperFactor{factor: factor{dtype: x.elem, outer: n, k: 1}, rows: x.capacity, pitch: n, kInner: true}
+	m := f.tensorMap(n, hopperRows, batches{1, 1}, 0)
+	m.Base = at
+	return m
+}
+
+// operandTiles writes the functions of a body that reads ahead a number for each row and then operands that the copy engine brings:
+// see Operands of src/gemm_hopper.cuh.
+func (x *mixture) operandTiles(ahead []aheadField) {
+	if !x.brings() {
+		return
+	}
+	which, fields, typ := "", "row", ctype(x.elem)
+	for i, f := range ahead[1:] {
+		which += fmt.Sprintf("i == %d ? &%s : ", i, f.tensor)
+		fields += fmt.Sprintf(", load<%s, W, 1, 2 * W>(reinterpret_cast<const %s *>(tiles[%d] + byte))", typ, typ, i)
+	}
+	x.printf("  DEVICE float row(int m) const { return %s; }\n", ahead[0].read)
+	x.printf("  DEVICE const TensorMap *operand(int i) const { return %snullptr; }\n", which)
+	x.printf("  template <int W> DEVICE Ahead<W> ahead(const u8 *const *tiles, int byte, float row) const {\n")
+	x.printf("    return {%s};\n  }\n", fields)
 }
 
 // tileFor chooses the tile that should take the least time.
@@ -134,6 +168,7 @@ type asyncProduct struct {
 	a, b         hopperFactor
 	atA, atB     Param // where the copy engine finds what is no operand
 	heavy        bool  // the body needs the registers of a thread with few sums
+	operands     int   // that the copy engine brings for the body
 	// work is C++ of the Work, of the names of the Problem and the Tile.
 	work func(problem, tile string) string
 	// body writes the body of a title, which takes w columns at once.
@@ -144,6 +179,7 @@ type asyncProduct struct {
 func (q *asyncProduct) write(x *mixture) error {
 	title := strings.ToUpper(q.name[:1]) + q.name[1:]
 	t := x.tileFor(q)
+	t.operands = q.operands
 	template, templates, shared := x.cfg.hopperTemplate(t)
 	each := batches{x.op.Experts, 1}
 	maps := [2]string{}
@@ -174,6 +210,9 @@ func (q *asyncProduct) write(x *mixture) error {
 func (x *mixture) groupedAsync(g groupedProduct, ahead []aheadField) error {
 	q := asyncProduct{name: g.name, m: x.capacity, n: g.n, k: g.k, tiles: x.rowTiles(), steps: ceilDiv(g.k*x.elem.Size(), sliceBytes),
 		cols: 8, atA: g.at, b: x.hopperWeight(g.b, g.n), heavy: x.grad && g.name == "hidden"}
+	if q.heavy && x.brings() {
+		q.operands = len(ahead) - 1 // all but the gate
+	}
 	if g.sums {
 		q.cols = 16 / x.acc.Size()
 	}
@@ -191,8 +230,8 @@ func (x *mixture) groupedAsync(g groupedProduct, ahead []aheadField) error {
 	return q.write(x)
 }
 
-// weightGradientAsync writes the product over the slots of each expert, Σ a[slot, m]·b[slot, n], as the gradient of w; a and b are
-// rows of the scratch memory, and to is where elements [m, n] go.
+// weightGradientAsync writes the product over the slots of each expert, Σ a[slot, m]·b[slot, n], as the gradient of w; a and b
+// are rows of the scratch memory, and to is where elements [m, n] go.
 func (x *mixture) weightGradientAsync(w graph.MoEWeight, m, n int, atA, atB Param, to weightView) error {
 	side := func(rows int) hopperFactor {
 		return hopperFactor{factor: factor{dtype: x.elem, outer: 1, k: rows}, rows: rows, pitch: rows}

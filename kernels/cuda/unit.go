@@ -163,8 +163,9 @@ func remark(n *graph.Node) string {
 // Prelude is the text that every translation unit begins with.
 func Prelude() string { return include("prelude") + "\n" + include("ops") }
 
-// An aheadField is what a body reads ahead: its type, its name, and the text that reads it.
-type aheadField struct{ typ, name, read string }
+// An aheadField is what a body reads ahead: its type, its name, and the text that reads it. What the copy engine may bring instead
+// has the field of Params that tells where it is, else that is empty.
+type aheadField struct{ typ, name, read, tensor string }
 
 // openAhead prints what a body reads ahead, and begins the function that is called with it. Both begin with lines, which declare
 // what they need of the coordinates: batch, m and n.

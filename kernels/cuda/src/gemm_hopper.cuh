@@ -22,6 +22,8 @@
 //	int TURN;              bytes of shared memory of a warp that finishes a tile
 //	bool STORES;           the copy engine stores the result, see store_tile
 //	bool TAPS;             B has axes for rows and columns of taps of filters, which k counts together with channels
+//	int OPERANDS;          operands of the body, matrices like the result: the copy engine brings a tile of each, which takes a
+//	                       stage behind the tile's slices
 
 // A slice of an operand in shared memory is rows of 128 bytes along k, or where the operand's inner axis is m (n), for
 // each 64 of them 64 rows of 128 bytes along m (n): either way 128 bytes for each m (n). Of the last 64 the tile may use 32,
@@ -134,6 +136,17 @@ template <class P, class Body, int COLS> struct Ahead<P, Body, COLS, true> {
   }
 };
 
+// Operands are what a warp has of the operands that the copy engine brings: where its first row is in the tile of each, and a number
+// for each row, that of row i of part p in lane 16·p + i. A body has, instead of the ahead that reads memory,
+//
+//	const TensorMap *operand(int i) const;
+//	float row(int m) const;
+//	template <int W> Ahead<W> ahead(const u8 *const *tiles, int byte, float row) const;
+template <int N> struct Operands {
+  const u8 *tiles[N > 0 ? N : 1];
+  float row;
+};
+
 // take_chunk reads the accumulators of 64 columns of 16 rows, those of number `number`, or of FIRST. Registers have constant numbers.
 template <int FIRST, int PARTS, int EACH> DEVICE void take_chunk(float (&chunk)[32], const float (&acc)[PARTS][EACH], int number) {
   static_assert(EACH % 32 == 0, "whole chunks");
@@ -153,13 +166,13 @@ template <int FIRST, int PARTS, int EACH> DEVICE void take_chunk(float (&chunk)[
 // Pieces of 16 bytes are permuted within a row to avoid bank conflicts in writing and reading. Rows from `end` on are
 // left out; WHOLE: the tile has no such rows, and no excess columns. The warp's column sums become row `block` of
 // partial [SUMS][BLOCKS][N].
-template <class P, bool WHOLE, int BLOCKS, int BN, bool PIECES, int PARTS, class Body>
+template <class P, bool WHOLE, int BLOCKS, int BN, bool PIECES, int PARTS, class Body, int OPERANDS = 0>
 DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn, int batch, int m, Columns<BN, PIECES> columns,
-                        int end, typename Body::Sum *partial, int block) {
+                        int end, typename Body::Sum *partial, int block, const Operands<OPERANDS> &operands = {}) {
   constexpr int W = P::W, CALLS = W < 2 ? 2 : 1, COLS = CALLS * W, APART = 32;  // a thread's single columns are APART
   constexpr int PIECE = least(W, 4);
-  typedef Ahead<P, Body, COLS> Read;
-  constexpr int UNROLL = Body::LONG ? 1 : 8;
+  typedef Ahead<P, Body, COLS, Body::AHEAD && OPERANDS == 0> Read;
+  constexpr int UNROLL = Body::LONG ? 1 : 8, EACH = OPERANDS > 0 ? 1 : Read::EACH;
   const int lane = threadIdx.x % 32, row = lane / 4, odd = lane / 2 % 2, col = W < 2 ? lane : lane * W % 64;
   u8 *const to = turn + row * 256 + odd * 128 + lane % 2 * 8;
   const auto row_of = [&](int piece) { return (piece * 32 + lane) * COLS / 64; };
@@ -168,7 +181,7 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
   };
   const auto read = [&](Read &to, int c, int i, int first) {
 #pragma unroll
-    for (int e = 0; e < Read::EACH; e++) {
+    for (int e = 0; e < EACH; e++) {
 #pragma unroll
       for (int q = 0; q < CALLS; q++) {
         const int r = row_of(first + e), own = col + q * APART, column = columns.at(c) + own;
@@ -201,17 +214,17 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
       }
       __syncwarp();
 #pragma unroll UNROLL
-      for (int first = 0; first < 32 / COLS; first += Read::EACH) {
+      for (int first = 0; first < 32 / COLS; first += EACH) {
         const Read ahead = next;
-        if (first + Read::EACH < 32 / COLS) {
-          read(next, c, i, first + Read::EACH);
+        if (first + EACH < 32 / COLS) {
+          read(next, c, i, first + EACH);
         } else if (i + 1 < PARTS) {
           read(next, c, i + 1, 0);
         } else if (c + 64 < BN) {
           read(next, c + 64, 0, 0);
         }
 #pragma unroll
-        for (int e = 0; e < Read::EACH; e++) {
+        for (int e = 0; e < EACH; e++) {
           const int r = row_of(first + e);
           Vec<float, W> v[CALLS];
 #pragma unroll
@@ -222,10 +235,19 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
 #pragma unroll
             for (int q = 0; q < PIECE; q++) v[(w + q) / W][(w + q) % W] = part[q];
           }
+          if constexpr (OPERANDS > 0) {
+            static_assert(CALLS == 1, "a thread has neighbouring columns");
+            const float number = __shfl_sync(0xffffffffu, operands.row, i * 16 + r);
+            const int byte = (c / 64 * 128 + i * 64 + r) * 128 + (col / 8 ^ (r & 7)) * 16 + col % 8 * 2;
+            if (inside(i, r, c + col, at_n)) {
+              body(batch, m + i * 64 + r, at_n, v[0], sums[0], body.template ahead<W>(operands.tiles, byte, number));
+            }
+          } else {
 #pragma unroll
-          for (int q = 0; q < CALLS; q++) {
-            const int column = at_n + q * APART;
-            if (inside(i, r, c + col + q * APART, column)) ahead.call(e, q, body, batch, m + i * 64 + r, column, v[q], sums[q]);
+            for (int q = 0; q < CALLS; q++) {
+              const int column = at_n + q * APART;
+              if (inside(i, r, c + col + q * APART, column)) ahead.call(e, q, body, batch, m + i * 64 + r, column, v[q], sums[q]);
+            }
           }
         }
       }
@@ -360,10 +382,11 @@ template <class P, class Tile, int ROWS> struct Ragged {
   DEVICE int steps(const Spot &spot) const { return spot.block > 0 ? spot.block : 0; }
 };
 
-// load_tiles is the producer's thread: it starts this block's part of all copies of its tiles' slices, as stages become free.
-template <class P, class Tile, class Work>
-DEVICE void load_tiles(const TensorMap *map_a, const TensorMap *map_b, const Work &work, u64 *full, u64 *empty, int rank_m,
-                       int rank_n) {
+// load_tiles is the producer's thread: it starts this block's part of all copies of its tiles' slices and operands, as stages become
+// free.
+template <class P, class Tile, class Body, class Work>
+DEVICE void load_tiles(const Body &body, const TensorMap *map_a, const TensorMap *map_b, const Work &work, u64 *full, u64 *empty,
+                       int rank_m, int rank_n) {
   typedef Ring<P, Tile> R;
   constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES, CM = Tile::CM, CN = Tile::CN;
   SHARED;
@@ -402,6 +425,18 @@ DEVICE void load_tiles(const TensorMap *map_a, const TensorMap *map_b, const Wor
             to + R::A_BYTES, map_b, full + stage, n, k, spot.batch, rank_m, mask_b);
       }
       if (++stage == STAGES) stage = 0, phase ^= 1;
+    }
+    if constexpr (Tile::OPERANDS > 0) {
+      static_assert(R::CLUSTER == 1 && BM == 128 && BN % 64 == 0 && BM * BN * 2 <= R::STAGE, "a stage holds a tile of 16 bits");
+      for (int i = 0; i < Tile::OPERANDS; i++) {
+        barrier_wait(empty + stage, phase ^ 1);
+        barrier_expect(full + stage, BM * BN * 2);
+#pragma unroll
+        for (int c = 0; c < BN; c += 64) {
+          tma_load(shared + stage * R::STAGE + c * BM * 2, body.operand(i), full + stage, n + c, m, 0, 0);
+        }
+        if (++stage == STAGES) stage = 0, phase ^= 1;
+      }
     }
   }
 }
@@ -446,7 +481,7 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
     } else if constexpr (Tile::GATHERS) {
       load_patches<P, Tile>(direct, map_b, work, full, empty);
     } else if (threadIdx.x == 0) {
-      load_tiles<P, Tile>(map_a, map_b, work, full, empty, rank_m, rank_n);
+      load_tiles<P, Tile>(body, map_a, map_b, work, full, empty, rank_m, rank_n);
       held_begin();
     }
     if constexpr (R::CLUSTER > 1) cluster_sync();  // until no block sends here any more
@@ -477,12 +512,18 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       const int steps = work.steps(spot);
       if constexpr (Tile::PINGPONG) {
         if (number % 2 != group - 1) {
-          const int skipped = stage + steps;
+          const int skipped = stage + steps + Tile::OPERANDS;
           stage = skipped % STAGES;
           phase ^= skipped / STAGES & 1;
           continue;
         }
         if (number > 0) named_sync(group, 256);  // until the other's last stage has been filled
+      }
+      const int w = Tile::PINGPONG ? warp % 4 : warp - 4, upper = w / 4 * ROWS + w % 4 * 16;  // the warp's first row in the tile
+      Operands<Tile::OPERANDS> operands;
+      if constexpr (Tile::OPERANDS > 0) {
+        const int i = lane / 16, row = spot.m + upper + i * 64 + lane % 16;
+        operands.row = i < PARTS && row < end ? body.row(row) : 0.0f;
       }
       float acc[PARTS][BN / 2];
       if (Work::RAGGED && steps == 0) {
@@ -513,18 +554,27 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       if (!Work::RAGGED || steps > 0) release(last);
 #pragma unroll
       for (int j = 0; j < PARTS; j++) pin(acc[j]);
-      const int m = spot.m + rank_m * BM, n = spot.n + rank_n * BN, w = Tile::PINGPONG ? warp % 4 : warp - 4;
+      const int m = spot.m + rank_m * BM, n = spot.n + rank_n * BN;
       constexpr int WARPS = Tile::PINGPONG ? 4 : 8, BLOCKS = P::BATCH * Work::TM * CM * WARPS;
-      const int block = (spot.batch * Work::TM * CM + m / BM) * WARPS + w, row = m + w / 4 * ROWS + w % 4 * 16;
+      const int block = (spot.batch * Work::TM * CM + m / BM) * WARPS + w, row = m + upper;
       const Columns<BN, !Tile::B_KINNER> columns{n};
       if constexpr (Tile::SPLITS > 1) body.split = spot.split;
+      const int held = stage;
+#pragma unroll
+      for (int j = 0; j < Tile::OPERANDS; j++) {
+        barrier_wait(full + stage, phase);
+        operands.tiles[j] = shared + stage * R::STAGE + upper * 128;
+        if (++stage == STAGES) stage = 0, phase ^= 1;
+      }
       if constexpr (Tile::STORES) {
         store_tile<P, R::TURN>(body, acc, turn, boxes, spot.batch, row, columns);
       } else if (Work::EXACT || m + BM <= end && n + BN <= P::N) {
-        finish_tile<P, true, BLOCKS>(body, acc, turn, spot.batch, row, columns, end, partial, block);
+        finish_tile<P, true, BLOCKS>(body, acc, turn, spot.batch, row, columns, end, partial, block, operands);
       } else {
-        finish_tile<P, false, BLOCKS>(body, acc, turn, spot.batch, row, columns, end, partial, block);
+        finish_tile<P, false, BLOCKS>(body, acc, turn, spot.batch, row, columns, end, partial, block, operands);
       }
+#pragma unroll
+      for (int j = 0; j < Tile::OPERANDS; j++) release((held + j) % STAGES);
     }
     if constexpr (Tile::STORES) bulk_read_wait();
     if constexpr (R::CLUSTER > 1) cluster_sync();

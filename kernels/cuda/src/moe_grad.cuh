@@ -9,13 +9,13 @@ template <class T> DEVICE T fixed_at(const T *p, i64 i) { return read<T>(fixed(p
 template <int N, i64 A, i64 B_ROW, i64 B_COL, class L, class T, int W>
 DEVICE Vec<L, W> scaled(Vec<L, W> factor, Vec<L, W> sums, const T *a, const T *b) {
   Vec<L, W> r;
-  bool finite = true;
+  L zero = 0;  // or NaN, if a product is not finite
 #pragma unroll
   for (int j = 0; j < W; j++) {
     r[j] = factor[j] * sums[j];
-    finite = finite && r[j] - r[j] == L(0);
+    zero += r[j] * L(0);
   }
-  if (finite) return r;
+  if (zero == L(0)) return r;
   Vec<L, W> again = {};
 #pragma unroll 1
   for (int i = 0; i < N; i++) {
@@ -30,11 +30,17 @@ DEVICE Vec<L, W> scaled(Vec<L, W> factor, Vec<L, W> sums, const T *a, const T *b
   return r;
 }
 
-// total is the sum of the elements.
-template <class L, int W> DEVICE L total(Vec<L, W> v) {
-  L sum = v[0];
+// scaled_total is the sum of scaled.
+template <int N, i64 A, i64 B_ROW, i64 B_COL, class L, class T, int W>
+DEVICE L scaled_total(Vec<L, W> factor, Vec<L, W> sums, const T *a, const T *b) {
+  L sum = 0;
 #pragma unroll
-  for (int i = 1; i < W; i++) sum += v[i];
+  for (int j = 0; j < W; j++) sum += factor[j] * sums[j];
+  if (sum - sum == L(0)) return sum;
+  const auto all = scaled<N, A, B_ROW, B_COL>(factor, sums, a, b);
+  sum = 0;
+#pragma unroll
+  for (int j = 0; j < W; j++) sum += all[j];
   return sum;
 }
 
