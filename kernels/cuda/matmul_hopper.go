@@ -556,7 +556,7 @@ func (m *matmul) hopperCandidates(h *hopperPlan) (list []hopperCandidate) {
 	}
 	crossing := boxes && h.a.crosses() && h.b.crosses() && m.batch*ceilDiv(m.m, 128)*ceilDiv(m.n, 128) <= m.cfg.Chip.SMs/2
 	if crossing {
-		shapes = append(slices.Clip(hopperTiles), crossingTile)
+		shapes = append(slices.Clip(shapes), crossingTile)
 	}
 	for _, c := range shapes {
 		t := c.hopperTile
