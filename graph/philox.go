@@ -7,16 +7,17 @@ import "math"
 
 // Philox4x32 is Philox-4×32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011): ten rounds
 // of a bijection of the counter, chosen by the key. They found that seven rounds pass TestU01's BigCrush, and recommend
-// ten, which their library Random123 and cuRAND use. On the CPU, where a vector holds four or eight blocks
-// (kernels/cpu/vec), three rounds less would save a sixth of the cost of dropout.
-func Philox4x32(ctr [4]uint32, key [2]uint32) [4]uint32 {
+// ten, which their library Random123 and cuRAND use. [Dropout] has seven.
+func Philox4x32(ctr [4]uint32, key [2]uint32) [4]uint32 { return philox(ctr, key, 10) }
+
+func philox(ctr [4]uint32, key [2]uint32, rounds int) [4]uint32 {
 	const (
 		m0, m1 = 0xD2511F53, 0xCD9E8D57 // multipliers
 		w0, w1 = 0x9E3779B9, 0xBB67AE85 // Weyl increments of the key: the golden ratio and √3−1
 	)
 	c0, c1, c2, c3 := ctr[0], ctr[1], ctr[2], ctr[3] // in registers, unlike an array
 	k0, k1 := key[0], key[1]
-	for range 10 {
+	for range rounds {
 		p0, p1 := m0*uint64(c0), m1*uint64(c2)
 		c0, c1, c2, c3 = uint32(p1>>32)^c1^k0, uint32(p1), uint32(p0>>32)^c3^k1, uint32(p0)
 		k0 += w0
@@ -26,24 +27,31 @@ func Philox4x32(ctr [4]uint32, key [2]uint32) [4]uint32 {
 }
 
 // Philox is the block of four words at counter; the seed is the key.
-func Philox(seed, counter uint64) [4]uint32 {
-	return Philox4x32([4]uint32{uint32(counter), uint32(counter >> 32)}, [2]uint32{uint32(seed), uint32(seed >> 32)})
+func Philox(seed, counter uint64) [4]uint32 { return block(seed, counter, 10) }
+
+// Philox7 is the same of seven rounds.
+func Philox7(seed, counter uint64) [4]uint32 { return block(seed, counter, 7) }
+
+func block(seed, counter uint64, rounds int) [4]uint32 {
+	return philox([4]uint32{uint32(counter), uint32(counter >> 32)}, [2]uint32{uint32(seed), uint32(seed >> 32)}, rounds)
 }
 
 // RandomThreshold is the number such that a uniform 32-bit word is less than it with probability p, for p in [0,1).
 func RandomThreshold(p float64) uint32 { return uint32(p * (1 << 32)) }
 
-// A DropoutRule is how [Dropout] decides. A block of [Philox] has a number of so many bits for each of 128÷Bits elements, the
-// first in the low bits of the first word; an element is dropped if its number is less than Threshold.
+// A DropoutRule is how [Dropout] decides. Each element has a number of so many random bits and is dropped if it is less than
+// Threshold. The numbers of 32 elements, a group, are in so many words of [Philox7], counted through its blocks: the first word
+// has the lowest bit of all 32, and so on; bits for which Threshold has 0 are complements. So two logical operations on words for
+// each bit compare all numbers of a group; see [DropoutRule.KeptWord].
 type DropoutRule struct {
-	Bits      int // 8, 16 or 32
+	Bits      int // 1, 2 or a multiple of 4 up to 32
 	Threshold uint32
 }
 
 // DropoutRuleOf is the rule for a probability in [0,1): the fewest bits with which neither the probability nor its complement is
-// rounded by more than 2 % of itself. That is 8 bits where both are 0.1 or more, and for many between 0.03 and 0.1.
+// rounded by more than 2 % of itself. That is one bit for 0.5, and at most 8 bits where both are 0.1 or more.
 func DropoutRuleOf(p float64) DropoutRule {
-	for bits := 8; bits < 32; bits *= 2 {
+	for bits := 1; bits < 32; bits += min(bits, 4) {
 		one := math.Ldexp(1, bits)
 		t := math.Round(p * one)
 		if math.Abs(t-p*one) <= min(p, 1-p)*one/50 {
@@ -53,15 +61,26 @@ func DropoutRuleOf(p float64) DropoutRule {
 	return DropoutRule{32, uint32(min(math.Round(p*(1<<32)), math.MaxUint32))}
 }
 
-// Keeps reports whether element i is kept.
-func (r DropoutRule) Keeps(seed, i uint64) bool {
-	of := uint64(32 / r.Bits) // numbers in a word
-	w := Philox(seed, i/(4*of))[i/of%4]
-	return w<<(32-uint64(r.Bits)*(i%of+1)) >= r.Least()
+// KeptWord has a bit for each element of a group, at [DropoutBit]: 1 if it is kept.
+func (r DropoutRule) KeptWord(seed, group uint64) uint32 {
+	kept := ^uint32(0)
+	for i := range r.Bits {
+		at := group*uint64(r.Bits) + uint64(i)
+		if word := Philox7(seed, at/4)[at%4]; r.Threshold>>i&1 == 1 {
+			kept &= word
+		} else {
+			kept |= ^word
+		}
+	}
+	return kept
 }
 
-// Least is the least 32-bit word whose high bits are the number of an element that is kept.
-func (r DropoutRule) Least() uint32 { return r.Threshold << (32 - r.Bits) }
+// DropoutBit is the place in its group's words of element i. Byte j has elements 2j and 2j+1 of each eight, as the threads have
+// that hold them in a product on NVIDIA's tensor cores.
+func DropoutBit(i uint64) int { return int(i/2%4*8 + i/8%4*2 + i%2) }
+
+// Keeps reports whether element i is kept.
+func (r DropoutRule) Keeps(seed, i uint64) bool { return r.KeptWord(seed, i/32)>>DropoutBit(i)&1 == 1 }
 
 // Kept is the probability with which an element is kept. The elements that are kept are divided by it.
 func (r DropoutRule) Kept() float64 { return 1 - math.Ldexp(float64(r.Threshold), -r.Bits) }

@@ -32,6 +32,13 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 	}
 }
 
+// The known answers of seven rounds are those of kat_vectors, philox4x32 with 7 rounds, for keys and counters of 64 bits.
+func TestPhilox7KnownAnswers(t *testing.T) {
+	if got, want := graph.Philox7(0, 0), [4]uint32{0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}; got != want {
+		t.Errorf("Philox7(0, 0) = %x, want %x", got, want)
+	}
+}
+
 func TestRandomMoments(t *testing.T) {
 	const n = 20000
 	for _, c := range []struct {
@@ -100,7 +107,7 @@ func TestDropoutIndependence(t *testing.T) {
 			if c := correlation(d, ones); math.Abs(c) > 4.5/math.Sqrt(n) {
 				t.Errorf("p %v, seed %d: the mean is %v deviations off", p, seed, c*math.Sqrt(n))
 			}
-			for _, lag := range []int{1, 2, 3, 4, 5, 7, 8, 16, 63, 64, 100, 128, 1000, 1024, 4096} {
+			for _, lag := range []int{1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 31, 32, 33, 63, 64, 96, 100, 128, 1000, 1024, 4096} {
 				if c := correlation(d, d[lag:]); math.Abs(c) > 4.5/math.Sqrt(float64(n-lag)) {
 					t.Errorf("p %v, seed %d: elements %d apart have the correlation %v", p, seed, lag, c)
 				}
@@ -141,13 +148,15 @@ func TestDropoutRule(t *testing.T) {
 		p    float64
 		want graph.DropoutRule
 	}{
-		{0, graph.DropoutRule{Bits: 8}},
+		{0, graph.DropoutRule{Bits: 1}},
+		{0.5, graph.DropoutRule{Bits: 1, Threshold: 1}},
+		{0.25, graph.DropoutRule{Bits: 2, Threshold: 1}},
+		{0.375, graph.DropoutRule{Bits: 4, Threshold: 6}},
 		{0.1, graph.DropoutRule{Bits: 8, Threshold: 26}},
-		{0.5, graph.DropoutRule{Bits: 8, Threshold: 128}},
 		{0.9, graph.DropoutRule{Bits: 8, Threshold: 230}},
-		{0.01, graph.DropoutRule{Bits: 16, Threshold: 655}},
+		{0.01, graph.DropoutRule{Bits: 12, Threshold: 41}},
 		{0.999, graph.DropoutRule{Bits: 16, Threshold: 65470}},
-		{1e-6, graph.DropoutRule{Bits: 32, Threshold: 4295}},
+		{1e-6, graph.DropoutRule{Bits: 24, Threshold: 17}},
 		{1e-12, graph.DropoutRule{Bits: 32}},
 		{1 - 0x1p-53, graph.DropoutRule{Bits: 32, Threshold: math.MaxUint32}},
 	} {
@@ -158,12 +167,48 @@ func TestDropoutRule(t *testing.T) {
 		if off := math.Abs(1 - c.p - r.Kept()); r.Bits < 32 && off > min(c.p, 1-c.p)/50 {
 			t.Errorf("of %v, %v are kept", c.p, r.Kept())
 		}
-		for i := range uint64(100) {
-			block := graph.Philox(9, i*uint64(r.Bits)/128)
-			number := block[i*uint64(r.Bits)/32%4] >> (i * uint64(r.Bits) % 32) & uint32(1<<r.Bits-1)
+		for i := range uint64(200) {
+			number, at := uint32(0), i%32/2%4*8+i%32/8*2+i%2
+			for bit := range r.Bits {
+				word := i/32*uint64(r.Bits) + uint64(bit)
+				random := graph.Philox7(9, word/4)[word%4] >> at
+				if r.Threshold>>bit&1 == 0 {
+					random = ^random
+				}
+				number |= (random & 1) << bit
+			}
 			if want := number >= r.Threshold; r.Keeps(9, i) != want || graph.DropoutKeep(9, i, c.p) != want {
 				t.Errorf("p %v: element %d is kept: %t, want %t", c.p, i, r.Keeps(9, i), want)
 			}
 		}
+	}
+}
+
+// TestDropoutShare holds that of many elements as many are kept as the rule says, where few or most are, by words.
+func TestDropoutShare(t *testing.T) {
+	for _, p := range []float64{0.001, 0.02, 0.1, 0.25, 0.3, 0.5, 0.75, 0.98, 0.9999} {
+		r, kept := graph.DropoutRuleOf(p), 0
+		const groups = 1 << 16
+		for i := range uint64(groups) {
+			kept += bits.OnesCount32(r.KeptWord(77, i))
+		}
+		const n = 32 * groups
+		if off := math.Abs(float64(kept)-n*r.Kept()) / math.Sqrt(n*r.Kept()*(1-r.Kept())); off > 4.5 {
+			t.Errorf("p %v: %d of %d are kept, %v deviations off", p, kept, n, off)
+		}
+	}
+}
+
+// TestDropoutBit holds that the elements of a group have a bit each.
+func TestDropoutBit(t *testing.T) {
+	var all uint32
+	for i := range uint64(32) {
+		all |= 1 << graph.DropoutBit(i)
+		if graph.DropoutBit(i+32) != graph.DropoutBit(i) {
+			t.Errorf("element %d", i)
+		}
+	}
+	if all != math.MaxUint32 {
+		t.Errorf("bits %x", all)
 	}
 }

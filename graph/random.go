@@ -2,9 +2,9 @@ package graph
 
 import "fmt"
 
-// Dropout zeroes each element with probability P and divides the others by 1−P, where P is rounded as [DropoutRuleOf] says. The
-// counter-based generator Philox-4×32-10 at (seed, i) decides on element i, so a recomputation draws the same. The seed is an I64
-// scalar.
+// Dropout zeroes each element with probability P and divides the others by 1−P, where P is rounded as [DropoutRuleOf] says. A
+// counter-based generator decides on each element by the seed and its index, so a recomputation draws the same; see [DropoutRule].
+// The seed is an I64 scalar.
 type Dropout struct{ P float64 }
 
 // Random draws a tensor from a distribution with parameters A and B: uniform on [A,B), normal with mean A and

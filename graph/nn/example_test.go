@@ -84,10 +84,10 @@ func ExampleSeeds() {
 		vm.Close()
 	}
 	// Output:
-	// [0  0  2  2  0  2  2  2]
-	// [2  2  0  0  2  2  2  2]
-	// [0  0  2  2  0  2  2  2]
-	// [2  2  0  0  2  2  2  2]
+	// [2  0  0  2  2  2  0  2]
+	// [0  2  0  2  2  0  2  0]
+	// [2  0  0  2  2  2  0  2]
+	// [0  2  0  2  2  0  2  0]
 }
 
 // A layer of eight experts, of which each token goes to two, with the losses that train its router and a count to

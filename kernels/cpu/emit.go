@@ -156,17 +156,17 @@ func (c *compiler[T]) dropout(v *body.Value) value {
 	rule := graph.DropoutRuleOf(v.Node.Op.(graph.Dropout).P)
 	x := c.asVector(c.operand(v.Args[0]))
 	a, s := x.slot, len(c.p.seeds)
-	keep, least, scale := vec.Of[T]().Keep(), rule.Least(), T(1/rule.Kept())
+	keep, scale := vec.Of[T]().Keep(), T(1/rule.Kept())
 	if seed := &c.body.Values[v.Args[1]]; seed.Kind == body.Constant {
 		c.p.seeds = append(c.p.seeds, seedRead{value: seed.Number.Int(0), buf: -1})
 	} else {
 		c.p.seeds = append(c.p.seeds, seedRead{buf: seed.Arg, at: seed.Layout.Offset})
 	}
 	return c.step(func(f *frame[T], dst []T) {
-		for at := 0; at < len(dst); at += len(f.words) {
-			words := f.words[:min(len(f.words), len(dst)-at)]
-			vec.Draws(words, uint64(f.seeds[s]), uint64(f.base+at), rule.Bits)
-			keep(dst[at:], f.v[a][at:], words, least, scale)
+		for most, at := 32*len(f.words), 0; at < len(dst); at += most {
+			n := min(most, len(dst)-at)
+			vec.Kept(f.words, 1, n, rule, uint64(f.seeds[s]), uint64(f.base+at), 0)
+			keep(dst[at:][:n], f.v[a][at:], f.words, scale)
 		}
 	}, x)
 }

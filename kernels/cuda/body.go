@@ -400,8 +400,8 @@ func (b *printer) alike(v value, in []value) string {
 // dropout draws by the element's index in the value.
 func (b *printer) dropout(v *body.Value) value {
 	rule, in := graph.DropoutRuleOf(v.Node.Op.(graph.Dropout).P), b.in(v)
-	expr := fmt.Sprintf("dropout<%d>(widen<%s>(%s), i64(%s), u64(%s), %du, %s)", rule.Bits, b.width(), in[0].expr, in[1].expr,
-		b.offset(graph.Contiguous(b.p.Space)), rule.Threshold, literal(v.Node.Type.DType, 1/rule.Kept(), nil))
+	expr := fmt.Sprintf("dropout<%d, %du>(widen<%s>(%s), i64(%s), u64(%s), %s)", rule.Bits, rule.Threshold, b.width(), in[0].expr,
+		in[1].expr, b.offset(graph.Contiguous(b.p.Space)), literal(v.Node.Type.DType, 1/rule.Kept(), nil))
 	return b.bindByElement(in[0].lane, expr, v.Node, in...)
 }
 

@@ -270,16 +270,16 @@ func (b *pair[T]) cutOff(s []T, from, to, first, n int) {
 func (b *pair[T]) dropPanel(p, dp []T, from, to, first, n int) {
 	nr, sub := b.micro.NR, vec.Of[T]().BinaryVS(graph.Sub)
 	p, dp = p[:(to-from)*nr], dp[:(to-from)*nr]
-	drawn, kept := words(b.drawn)[:len(p)], T(b.rule().Kept())
-	// The last panel may have fewer keys than columns. The rest is padding, for which any word is right.
-	vec.DrawRows(drawn, nr, b.args.Seed, b.Plan.drawn(b.head, b.row+from, first), uint64(b.Dims.Keys), b.rule().Bits)
-	b.keep(dp, drawn)
+	bits, keep, kept := words(b.drawn), vec.Of[T]().Keep(), T(b.rule().Kept())
+	// The last panel may have fewer keys than columns. The rest is padding, for which any bit is right.
+	b.Plan.kept(bits, b.head, b.row+from, to-from, first, nr)
+	keep(dp, dp, bits, 1)
 	for i := from; i < to; i++ {
 		dp := dp[(i-from)*nr:][:n]
 		sub(dp, dp, kept*b.delta[b.head*b.Dims.Queries+b.row+i])
 	}
 	vec.Of[T]().MulTo(dp, p)
-	b.keep(p, drawn)
+	keep(p, p, bits, 1)
 }
 
 // accumulate adds the product of x, panels of so many rows in all along the queries, and a panel of the queries from to

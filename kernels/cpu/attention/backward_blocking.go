@@ -62,7 +62,7 @@ func (k *Backward[T]) cutBackward() {
 	r.line = take[T](&at, nr)
 	r.drawn = at.total
 	if k.Op.Dropout > 0 {
-		take[T](&at, k.queries*nr)
+		take[T](&at, (k.queries*nr+31)/32)
 	}
 	r.total = at.total
 }

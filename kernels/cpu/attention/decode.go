@@ -88,7 +88,7 @@ func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
 		p := k.partial(group, chunk, r)
 		k.weigh(p, s)
 		if k.Op.Dropout > 0 {
-			k.dropRow(s, mem[k.room.drawn:][:dropKeys], head, query, key+lo)
+			k.dropRow(s, mem[k.room.drawn:][:k.dropRoom(1)], head, query, key+lo)
 		}
 		if d.Width > 0 {
 			k.gather(p[partialHead:], s, &values, lo)

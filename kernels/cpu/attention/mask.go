@@ -106,18 +106,18 @@ func (b *block[T]) keepOnly(s []T, step, row, first, n int) {
 	}
 }
 
-// dropKeys is the number of keys for which random words are drawn at a time, a multiple of the generator's groups.
+// dropKeys is the number of keys for which dropout draws at a time.
 const dropKeys = 64
 
-// dropRoom is the number of elements for the random words of a panel with rows probabilities for each key.
+// dropRoom is the number of elements for the bits of so many rows of dropKeys weights.
 func (k *Plan[T]) dropRoom(rows int) int {
 	if k.Op.Dropout == 0 {
 		return 0
 	}
-	return rows * dropKeys
+	return rows * dropKeys / 32
 }
 
-// words is scratch as random words, each in the space of an element.
+// words is scratch as words, each in the space of an element.
 func words[T Float](scratch []T) []uint32 {
 	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(scratch))), len(scratch))
 }
@@ -125,40 +125,33 @@ func words[T Float](scratch []T) []uint32 {
 // rule is how dropout decides.
 func (k *Plan[T]) rule() graph.DropoutRule { return graph.DropoutRuleOf(k.Op.Dropout) }
 
-// drawn is the index of the random number of a query and a key; that of the next query is Keys further.
-func (k *Plan[T]) drawn(head, row, key int) uint64 {
-	return (uint64(head)*uint64(k.Dims.Queries)+uint64(row))*uint64(k.Dims.Keys) + uint64(key)
+// kept sets dst to the bits of [vec.Kept] for some queries and n keys from first on.
+func (k *Plan[T]) kept(dst []uint32, head, row, rows, first, n int) {
+	at := (uint64(head)*uint64(k.Dims.Queries)+uint64(row))*uint64(k.Dims.Keys) + uint64(first)
+	vec.Kept(dst, rows, n, k.rule(), k.args.Seed, at, uint64(k.Dims.Keys))
 }
 
-// keep sets the dropped probabilities to zero, by their words. The others are divided by the keep probability at the
+// drop applies dropout to the probabilities s of n keys from first on. Those that are kept are divided by the probability at the
 // end.
-func (k *Plan[T]) keep(p []T, words []uint32) {
-	vec.Of[T]().Keep()(p, p, words, k.rule().Least(), 1)
-}
-
-// drop applies dropout to the probabilities s of n keys from first on.
 func (b *block[T]) drop(s []T, row, rows, first, n int) {
 	nr := b.micro.NR
 	for at := 0; at < n; at += dropKeys {
 		keys := min(dropKeys, n-at)
-		drawn := words(b.drawn)[:rows*keys]
-		vec.DrawRows(drawn, keys, b.args.Seed, b.Plan.drawn(b.head, row, first+at), uint64(b.Dims.Keys), b.rule().Bits)
-		byKey := words(b.byKey)[:keys*nr]
-		vec.F32().Transpose(bits(byKey), nr, bits(drawn), keys, rows, keys)
-		b.keep(s[at*nr:][:keys*nr], byKey)
+		groups := (keys + 31) / 32
+		byQuery, byKey := words(b.drawn), words(b.byKey)
+		b.Plan.kept(byQuery, b.head, row, rows, first+at, 32*groups)
+		clear(byQuery[rows*groups : nr*groups])
+		vec.KeptColumns(byKey, byQuery, nr, groups)
+		p := s[at*nr:][:keys*nr]
+		vec.Of[T]().Keep()(p, p, byKey, 1)
 	}
-}
-
-// bits are words as elements, to be moved.
-func bits(words []uint32) []float32 {
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(words))), len(words))
 }
 
 // dropRow applies dropout to the probabilities p of one query from key first on.
 func (k *Plan[T]) dropRow(p, scratch []T, head, row, first int) {
 	for at := 0; at < len(p); at += dropKeys {
-		drawn := words(scratch)[:min(dropKeys, len(p)-at)]
-		vec.Draws(drawn, k.args.Seed, k.drawn(head, row, first+at), k.rule().Bits)
-		k.keep(p[at:][:len(drawn)], drawn)
+		p, kept := p[at:][:min(dropKeys, len(p)-at)], words(scratch)
+		k.kept(kept, head, row, 1, first+at, len(p))
+		vec.Of[T]().Keep()(p, p, kept, 1)
 	}
 }

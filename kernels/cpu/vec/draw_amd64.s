@@ -4,16 +4,15 @@
 
 #include "textflag.h"
 
-// func philoxAVX2(dst *uint32, groups int, seed uint64, block uint64, step uint64)
+// func philox10AVX2(dst *uint32, groups int, seed uint64, counters *[8]uint64, step uint64)
 // Requires: AVX, AVX2
-TEXT ·philoxAVX2(SB), NOSPLIT, $0-40
+TEXT ·philox10AVX2(SB), NOSPLIT, $0-40
 	MOVQ         dst+0(FP), AX
 	MOVQ         groups+8(FP), CX
 	MOVQ         seed+16(FP), DX
-	MOVQ         block+24(FP), BX
-	VMOVQ        BX, X0
-	VPBROADCASTQ X0, Y0
-	VPADDQ       philoxAVX2_order<>+0(SB), Y0, Y0
+	VMOVDQU      philoxAVX2_order<>+0(SB), Y0
+	MOVQ         counters+24(FP), BX
+	VPERMQ       $0xd8, (BX), Y0
 	MOVQ         step+32(FP), BX
 	VMOVQ        BX, X1
 	VPBROADCASTQ X1, Y1
@@ -609,16 +608,15 @@ DATA philoxAVX2_w1<>+16(SB)/8, $0x00000000bb67ae85
 DATA philoxAVX2_w1<>+24(SB)/8, $0x00000000bb67ae85
 GLOBL philoxAVX2_w1<>(SB), RODATA|NOPTR, $32
 
-// func philoxAVX512(dst *uint32, groups int, seed uint64, block uint64, step uint64)
+// func philox10AVX512(dst *uint32, groups int, seed uint64, counters *[8]uint64, step uint64)
 // Requires: AVX, AVX512F
-TEXT ·philoxAVX512(SB), NOSPLIT, $0-40
+TEXT ·philox10AVX512(SB), NOSPLIT, $0-40
 	MOVQ         dst+0(FP), AX
 	MOVQ         groups+8(FP), CX
 	MOVQ         seed+16(FP), DX
-	MOVQ         block+24(FP), BX
-	VMOVQ        BX, X0
-	VPBROADCASTQ X0, Z0
-	VPADDQ       philoxAVX512_order<>+0(SB), Z0, Z0
+	VMOVDQU64    philoxAVX512_order<>+0(SB), Z0
+	MOVQ         counters+24(FP), BX
+	VPERMQ       (BX), Z0, Z0
 	MOVQ         step+32(FP), BX
 	VMOVQ        BX, X1
 	VPBROADCASTQ X1, Z1
@@ -1149,105 +1147,1033 @@ DATA philoxAVX512_w1<>+48(SB)/8, $0x00000000bb67ae85
 DATA philoxAVX512_w1<>+56(SB)/8, $0x00000000bb67ae85
 GLOBL philoxAVX512_w1<>(SB), RODATA|NOPTR, $64
 
-// func keepF32(dst []float32, x []float32, words []uint32, least uint32, scale float32)
+// func philox7AVX2(dst *uint32, groups int, seed uint64, counters *[8]uint64, step uint64)
+// Requires: AVX, AVX2
+TEXT ·philox7AVX2(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         groups+8(FP), CX
+	MOVQ         seed+16(FP), DX
+	VMOVDQU      philoxAVX2_order<>+0(SB), Y0
+	MOVQ         counters+24(FP), BX
+	VPERMQ       $0xd8, (BX), Y0
+	MOVQ         step+32(FP), BX
+	VMOVQ        BX, X1
+	VPBROADCASTQ X1, Y1
+	MOVL         DX, BX
+	VMOVQ        BX, X2
+	VPBROADCASTQ X2, Y2
+	SHRQ         $0x20, DX
+	VMOVQ        DX, X3
+	VPBROADCASTQ X3, Y3
+	SUBQ         $0x04, CX
+	JLT          rest
+
+loop:
+	VMOVDQU     Y0, Y4
+	VPADDQ      Y1, Y0, Y0
+	VMOVDQU     Y0, Y5
+	VPADDQ      Y1, Y0, Y0
+	VMOVDQU     Y0, Y6
+	VPADDQ      Y1, Y0, Y0
+	VMOVDQU     Y0, Y7
+	VPADDQ      Y1, Y0, Y0
+	VMOVDQU     Y2, Y8
+	VMOVDQU     Y3, Y9
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y4, Y10
+	VPSHUFD     $0xb1, Y10, Y10
+	VPSRLQ      $0x20, Y4, Y4
+	VPXOR       Y8, Y4, Y4
+	VPXOR       Y9, Y10, Y10
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y5, Y11
+	VPSHUFD     $0xb1, Y11, Y11
+	VPSRLQ      $0x20, Y5, Y5
+	VPXOR       Y8, Y5, Y5
+	VPXOR       Y9, Y11, Y11
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y6, Y12
+	VPSHUFD     $0xb1, Y12, Y12
+	VPSRLQ      $0x20, Y6, Y6
+	VPXOR       Y8, Y6, Y6
+	VPXOR       Y9, Y12, Y12
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y7, Y13
+	VPSHUFD     $0xb1, Y13, Y13
+	VPSRLQ      $0x20, Y7, Y7
+	VPXOR       Y8, Y7, Y7
+	VPXOR       Y9, Y13, Y13
+	VPADDD      philoxAVX2_w0<>+0(SB), Y8, Y8
+	VPADDD      philoxAVX2_w1<>+0(SB), Y9, Y9
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y4, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y10, Y14
+	VPSHUFD     $0xb1, Y14, Y14
+	VPXOR       Y8, Y14, Y14
+	VPSRLQ      $0x20, Y10, Y10
+	VPXOR       Y9, Y10, Y10
+	VPXOR       Y4, Y10, Y10
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y5, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y11, Y5
+	VPSHUFD     $0xb1, Y5, Y5
+	VPXOR       Y8, Y5, Y5
+	VPSRLQ      $0x20, Y11, Y11
+	VPXOR       Y9, Y11, Y11
+	VPXOR       Y4, Y11, Y11
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y6, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y12, Y6
+	VPSHUFD     $0xb1, Y6, Y6
+	VPXOR       Y8, Y6, Y6
+	VPSRLQ      $0x20, Y12, Y12
+	VPXOR       Y9, Y12, Y12
+	VPXOR       Y4, Y12, Y12
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y7, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y13, Y7
+	VPSHUFD     $0xb1, Y7, Y7
+	VPXOR       Y8, Y7, Y7
+	VPSRLQ      $0x20, Y13, Y13
+	VPXOR       Y9, Y13, Y13
+	VPXOR       Y4, Y13, Y13
+	VPADDD      philoxAVX2_w0<>+0(SB), Y8, Y8
+	VPADDD      philoxAVX2_w1<>+0(SB), Y9, Y9
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y14, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y10, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y14, Y14
+	VPXOR       Y8, Y14, Y14
+	VPXOR       Y15, Y14, Y14
+	VPSRLQ      $0x20, Y10, Y10
+	VPXOR       Y9, Y10, Y10
+	VPXOR       Y4, Y10, Y10
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y5, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y11, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y5, Y5
+	VPXOR       Y8, Y5, Y5
+	VPXOR       Y15, Y5, Y5
+	VPSRLQ      $0x20, Y11, Y11
+	VPXOR       Y9, Y11, Y11
+	VPXOR       Y4, Y11, Y11
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y6, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y12, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y6, Y6
+	VPXOR       Y8, Y6, Y6
+	VPXOR       Y15, Y6, Y6
+	VPSRLQ      $0x20, Y12, Y12
+	VPXOR       Y9, Y12, Y12
+	VPXOR       Y4, Y12, Y12
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y7, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y13, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y7, Y7
+	VPXOR       Y8, Y7, Y7
+	VPXOR       Y15, Y7, Y7
+	VPSRLQ      $0x20, Y13, Y13
+	VPXOR       Y9, Y13, Y13
+	VPXOR       Y4, Y13, Y13
+	VPADDD      philoxAVX2_w0<>+0(SB), Y8, Y8
+	VPADDD      philoxAVX2_w1<>+0(SB), Y9, Y9
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y14, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y10, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y14, Y14
+	VPXOR       Y8, Y14, Y14
+	VPXOR       Y15, Y14, Y14
+	VPSRLQ      $0x20, Y10, Y10
+	VPXOR       Y9, Y10, Y10
+	VPXOR       Y4, Y10, Y10
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y5, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y11, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y5, Y5
+	VPXOR       Y8, Y5, Y5
+	VPXOR       Y15, Y5, Y5
+	VPSRLQ      $0x20, Y11, Y11
+	VPXOR       Y9, Y11, Y11
+	VPXOR       Y4, Y11, Y11
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y6, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y12, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y6, Y6
+	VPXOR       Y8, Y6, Y6
+	VPXOR       Y15, Y6, Y6
+	VPSRLQ      $0x20, Y12, Y12
+	VPXOR       Y9, Y12, Y12
+	VPXOR       Y4, Y12, Y12
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y7, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y13, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y7, Y7
+	VPXOR       Y8, Y7, Y7
+	VPXOR       Y15, Y7, Y7
+	VPSRLQ      $0x20, Y13, Y13
+	VPXOR       Y9, Y13, Y13
+	VPXOR       Y4, Y13, Y13
+	VPADDD      philoxAVX2_w0<>+0(SB), Y8, Y8
+	VPADDD      philoxAVX2_w1<>+0(SB), Y9, Y9
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y14, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y10, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y14, Y14
+	VPXOR       Y8, Y14, Y14
+	VPXOR       Y15, Y14, Y14
+	VPSRLQ      $0x20, Y10, Y10
+	VPXOR       Y9, Y10, Y10
+	VPXOR       Y4, Y10, Y10
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y5, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y11, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y5, Y5
+	VPXOR       Y8, Y5, Y5
+	VPXOR       Y15, Y5, Y5
+	VPSRLQ      $0x20, Y11, Y11
+	VPXOR       Y9, Y11, Y11
+	VPXOR       Y4, Y11, Y11
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y6, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y12, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y6, Y6
+	VPXOR       Y8, Y6, Y6
+	VPXOR       Y15, Y6, Y6
+	VPSRLQ      $0x20, Y12, Y12
+	VPXOR       Y9, Y12, Y12
+	VPXOR       Y4, Y12, Y12
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y7, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y13, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y7, Y7
+	VPXOR       Y8, Y7, Y7
+	VPXOR       Y15, Y7, Y7
+	VPSRLQ      $0x20, Y13, Y13
+	VPXOR       Y9, Y13, Y13
+	VPXOR       Y4, Y13, Y13
+	VPADDD      philoxAVX2_w0<>+0(SB), Y8, Y8
+	VPADDD      philoxAVX2_w1<>+0(SB), Y9, Y9
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y14, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y10, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y14, Y14
+	VPXOR       Y8, Y14, Y14
+	VPXOR       Y15, Y14, Y14
+	VPSRLQ      $0x20, Y10, Y10
+	VPXOR       Y9, Y10, Y10
+	VPXOR       Y4, Y10, Y10
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y5, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y11, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y5, Y5
+	VPXOR       Y8, Y5, Y5
+	VPXOR       Y15, Y5, Y5
+	VPSRLQ      $0x20, Y11, Y11
+	VPXOR       Y9, Y11, Y11
+	VPXOR       Y4, Y11, Y11
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y6, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y12, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y6, Y6
+	VPXOR       Y8, Y6, Y6
+	VPXOR       Y15, Y6, Y6
+	VPSRLQ      $0x20, Y12, Y12
+	VPXOR       Y9, Y12, Y12
+	VPXOR       Y4, Y12, Y12
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y7, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y13, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y7, Y7
+	VPXOR       Y8, Y7, Y7
+	VPXOR       Y15, Y7, Y7
+	VPSRLQ      $0x20, Y13, Y13
+	VPXOR       Y9, Y13, Y13
+	VPXOR       Y4, Y13, Y13
+	VPADDD      philoxAVX2_w0<>+0(SB), Y8, Y8
+	VPADDD      philoxAVX2_w1<>+0(SB), Y9, Y9
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y14, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y10, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y14, Y14
+	VPXOR       Y8, Y14, Y14
+	VPXOR       Y15, Y14, Y14
+	VPSRLQ      $0x20, Y10, Y10
+	VPXOR       Y9, Y10, Y10
+	VPXOR       Y4, Y10, Y10
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y5, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y11, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y5, Y5
+	VPXOR       Y8, Y5, Y5
+	VPXOR       Y15, Y5, Y5
+	VPSRLQ      $0x20, Y11, Y11
+	VPXOR       Y9, Y11, Y11
+	VPXOR       Y4, Y11, Y11
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y6, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y12, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y6, Y6
+	VPXOR       Y8, Y6, Y6
+	VPXOR       Y15, Y6, Y6
+	VPSRLQ      $0x20, Y12, Y12
+	VPXOR       Y9, Y12, Y12
+	VPXOR       Y4, Y12, Y12
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y7, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y13, Y15
+	VPSHUFD     $0xb1, Y15, Y15
+	VPSRLQ      $0x20, Y7, Y7
+	VPXOR       Y8, Y7, Y7
+	VPXOR       Y15, Y7, Y7
+	VPSRLQ      $0x20, Y13, Y13
+	VPXOR       Y9, Y13, Y13
+	VPXOR       Y4, Y13, Y13
+	VPUNPCKLQDQ Y10, Y14, Y4
+	VPUNPCKHQDQ Y10, Y14, Y8
+	VMOVDQU     Y4, (AX)
+	VMOVDQU     Y8, 32(AX)
+	VPUNPCKLQDQ Y11, Y5, Y4
+	VPUNPCKHQDQ Y11, Y5, Y5
+	VMOVDQU     Y4, 64(AX)
+	VMOVDQU     Y5, 96(AX)
+	VPUNPCKLQDQ Y12, Y6, Y4
+	VPUNPCKHQDQ Y12, Y6, Y5
+	VMOVDQU     Y4, 128(AX)
+	VMOVDQU     Y5, 160(AX)
+	VPUNPCKLQDQ Y13, Y7, Y4
+	VPUNPCKHQDQ Y13, Y7, Y5
+	VMOVDQU     Y4, 192(AX)
+	VMOVDQU     Y5, 224(AX)
+	ADDQ        $0x00000100, AX
+	SUBQ        $0x04, CX
+	JGE         loop
+
+rest:
+	ADDQ $0x04, CX
+	JE   done
+
+group:
+	VMOVDQU     Y0, Y4
+	VPADDQ      Y1, Y0, Y0
+	VMOVDQU     Y2, Y5
+	VMOVDQU     Y3, Y6
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y4, Y7
+	VPSHUFD     $0xb1, Y7, Y7
+	VPSRLQ      $0x20, Y4, Y4
+	VPXOR       Y5, Y4, Y4
+	VPXOR       Y6, Y7, Y7
+	VPADDD      philoxAVX2_w0<>+0(SB), Y5, Y5
+	VPADDD      philoxAVX2_w1<>+0(SB), Y6, Y6
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y4, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y7, Y8
+	VPSHUFD     $0xb1, Y8, Y8
+	VPXOR       Y5, Y8, Y8
+	VPSRLQ      $0x20, Y7, Y7
+	VPXOR       Y6, Y7, Y7
+	VPXOR       Y4, Y7, Y7
+	VPADDD      philoxAVX2_w0<>+0(SB), Y5, Y5
+	VPADDD      philoxAVX2_w1<>+0(SB), Y6, Y6
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y8, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y7, Y9
+	VPSHUFD     $0xb1, Y9, Y9
+	VPSRLQ      $0x20, Y8, Y8
+	VPXOR       Y5, Y8, Y8
+	VPXOR       Y9, Y8, Y8
+	VPSRLQ      $0x20, Y7, Y7
+	VPXOR       Y6, Y7, Y7
+	VPXOR       Y4, Y7, Y7
+	VPADDD      philoxAVX2_w0<>+0(SB), Y5, Y5
+	VPADDD      philoxAVX2_w1<>+0(SB), Y6, Y6
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y8, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y7, Y9
+	VPSHUFD     $0xb1, Y9, Y9
+	VPSRLQ      $0x20, Y8, Y8
+	VPXOR       Y5, Y8, Y8
+	VPXOR       Y9, Y8, Y8
+	VPSRLQ      $0x20, Y7, Y7
+	VPXOR       Y6, Y7, Y7
+	VPXOR       Y4, Y7, Y7
+	VPADDD      philoxAVX2_w0<>+0(SB), Y5, Y5
+	VPADDD      philoxAVX2_w1<>+0(SB), Y6, Y6
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y8, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y7, Y9
+	VPSHUFD     $0xb1, Y9, Y9
+	VPSRLQ      $0x20, Y8, Y8
+	VPXOR       Y5, Y8, Y8
+	VPXOR       Y9, Y8, Y8
+	VPSRLQ      $0x20, Y7, Y7
+	VPXOR       Y6, Y7, Y7
+	VPXOR       Y4, Y7, Y7
+	VPADDD      philoxAVX2_w0<>+0(SB), Y5, Y5
+	VPADDD      philoxAVX2_w1<>+0(SB), Y6, Y6
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y8, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y7, Y9
+	VPSHUFD     $0xb1, Y9, Y9
+	VPSRLQ      $0x20, Y8, Y8
+	VPXOR       Y5, Y8, Y8
+	VPXOR       Y9, Y8, Y8
+	VPSRLQ      $0x20, Y7, Y7
+	VPXOR       Y6, Y7, Y7
+	VPXOR       Y4, Y7, Y7
+	VPADDD      philoxAVX2_w0<>+0(SB), Y5, Y5
+	VPADDD      philoxAVX2_w1<>+0(SB), Y6, Y6
+	VPMULUDQ    philoxAVX2_m0<>+0(SB), Y8, Y4
+	VPSHUFD     $0xb1, Y4, Y4
+	VPMULUDQ    philoxAVX2_m1<>+0(SB), Y7, Y9
+	VPSHUFD     $0xb1, Y9, Y9
+	VPSRLQ      $0x20, Y8, Y8
+	VPXOR       Y5, Y8, Y8
+	VPXOR       Y9, Y8, Y8
+	VPSRLQ      $0x20, Y7, Y7
+	VPXOR       Y6, Y7, Y7
+	VPXOR       Y4, Y7, Y7
+	VPUNPCKLQDQ Y7, Y8, Y4
+	VPUNPCKHQDQ Y7, Y8, Y5
+	VMOVDQU     Y4, (AX)
+	VMOVDQU     Y5, 32(AX)
+	ADDQ        $0x00000040, AX
+	DECQ        CX
+	JNE         group
+
+done:
+	VZEROUPPER
+	RET
+
+// func philox7AVX512(dst *uint32, groups int, seed uint64, counters *[8]uint64, step uint64)
+// Requires: AVX, AVX512F
+TEXT ·philox7AVX512(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         groups+8(FP), CX
+	MOVQ         seed+16(FP), DX
+	VMOVDQU64    philoxAVX512_order<>+0(SB), Z0
+	MOVQ         counters+24(FP), BX
+	VPERMQ       (BX), Z0, Z0
+	MOVQ         step+32(FP), BX
+	VMOVQ        BX, X1
+	VPBROADCASTQ X1, Z1
+	MOVL         DX, BX
+	VMOVQ        BX, X2
+	VPBROADCASTQ X2, Z2
+	SHRQ         $0x20, DX
+	VMOVQ        DX, X3
+	VPBROADCASTQ X3, Z3
+	SUBQ         $0x04, CX
+	JLT          rest
+
+loop:
+	VMOVDQU64   Z0, Z4
+	VPADDQ      Z1, Z0, Z0
+	VMOVDQU64   Z0, Z5
+	VPADDQ      Z1, Z0, Z0
+	VMOVDQU64   Z0, Z6
+	VPADDQ      Z1, Z0, Z0
+	VMOVDQU64   Z0, Z7
+	VPADDQ      Z1, Z0, Z0
+	VMOVDQU64   Z2, Z8
+	VMOVDQU64   Z3, Z9
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z4, Z10
+	VPSHUFD     $0xb1, Z10, Z10
+	VPSRLQ      $0x20, Z4, Z4
+	VPXORQ      Z8, Z4, Z4
+	VPXORQ      Z9, Z10, Z10
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z5, Z11
+	VPSHUFD     $0xb1, Z11, Z11
+	VPSRLQ      $0x20, Z5, Z5
+	VPXORQ      Z8, Z5, Z5
+	VPXORQ      Z9, Z11, Z11
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z6, Z12
+	VPSHUFD     $0xb1, Z12, Z12
+	VPSRLQ      $0x20, Z6, Z6
+	VPXORQ      Z8, Z6, Z6
+	VPXORQ      Z9, Z12, Z12
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z7, Z13
+	VPSHUFD     $0xb1, Z13, Z13
+	VPSRLQ      $0x20, Z7, Z7
+	VPXORQ      Z8, Z7, Z7
+	VPXORQ      Z9, Z13, Z13
+	VPADDD      philoxAVX512_w0<>+0(SB), Z8, Z8
+	VPADDD      philoxAVX512_w1<>+0(SB), Z9, Z9
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z4, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z10, Z14
+	VPSHUFD     $0xb1, Z14, Z14
+	VPXORQ      Z8, Z14, Z14
+	VPSRLQ      $0x20, Z10, Z10
+	VPTERNLOGQ  $0x96, Z9, Z4, Z10
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z5, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z11, Z5
+	VPSHUFD     $0xb1, Z5, Z5
+	VPXORQ      Z8, Z5, Z5
+	VPSRLQ      $0x20, Z11, Z11
+	VPTERNLOGQ  $0x96, Z9, Z4, Z11
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z6, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z12, Z6
+	VPSHUFD     $0xb1, Z6, Z6
+	VPXORQ      Z8, Z6, Z6
+	VPSRLQ      $0x20, Z12, Z12
+	VPTERNLOGQ  $0x96, Z9, Z4, Z12
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z7, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z13, Z7
+	VPSHUFD     $0xb1, Z7, Z7
+	VPXORQ      Z8, Z7, Z7
+	VPSRLQ      $0x20, Z13, Z13
+	VPTERNLOGQ  $0x96, Z9, Z4, Z13
+	VPADDD      philoxAVX512_w0<>+0(SB), Z8, Z8
+	VPADDD      philoxAVX512_w1<>+0(SB), Z9, Z9
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z14, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z10, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z14, Z14
+	VPTERNLOGQ  $0x96, Z8, Z15, Z14
+	VPSRLQ      $0x20, Z10, Z10
+	VPTERNLOGQ  $0x96, Z9, Z4, Z10
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z5, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z11, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z5, Z5
+	VPTERNLOGQ  $0x96, Z8, Z15, Z5
+	VPSRLQ      $0x20, Z11, Z11
+	VPTERNLOGQ  $0x96, Z9, Z4, Z11
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z6, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z12, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z6, Z6
+	VPTERNLOGQ  $0x96, Z8, Z15, Z6
+	VPSRLQ      $0x20, Z12, Z12
+	VPTERNLOGQ  $0x96, Z9, Z4, Z12
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z7, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z13, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z7, Z7
+	VPTERNLOGQ  $0x96, Z8, Z15, Z7
+	VPSRLQ      $0x20, Z13, Z13
+	VPTERNLOGQ  $0x96, Z9, Z4, Z13
+	VPADDD      philoxAVX512_w0<>+0(SB), Z8, Z8
+	VPADDD      philoxAVX512_w1<>+0(SB), Z9, Z9
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z14, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z10, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z14, Z14
+	VPTERNLOGQ  $0x96, Z8, Z15, Z14
+	VPSRLQ      $0x20, Z10, Z10
+	VPTERNLOGQ  $0x96, Z9, Z4, Z10
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z5, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z11, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z5, Z5
+	VPTERNLOGQ  $0x96, Z8, Z15, Z5
+	VPSRLQ      $0x20, Z11, Z11
+	VPTERNLOGQ  $0x96, Z9, Z4, Z11
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z6, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z12, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z6, Z6
+	VPTERNLOGQ  $0x96, Z8, Z15, Z6
+	VPSRLQ      $0x20, Z12, Z12
+	VPTERNLOGQ  $0x96, Z9, Z4, Z12
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z7, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z13, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z7, Z7
+	VPTERNLOGQ  $0x96, Z8, Z15, Z7
+	VPSRLQ      $0x20, Z13, Z13
+	VPTERNLOGQ  $0x96, Z9, Z4, Z13
+	VPADDD      philoxAVX512_w0<>+0(SB), Z8, Z8
+	VPADDD      philoxAVX512_w1<>+0(SB), Z9, Z9
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z14, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z10, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z14, Z14
+	VPTERNLOGQ  $0x96, Z8, Z15, Z14
+	VPSRLQ      $0x20, Z10, Z10
+	VPTERNLOGQ  $0x96, Z9, Z4, Z10
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z5, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z11, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z5, Z5
+	VPTERNLOGQ  $0x96, Z8, Z15, Z5
+	VPSRLQ      $0x20, Z11, Z11
+	VPTERNLOGQ  $0x96, Z9, Z4, Z11
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z6, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z12, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z6, Z6
+	VPTERNLOGQ  $0x96, Z8, Z15, Z6
+	VPSRLQ      $0x20, Z12, Z12
+	VPTERNLOGQ  $0x96, Z9, Z4, Z12
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z7, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z13, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z7, Z7
+	VPTERNLOGQ  $0x96, Z8, Z15, Z7
+	VPSRLQ      $0x20, Z13, Z13
+	VPTERNLOGQ  $0x96, Z9, Z4, Z13
+	VPADDD      philoxAVX512_w0<>+0(SB), Z8, Z8
+	VPADDD      philoxAVX512_w1<>+0(SB), Z9, Z9
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z14, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z10, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z14, Z14
+	VPTERNLOGQ  $0x96, Z8, Z15, Z14
+	VPSRLQ      $0x20, Z10, Z10
+	VPTERNLOGQ  $0x96, Z9, Z4, Z10
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z5, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z11, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z5, Z5
+	VPTERNLOGQ  $0x96, Z8, Z15, Z5
+	VPSRLQ      $0x20, Z11, Z11
+	VPTERNLOGQ  $0x96, Z9, Z4, Z11
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z6, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z12, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z6, Z6
+	VPTERNLOGQ  $0x96, Z8, Z15, Z6
+	VPSRLQ      $0x20, Z12, Z12
+	VPTERNLOGQ  $0x96, Z9, Z4, Z12
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z7, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z13, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z7, Z7
+	VPTERNLOGQ  $0x96, Z8, Z15, Z7
+	VPSRLQ      $0x20, Z13, Z13
+	VPTERNLOGQ  $0x96, Z9, Z4, Z13
+	VPADDD      philoxAVX512_w0<>+0(SB), Z8, Z8
+	VPADDD      philoxAVX512_w1<>+0(SB), Z9, Z9
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z14, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z10, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z14, Z14
+	VPTERNLOGQ  $0x96, Z8, Z15, Z14
+	VPSRLQ      $0x20, Z10, Z10
+	VPTERNLOGQ  $0x96, Z9, Z4, Z10
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z5, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z11, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z5, Z5
+	VPTERNLOGQ  $0x96, Z8, Z15, Z5
+	VPSRLQ      $0x20, Z11, Z11
+	VPTERNLOGQ  $0x96, Z9, Z4, Z11
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z6, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z12, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z6, Z6
+	VPTERNLOGQ  $0x96, Z8, Z15, Z6
+	VPSRLQ      $0x20, Z12, Z12
+	VPTERNLOGQ  $0x96, Z9, Z4, Z12
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z7, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z13, Z15
+	VPSHUFD     $0xb1, Z15, Z15
+	VPSRLQ      $0x20, Z7, Z7
+	VPTERNLOGQ  $0x96, Z8, Z15, Z7
+	VPSRLQ      $0x20, Z13, Z13
+	VPTERNLOGQ  $0x96, Z9, Z4, Z13
+	VPUNPCKLQDQ Z10, Z14, Z4
+	VPUNPCKHQDQ Z10, Z14, Z8
+	VMOVDQU64   Z4, (AX)
+	VMOVDQU64   Z8, 64(AX)
+	VPUNPCKLQDQ Z11, Z5, Z4
+	VPUNPCKHQDQ Z11, Z5, Z5
+	VMOVDQU64   Z4, 128(AX)
+	VMOVDQU64   Z5, 192(AX)
+	VPUNPCKLQDQ Z12, Z6, Z4
+	VPUNPCKHQDQ Z12, Z6, Z5
+	VMOVDQU64   Z4, 256(AX)
+	VMOVDQU64   Z5, 320(AX)
+	VPUNPCKLQDQ Z13, Z7, Z4
+	VPUNPCKHQDQ Z13, Z7, Z5
+	VMOVDQU64   Z4, 384(AX)
+	VMOVDQU64   Z5, 448(AX)
+	ADDQ        $0x00000200, AX
+	SUBQ        $0x04, CX
+	JGE         loop
+
+rest:
+	ADDQ $0x04, CX
+	JE   done
+
+group:
+	VMOVDQU64   Z0, Z4
+	VPADDQ      Z1, Z0, Z0
+	VMOVDQU64   Z2, Z5
+	VMOVDQU64   Z3, Z6
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z4, Z7
+	VPSHUFD     $0xb1, Z7, Z7
+	VPSRLQ      $0x20, Z4, Z4
+	VPXORQ      Z5, Z4, Z4
+	VPXORQ      Z6, Z7, Z7
+	VPADDD      philoxAVX512_w0<>+0(SB), Z5, Z5
+	VPADDD      philoxAVX512_w1<>+0(SB), Z6, Z6
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z4, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z7, Z8
+	VPSHUFD     $0xb1, Z8, Z8
+	VPXORQ      Z5, Z8, Z8
+	VPSRLQ      $0x20, Z7, Z7
+	VPTERNLOGQ  $0x96, Z6, Z4, Z7
+	VPADDD      philoxAVX512_w0<>+0(SB), Z5, Z5
+	VPADDD      philoxAVX512_w1<>+0(SB), Z6, Z6
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z8, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z7, Z9
+	VPSHUFD     $0xb1, Z9, Z9
+	VPSRLQ      $0x20, Z8, Z8
+	VPTERNLOGQ  $0x96, Z5, Z9, Z8
+	VPSRLQ      $0x20, Z7, Z7
+	VPTERNLOGQ  $0x96, Z6, Z4, Z7
+	VPADDD      philoxAVX512_w0<>+0(SB), Z5, Z5
+	VPADDD      philoxAVX512_w1<>+0(SB), Z6, Z6
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z8, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z7, Z9
+	VPSHUFD     $0xb1, Z9, Z9
+	VPSRLQ      $0x20, Z8, Z8
+	VPTERNLOGQ  $0x96, Z5, Z9, Z8
+	VPSRLQ      $0x20, Z7, Z7
+	VPTERNLOGQ  $0x96, Z6, Z4, Z7
+	VPADDD      philoxAVX512_w0<>+0(SB), Z5, Z5
+	VPADDD      philoxAVX512_w1<>+0(SB), Z6, Z6
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z8, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z7, Z9
+	VPSHUFD     $0xb1, Z9, Z9
+	VPSRLQ      $0x20, Z8, Z8
+	VPTERNLOGQ  $0x96, Z5, Z9, Z8
+	VPSRLQ      $0x20, Z7, Z7
+	VPTERNLOGQ  $0x96, Z6, Z4, Z7
+	VPADDD      philoxAVX512_w0<>+0(SB), Z5, Z5
+	VPADDD      philoxAVX512_w1<>+0(SB), Z6, Z6
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z8, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z7, Z9
+	VPSHUFD     $0xb1, Z9, Z9
+	VPSRLQ      $0x20, Z8, Z8
+	VPTERNLOGQ  $0x96, Z5, Z9, Z8
+	VPSRLQ      $0x20, Z7, Z7
+	VPTERNLOGQ  $0x96, Z6, Z4, Z7
+	VPADDD      philoxAVX512_w0<>+0(SB), Z5, Z5
+	VPADDD      philoxAVX512_w1<>+0(SB), Z6, Z6
+	VPMULUDQ    philoxAVX512_m0<>+0(SB), Z8, Z4
+	VPSHUFD     $0xb1, Z4, Z4
+	VPMULUDQ    philoxAVX512_m1<>+0(SB), Z7, Z9
+	VPSHUFD     $0xb1, Z9, Z9
+	VPSRLQ      $0x20, Z8, Z8
+	VPTERNLOGQ  $0x96, Z5, Z9, Z8
+	VPSRLQ      $0x20, Z7, Z7
+	VPTERNLOGQ  $0x96, Z6, Z4, Z7
+	VPUNPCKLQDQ Z7, Z8, Z4
+	VPUNPCKHQDQ Z7, Z8, Z5
+	VMOVDQU64   Z4, (AX)
+	VMOVDQU64   Z5, 64(AX)
+	ADDQ        $0x00000080, AX
+	DECQ        CX
+	JNE         group
+
+done:
+	VZEROUPPER
+	RET
+
+// func keepF32(dst []float32, x []float32, kept []uint32, scale float32)
 // Requires: AVX, AVX2, CMOV
-TEXT ·keepF32(SB), NOSPLIT, $0-80
+TEXT ·keepF32(SB), NOSPLIT, $0-76
 	MOVQ         dst_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	MOVQ         words_base+48(FP), BX
+	MOVQ         kept_base+48(FP), BX
 	MOVQ         dst_len+8(FP), AX
 	MOVQ         x_len+32(FP), SI
 	CMPQ         SI, AX
 	CMOVQLT      SI, AX
-	MOVQ         words_len+56(FP), SI
-	CMPQ         SI, AX
-	CMOVQLT      SI, AX
-	MOVL         least+72(FP), SI
-	VBROADCASTSS scale+76(FP), Y1
-	VMOVD        SI, X0
-	VPBROADCASTD X0, Y0
-	XORQ         DI, DI
+	VBROADCASTSS scale+72(FP), Y0
+	SUBQ         $0x00000020, AX
+	JLT          rest
+
+loop:
+	VPBROADCASTD (BX), Y1
+	VPAND        keepF32_masks<>+0(SB), Y1, Y2
+	VPCMPEQD     keepF32_masks<>+0(SB), Y2, Y2
+	VMULPS       (DX), Y0, Y3
+	VANDPS       Y2, Y3, Y3
+	VMOVUPS      Y3, (CX)
+	VPAND        keepF32_masks<>+32(SB), Y1, Y2
+	VPCMPEQD     keepF32_masks<>+32(SB), Y2, Y2
+	VMULPS       32(DX), Y0, Y3
+	VANDPS       Y2, Y3, Y3
+	VMOVUPS      Y3, 32(CX)
+	VPAND        keepF32_masks<>+64(SB), Y1, Y2
+	VPCMPEQD     keepF32_masks<>+64(SB), Y2, Y2
+	VMULPS       64(DX), Y0, Y3
+	VANDPS       Y2, Y3, Y3
+	VMOVUPS      Y3, 64(CX)
+	VPAND        keepF32_masks<>+96(SB), Y1, Y2
+	VPCMPEQD     keepF32_masks<>+96(SB), Y2, Y2
+	VMULPS       96(DX), Y0, Y3
+	VANDPS       Y2, Y3, Y3
+	VMOVUPS      Y3, 96(CX)
+	ADDQ         $0x04, BX
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, CX
+	SUBQ         $0x00000020, AX
+	JGE          loop
+
+rest:
+	ADDQ         $0x00000020, AX
+	JE           done
+	VPBROADCASTD (BX), Y1
+	LEAQ         keepF32_masks<>+0(SB), BX
 	SUBQ         $0x00000008, AX
-	JLT          rest
+	JLT          part
 
-loop:
-	VMOVDQU  (BX)(DI*4), Y2
-	VPMAXUD  Y0, Y2, Y3
-	VPCMPEQD Y2, Y3, Y3
-	VMULPS   (DX)(DI*4), Y1, Y2
-	VANDPS   Y3, Y2, Y2
-	VMOVUPS  Y2, (CX)(DI*4)
-	ADDQ     $0x00000008, DI
+vector:
+	VPAND    (BX), Y1, Y2
+	VPCMPEQD (BX), Y2, Y2
+	VMULPS   (DX), Y0, Y3
+	VANDPS   Y2, Y3, Y3
+	VMOVUPS  Y3, (CX)
+	ADDQ     $0x20, BX
+	ADDQ     $0x00000020, DX
+	ADDQ     $0x00000020, CX
 	SUBQ     $0x00000008, AX
-	JGE      loop
+	JGE      vector
 
-rest:
-	ADDQ $0x00000008, AX
-	JE   done
-
-element:
-	CMPL    (BX)(DI*4), SI
-	SBBQ    R8, R8
-	VMOVQ   R8, X3
-	VMULSS  (DX)(DI*4), X1, X2
-	VANDNPS X2, X3, X2
-	VMOVSS  X2, (CX)(DI*4)
-	INCQ    DI
-	DECQ    AX
-	JNE     element
+part:
+	ADDQ         $0x00000008, AX
+	JE           done
+	VMOVQ        AX, X4
+	VPBROADCASTD X4, Y4
+	VPCMPGTD     keepF32_lanes<>+0(SB), Y4, Y4
+	VPAND        (BX), Y1, Y2
+	VPCMPEQD     (BX), Y2, Y2
+	VMASKMOVPS   (DX), Y4, Y3
+	VMULPS       Y0, Y3, Y3
+	VANDPS       Y2, Y3, Y3
+	VMASKMOVPS   Y3, Y4, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func keepF64(dst []float64, x []float64, words []uint32, least uint32, scale float64)
+DATA keepF32_masks<>+0(SB)/4, $0x00000001
+DATA keepF32_masks<>+4(SB)/4, $0x00000002
+DATA keepF32_masks<>+8(SB)/4, $0x00000100
+DATA keepF32_masks<>+12(SB)/4, $0x00000200
+DATA keepF32_masks<>+16(SB)/4, $0x00010000
+DATA keepF32_masks<>+20(SB)/4, $0x00020000
+DATA keepF32_masks<>+24(SB)/4, $0x01000000
+DATA keepF32_masks<>+28(SB)/4, $0x02000000
+DATA keepF32_masks<>+32(SB)/4, $0x00000004
+DATA keepF32_masks<>+36(SB)/4, $0x00000008
+DATA keepF32_masks<>+40(SB)/4, $0x00000400
+DATA keepF32_masks<>+44(SB)/4, $0x00000800
+DATA keepF32_masks<>+48(SB)/4, $0x00040000
+DATA keepF32_masks<>+52(SB)/4, $0x00080000
+DATA keepF32_masks<>+56(SB)/4, $0x04000000
+DATA keepF32_masks<>+60(SB)/4, $0x08000000
+DATA keepF32_masks<>+64(SB)/4, $0x00000010
+DATA keepF32_masks<>+68(SB)/4, $0x00000020
+DATA keepF32_masks<>+72(SB)/4, $0x00001000
+DATA keepF32_masks<>+76(SB)/4, $0x00002000
+DATA keepF32_masks<>+80(SB)/4, $0x00100000
+DATA keepF32_masks<>+84(SB)/4, $0x00200000
+DATA keepF32_masks<>+88(SB)/4, $0x10000000
+DATA keepF32_masks<>+92(SB)/4, $0x20000000
+DATA keepF32_masks<>+96(SB)/4, $0x00000040
+DATA keepF32_masks<>+100(SB)/4, $0x00000080
+DATA keepF32_masks<>+104(SB)/4, $0x00004000
+DATA keepF32_masks<>+108(SB)/4, $0x00008000
+DATA keepF32_masks<>+112(SB)/4, $0x00400000
+DATA keepF32_masks<>+116(SB)/4, $0x00800000
+DATA keepF32_masks<>+120(SB)/4, $0x40000000
+DATA keepF32_masks<>+124(SB)/4, $0x80000000
+GLOBL keepF32_masks<>(SB), RODATA|NOPTR, $128
+
+DATA keepF32_lanes<>+0(SB)/4, $0x00000000
+DATA keepF32_lanes<>+4(SB)/4, $0x00000001
+DATA keepF32_lanes<>+8(SB)/4, $0x00000002
+DATA keepF32_lanes<>+12(SB)/4, $0x00000003
+DATA keepF32_lanes<>+16(SB)/4, $0x00000004
+DATA keepF32_lanes<>+20(SB)/4, $0x00000005
+DATA keepF32_lanes<>+24(SB)/4, $0x00000006
+DATA keepF32_lanes<>+28(SB)/4, $0x00000007
+GLOBL keepF32_lanes<>(SB), RODATA|NOPTR, $32
+
+// func keepF64(dst []float64, x []float64, kept []uint32, scale float64)
 // Requires: AVX, AVX2, CMOV
-TEXT ·keepF64(SB), NOSPLIT, $0-88
+TEXT ·keepF64(SB), NOSPLIT, $0-80
 	MOVQ         dst_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	MOVQ         words_base+48(FP), BX
+	MOVQ         kept_base+48(FP), BX
 	MOVQ         dst_len+8(FP), AX
 	MOVQ         x_len+32(FP), SI
 	CMPQ         SI, AX
 	CMOVQLT      SI, AX
-	MOVQ         words_len+56(FP), SI
-	CMPQ         SI, AX
-	CMOVQLT      SI, AX
-	MOVL         least+72(FP), SI
-	VBROADCASTSD scale+80(FP), Y1
-	VMOVD        SI, X0
-	VPBROADCASTD X0, Y0
-	XORQ         DI, DI
-	SUBQ         $0x00000004, AX
+	VBROADCASTSD scale+72(FP), Y0
+	SUBQ         $0x00000020, AX
 	JLT          rest
 
 loop:
-	VMOVDQU   (BX)(DI*4), X2
-	VPMAXUD   X0, X2, X3
-	VPCMPEQD  X2, X3, X3
-	VPMOVSXDQ X3, Y3
-	VMULPD    (DX)(DI*8), Y1, Y2
-	VANDPD    Y3, Y2, Y2
-	VMOVUPD   Y2, (CX)(DI*8)
-	ADDQ      $0x00000004, DI
-	SUBQ      $0x00000004, AX
-	JGE       loop
+	VPBROADCASTD (BX), Y1
+	VPAND        keepF64_masks<>+0(SB), Y1, Y2
+	VPCMPEQQ     keepF64_masks<>+0(SB), Y2, Y2
+	VMULPD       (DX), Y0, Y3
+	VANDPD       Y2, Y3, Y3
+	VMOVUPD      Y3, (CX)
+	VPAND        keepF64_masks<>+32(SB), Y1, Y2
+	VPCMPEQQ     keepF64_masks<>+32(SB), Y2, Y2
+	VMULPD       32(DX), Y0, Y3
+	VANDPD       Y2, Y3, Y3
+	VMOVUPD      Y3, 32(CX)
+	VPAND        keepF64_masks<>+64(SB), Y1, Y2
+	VPCMPEQQ     keepF64_masks<>+64(SB), Y2, Y2
+	VMULPD       64(DX), Y0, Y3
+	VANDPD       Y2, Y3, Y3
+	VMOVUPD      Y3, 64(CX)
+	VPAND        keepF64_masks<>+96(SB), Y1, Y2
+	VPCMPEQQ     keepF64_masks<>+96(SB), Y2, Y2
+	VMULPD       96(DX), Y0, Y3
+	VANDPD       Y2, Y3, Y3
+	VMOVUPD      Y3, 96(CX)
+	VPAND        keepF64_masks<>+128(SB), Y1, Y2
+	VPCMPEQQ     keepF64_masks<>+128(SB), Y2, Y2
+	VMULPD       128(DX), Y0, Y3
+	VANDPD       Y2, Y3, Y3
+	VMOVUPD      Y3, 128(CX)
+	VPAND        keepF64_masks<>+160(SB), Y1, Y2
+	VPCMPEQQ     keepF64_masks<>+160(SB), Y2, Y2
+	VMULPD       160(DX), Y0, Y3
+	VANDPD       Y2, Y3, Y3
+	VMOVUPD      Y3, 160(CX)
+	VPAND        keepF64_masks<>+192(SB), Y1, Y2
+	VPCMPEQQ     keepF64_masks<>+192(SB), Y2, Y2
+	VMULPD       192(DX), Y0, Y3
+	VANDPD       Y2, Y3, Y3
+	VMOVUPD      Y3, 192(CX)
+	VPAND        keepF64_masks<>+224(SB), Y1, Y2
+	VPCMPEQQ     keepF64_masks<>+224(SB), Y2, Y2
+	VMULPD       224(DX), Y0, Y3
+	VANDPD       Y2, Y3, Y3
+	VMOVUPD      Y3, 224(CX)
+	ADDQ         $0x04, BX
+	ADDQ         $0x00000100, DX
+	ADDQ         $0x00000100, CX
+	SUBQ         $0x00000020, AX
+	JGE          loop
 
 rest:
-	ADDQ $0x00000004, AX
-	JE   done
+	ADDQ         $0x00000020, AX
+	JE           done
+	VPBROADCASTD (BX), Y1
+	LEAQ         keepF64_masks<>+0(SB), BX
+	SUBQ         $0x00000004, AX
+	JLT          part
 
-element:
-	CMPL    (BX)(DI*4), SI
-	SBBQ    R8, R8
-	VMOVQ   R8, X3
-	VMULSD  (DX)(DI*8), X1, X2
-	VANDNPD X2, X3, X2
-	VMOVSD  X2, (CX)(DI*8)
-	INCQ    DI
-	DECQ    AX
-	JNE     element
+vector:
+	VPAND    (BX), Y1, Y2
+	VPCMPEQQ (BX), Y2, Y2
+	VMULPD   (DX), Y0, Y3
+	VANDPD   Y2, Y3, Y3
+	VMOVUPD  Y3, (CX)
+	ADDQ     $0x20, BX
+	ADDQ     $0x00000020, DX
+	ADDQ     $0x00000020, CX
+	SUBQ     $0x00000004, AX
+	JGE      vector
+
+part:
+	ADDQ         $0x00000004, AX
+	JE           done
+	VMOVQ        AX, X4
+	VPBROADCASTQ X4, Y4
+	VPCMPGTQ     keepF64_lanes<>+0(SB), Y4, Y4
+	VPAND        (BX), Y1, Y2
+	VPCMPEQQ     (BX), Y2, Y2
+	VMASKMOVPD   (DX), Y4, Y3
+	VMULPD       Y0, Y3, Y3
+	VANDPD       Y2, Y3, Y3
+	VMASKMOVPD   Y3, Y4, (CX)
 
 done:
 	VZEROUPPER
 	RET
+
+DATA keepF64_masks<>+0(SB)/8, $0x0000000000000001
+DATA keepF64_masks<>+8(SB)/8, $0x0000000000000002
+DATA keepF64_masks<>+16(SB)/8, $0x0000000000000100
+DATA keepF64_masks<>+24(SB)/8, $0x0000000000000200
+DATA keepF64_masks<>+32(SB)/8, $0x0000000000010000
+DATA keepF64_masks<>+40(SB)/8, $0x0000000000020000
+DATA keepF64_masks<>+48(SB)/8, $0x0000000001000000
+DATA keepF64_masks<>+56(SB)/8, $0x0000000002000000
+DATA keepF64_masks<>+64(SB)/8, $0x0000000000000004
+DATA keepF64_masks<>+72(SB)/8, $0x0000000000000008
+DATA keepF64_masks<>+80(SB)/8, $0x0000000000000400
+DATA keepF64_masks<>+88(SB)/8, $0x0000000000000800
+DATA keepF64_masks<>+96(SB)/8, $0x0000000000040000
+DATA keepF64_masks<>+104(SB)/8, $0x0000000000080000
+DATA keepF64_masks<>+112(SB)/8, $0x0000000004000000
+DATA keepF64_masks<>+120(SB)/8, $0x0000000008000000
+DATA keepF64_masks<>+128(SB)/8, $0x0000000000000010
+DATA keepF64_masks<>+136(SB)/8, $0x0000000000000020
+DATA keepF64_masks<>+144(SB)/8, $0x0000000000001000
+DATA keepF64_masks<>+152(SB)/8, $0x0000000000002000
+DATA keepF64_masks<>+160(SB)/8, $0x0000000000100000
+DATA keepF64_masks<>+168(SB)/8, $0x0000000000200000
+DATA keepF64_masks<>+176(SB)/8, $0x0000000010000000
+DATA keepF64_masks<>+184(SB)/8, $0x0000000020000000
+DATA keepF64_masks<>+192(SB)/8, $0x0000000000000040
+DATA keepF64_masks<>+200(SB)/8, $0x0000000000000080
+DATA keepF64_masks<>+208(SB)/8, $0x0000000000004000
+DATA keepF64_masks<>+216(SB)/8, $0x0000000000008000
+DATA keepF64_masks<>+224(SB)/8, $0x0000000000400000
+DATA keepF64_masks<>+232(SB)/8, $0x0000000000800000
+DATA keepF64_masks<>+240(SB)/8, $0x0000000040000000
+DATA keepF64_masks<>+248(SB)/8, $0x0000000080000000
+GLOBL keepF64_masks<>(SB), RODATA|NOPTR, $256
+
+DATA keepF64_lanes<>+0(SB)/8, $0x0000000000000000
+DATA keepF64_lanes<>+8(SB)/8, $0x0000000000000001
+DATA keepF64_lanes<>+16(SB)/8, $0x0000000000000002
+DATA keepF64_lanes<>+24(SB)/8, $0x0000000000000003
+GLOBL keepF64_lanes<>(SB), RODATA|NOPTR, $32

@@ -4,18 +4,24 @@
 
 package vec
 
-// philoxNEON sets dst to the words of groups of 4 blocks of graph.Philox, 16 words each. The groups start step
-// blocks apart.
+// philox10NEON sets dst to the words of groups of 4 blocks of graph.Philox, 16 words each. The first group has the
+// blocks of the counters, and step is added to them from group to group.
 //
 //go:noescape
-func philoxNEON(dst *uint32, groups int, seed uint64, block uint64, step uint64)
+func philox10NEON(dst *uint32, groups int, seed uint64, counters *[8]uint64, step uint64)
 
-// keepF32 sets dst[i] = x[i]·scale where words[i] ≥ least, else 0.
+// philox7NEON sets dst to the words of groups of 4 blocks of graph.Philox7, 16 words each. The first group has the
+// blocks of the counters, and step is added to them from group to group.
 //
 //go:noescape
-func keepF32(dst []float32, x []float32, words []uint32, least uint32, scale float32)
+func philox7NEON(dst *uint32, groups int, seed uint64, counters *[8]uint64, step uint64)
 
-// keepF64 sets dst[i] = x[i]·scale where words[i] ≥ least, else 0.
+// keepF32 sets dst[i] = x[i]·scale where bit graph.DropoutBit(i) of kept[i/32] is 1, else 0.
 //
 //go:noescape
-func keepF64(dst []float64, x []float64, words []uint32, least uint32, scale float64)
+func keepF32(dst []float32, x []float32, kept []uint32, scale float32)
+
+// keepF64 sets dst[i] = x[i]·scale where bit graph.DropoutBit(i) of kept[i/32] is 1, else 0.
+//
+//go:noescape
+func keepF64(dst []float64, x []float64, kept []uint32, scale float64)

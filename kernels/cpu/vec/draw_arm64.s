@@ -10,14 +10,22 @@ DATA constants<>+32(SB)/8, $0x9e3779b99e3779b9
 DATA constants<>+40(SB)/8, $0x9e3779b99e3779b9
 DATA constants<>+48(SB)/8, $0xbb67ae85bb67ae85
 DATA constants<>+56(SB)/8, $0xbb67ae85bb67ae85
-DATA constants<>+64(SB)/8, $0x0000000000000000
-DATA constants<>+72(SB)/8, $0x0000000000000001
-DATA constants<>+80(SB)/8, $0x0000000000000002
-DATA constants<>+88(SB)/8, $0x0000000000000003
-GLOBL constants<>(SB), RODATA|NOPTR, $96
+DATA constants<>+64(SB)/8, $0x0000000200000001
+DATA constants<>+72(SB)/8, $0x0000020000000100
+DATA constants<>+80(SB)/8, $0x0002000000010000
+DATA constants<>+88(SB)/8, $0x0200000001000000
+DATA constants<>+96(SB)/8, $0x0000000000000001
+DATA constants<>+104(SB)/8, $0x0000000000000002
+DATA constants<>+112(SB)/8, $0x0000000000000100
+DATA constants<>+120(SB)/8, $0x0000000000000200
+DATA constants<>+128(SB)/8, $0x0000000000010000
+DATA constants<>+136(SB)/8, $0x0000000000020000
+DATA constants<>+144(SB)/8, $0x0000000001000000
+DATA constants<>+152(SB)/8, $0x0000000002000000
+GLOBL constants<>(SB), RODATA|NOPTR, $160
 
-// func philoxNEON(dst *uint32, groups int, seed uint64, block uint64, step uint64)
-TEXT ·philoxNEON(SB), NOSPLIT, $0-40
+// func philox10NEON(dst *uint32, groups int, seed uint64, counters *[8]uint64, step uint64)
+TEXT ·philox10NEON(SB), NOSPLIT, $0-40
 	MOVD $constants<>(SB), R0
 	MOVD dst+0(FP), R1
 	MOVD groups+8(FP), R2
@@ -25,30 +33,26 @@ TEXT ·philoxNEON(SB), NOSPLIT, $0-40
 	FMOVQ 16(R0), F1
 	FMOVQ 32(R0), F2
 	FMOVQ 48(R0), F3
-	MOVD seed+16(FP), R3
-	WORD $0x4e040c64 // dup v4.4s, w3
-	LSR $32, R3, R3
-	WORD $0x4e040c65 // dup v5.4s, w3
-	MOVD block+24(FP), R3
-	WORD $0x4e080c66 // dup v6.2d, x3
-	FMOVQ 64(R0), F7
-	WORD $0x4ee784c7 // add v7.2d, v6.2d, v7.2d
-	FMOVQ 80(R0), F8
-	WORD $0x4ee884c6 // add v6.2d, v6.2d, v8.2d
+	MOVD seed+16(FP), R0
+	WORD $0x4e040c04 // dup v4.4s, w0
+	LSR $32, R0, R0
+	WORD $0x4e040c05 // dup v5.4s, w0
+	MOVD counters+24(FP), R0
+	FLDPQ 0(R0), (F6, F7)
 	MOVD step+32(FP), R0
 	WORD $0x4e080c08 // dup v8.2d, x0
 	CMP $2, R2
 	BLT rest
 
 loop:
-	WORD $0x4e8618e9 // uzp1 v9.4s, v7.4s, v6.4s
-	WORD $0x4e8658ea // uzp2 v10.4s, v7.4s, v6.4s
-	WORD $0x4ee884e7 // add v7.2d, v7.2d, v8.2d
+	WORD $0x4e8718c9 // uzp1 v9.4s, v6.4s, v7.4s
+	WORD $0x4e8758ca // uzp2 v10.4s, v6.4s, v7.4s
 	WORD $0x4ee884c6 // add v6.2d, v6.2d, v8.2d
-	WORD $0x4e8618eb // uzp1 v11.4s, v7.4s, v6.4s
-	WORD $0x4e8658ec // uzp2 v12.4s, v7.4s, v6.4s
 	WORD $0x4ee884e7 // add v7.2d, v7.2d, v8.2d
+	WORD $0x4e8718cb // uzp1 v11.4s, v6.4s, v7.4s
+	WORD $0x4e8758cc // uzp2 v12.4s, v6.4s, v7.4s
 	WORD $0x4ee884c6 // add v6.2d, v6.2d, v8.2d
+	WORD $0x4ee884e7 // add v7.2d, v7.2d, v8.2d
 	WORD $0x2ea0c12d // umull v13.2d, v9.2s, v0.2s
 	WORD $0x6ea0c129 // umull2 v9.2d, v9.4s, v0.4s
 	WORD $0x4e8919ae // uzp1 v14.4s, v13.4s, v9.4s
@@ -325,10 +329,10 @@ loop:
 
 rest:
 	CBZ R2, done
-	WORD $0x4e8618e9 // uzp1 v9.4s, v7.4s, v6.4s
-	WORD $0x4e8658ea // uzp2 v10.4s, v7.4s, v6.4s
-	WORD $0x4ee884e7 // add v7.2d, v7.2d, v8.2d
+	WORD $0x4e8718c9 // uzp1 v9.4s, v6.4s, v7.4s
+	WORD $0x4e8758ca // uzp2 v10.4s, v6.4s, v7.4s
 	WORD $0x4ee884c6 // add v6.2d, v6.2d, v8.2d
+	WORD $0x4ee884e7 // add v7.2d, v7.2d, v8.2d
 	WORD $0x2ea0c126 // umull v6.2d, v9.2s, v0.2s
 	WORD $0x6ea0c127 // umull2 v7.2d, v9.4s, v0.4s
 	WORD $0x4e8718c8 // uzp1 v8.4s, v6.4s, v7.4s
@@ -477,124 +481,865 @@ rest:
 done:
 	RET
 
-// func keepF32(dst []float32, x []float32, words []uint32, least uint32, scale float32)
-TEXT ·keepF32(SB), NOSPLIT, $0-80
-	MOVD dst_base+0(FP), R0
-	MOVD dst_len+8(FP), R1
-	MOVD x_base+24(FP), R2
-	MOVD x_len+32(FP), R3
-	CMP R3, R1
-	CSEL LT, R1, R3, R1
-	MOVD words_base+48(FP), R3
-	MOVD words_len+56(FP), R4
-	CMP R4, R1
-	CSEL LT, R1, R4, R1
-	FMOVS scale+76(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	MOVWU least+72(FP), R4
-	WORD $0x4e040c81 // dup v1.4s, w4
-	CMP $4, R1
+// func philox7NEON(dst *uint32, groups int, seed uint64, counters *[8]uint64, step uint64)
+TEXT ·philox7NEON(SB), NOSPLIT, $0-40
+	MOVD $constants<>(SB), R0
+	MOVD dst+0(FP), R1
+	MOVD groups+8(FP), R2
+	FMOVQ 0(R0), F0
+	FMOVQ 16(R0), F1
+	FMOVQ 32(R0), F2
+	FMOVQ 48(R0), F3
+	MOVD seed+16(FP), R0
+	WORD $0x4e040c04 // dup v4.4s, w0
+	LSR $32, R0, R0
+	WORD $0x4e040c05 // dup v5.4s, w0
+	MOVD counters+24(FP), R0
+	FLDPQ 0(R0), (F6, F7)
+	MOVD step+32(FP), R0
+	WORD $0x4e080c08 // dup v8.2d, x0
+	CMP $2, R2
 	BLT rest
 
 loop:
-	FMOVQ 0(R3), F2
-	FMOVQ 0(R2), F3
-	WORD $0x6ea13c42 // cmhs v2.4s, v2.4s, v1.4s
-	WORD $0x6e23dc03 // fmul v3.4s, v0.4s, v3.4s
-	WORD $0x4e231c43 // and v3.16b, v2.16b, v3.16b
-	FMOVQ F3, 0(R0)
-	ADD $16, R0, R0
-	ADD $16, R2, R2
-	ADD $16, R3, R3
-	SUB $4, R1, R1
-	CMP $4, R1
+	WORD $0x4e8718c9 // uzp1 v9.4s, v6.4s, v7.4s
+	WORD $0x4e8758ca // uzp2 v10.4s, v6.4s, v7.4s
+	WORD $0x4ee884c6 // add v6.2d, v6.2d, v8.2d
+	WORD $0x4ee884e7 // add v7.2d, v7.2d, v8.2d
+	WORD $0x4e8718cb // uzp1 v11.4s, v6.4s, v7.4s
+	WORD $0x4e8758cc // uzp2 v12.4s, v6.4s, v7.4s
+	WORD $0x4ee884c6 // add v6.2d, v6.2d, v8.2d
+	WORD $0x4ee884e7 // add v7.2d, v7.2d, v8.2d
+	WORD $0x2ea0c12d // umull v13.2d, v9.2s, v0.2s
+	WORD $0x6ea0c129 // umull2 v9.2d, v9.4s, v0.4s
+	WORD $0x4e8919ae // uzp1 v14.4s, v13.4s, v9.4s
+	WORD $0x4e8959a9 // uzp2 v9.4s, v13.4s, v9.4s
+	WORD $0x6f00e40d // movi v13.2d, #0x0
+	WORD $0x6e241d4a // eor v10.16b, v10.16b, v4.16b
+	WORD $0x6e251d29 // eor v9.16b, v9.16b, v5.16b
+	WORD $0x2ea0c16f // umull v15.2d, v11.2s, v0.2s
+	WORD $0x6ea0c16b // umull2 v11.2d, v11.4s, v0.4s
+	WORD $0x4e8b19f0 // uzp1 v16.4s, v15.4s, v11.4s
+	WORD $0x4e8b59eb // uzp2 v11.4s, v15.4s, v11.4s
+	WORD $0x6f00e40f // movi v15.2d, #0x0
+	WORD $0x6e241d8c // eor v12.16b, v12.16b, v4.16b
+	WORD $0x6e251d6b // eor v11.16b, v11.16b, v5.16b
+	WORD $0x4ea28491 // add v17.4s, v4.4s, v2.4s
+	WORD $0x4ea384b2 // add v18.4s, v5.4s, v3.4s
+	WORD $0x2ea0c153 // umull v19.2d, v10.2s, v0.2s
+	WORD $0x6ea0c14a // umull2 v10.2d, v10.4s, v0.4s
+	WORD $0x4e8a1a74 // uzp1 v20.4s, v19.4s, v10.4s
+	WORD $0x4e8a5a6a // uzp2 v10.4s, v19.4s, v10.4s
+	WORD $0x2ea1c133 // umull v19.2d, v9.2s, v1.2s
+	WORD $0x6ea1c129 // umull2 v9.2d, v9.4s, v1.4s
+	WORD $0x4e891a75 // uzp1 v21.4s, v19.4s, v9.4s
+	WORD $0x4e895a69 // uzp2 v9.4s, v19.4s, v9.4s
+	WORD $0x6e311d29 // eor v9.16b, v9.16b, v17.16b
+	WORD $0x6e2e1d4a // eor v10.16b, v10.16b, v14.16b
+	WORD $0x6e291da9 // eor v9.16b, v13.16b, v9.16b
+	WORD $0x6e321d4a // eor v10.16b, v10.16b, v18.16b
+	WORD $0x2ea0c18d // umull v13.2d, v12.2s, v0.2s
+	WORD $0x6ea0c18c // umull2 v12.2d, v12.4s, v0.4s
+	WORD $0x4e8c19ae // uzp1 v14.4s, v13.4s, v12.4s
+	WORD $0x4e8c59ac // uzp2 v12.4s, v13.4s, v12.4s
+	WORD $0x2ea1c16d // umull v13.2d, v11.2s, v1.2s
+	WORD $0x6ea1c16b // umull2 v11.2d, v11.4s, v1.4s
+	WORD $0x4e8b19b3 // uzp1 v19.4s, v13.4s, v11.4s
+	WORD $0x4e8b59ab // uzp2 v11.4s, v13.4s, v11.4s
+	WORD $0x6e311d6b // eor v11.16b, v11.16b, v17.16b
+	WORD $0x6e301d8c // eor v12.16b, v12.16b, v16.16b
+	WORD $0x6e2b1deb // eor v11.16b, v15.16b, v11.16b
+	WORD $0x6e321d8c // eor v12.16b, v12.16b, v18.16b
+	WORD $0x4ea2862d // add v13.4s, v17.4s, v2.4s
+	WORD $0x4ea3864f // add v15.4s, v18.4s, v3.4s
+	WORD $0x2ea0c130 // umull v16.2d, v9.2s, v0.2s
+	WORD $0x6ea0c129 // umull2 v9.2d, v9.4s, v0.4s
+	WORD $0x4e891a11 // uzp1 v17.4s, v16.4s, v9.4s
+	WORD $0x4e895a09 // uzp2 v9.4s, v16.4s, v9.4s
+	WORD $0x2ea1c150 // umull v16.2d, v10.2s, v1.2s
+	WORD $0x6ea1c14a // umull2 v10.2d, v10.4s, v1.4s
+	WORD $0x4e8a1a12 // uzp1 v18.4s, v16.4s, v10.4s
+	WORD $0x4e8a5a0a // uzp2 v10.4s, v16.4s, v10.4s
+	WORD $0x6e2d1d4a // eor v10.16b, v10.16b, v13.16b
+	WORD $0x6e341d29 // eor v9.16b, v9.16b, v20.16b
+	WORD $0x6e2a1eaa // eor v10.16b, v21.16b, v10.16b
+	WORD $0x6e2f1d29 // eor v9.16b, v9.16b, v15.16b
+	WORD $0x2ea0c170 // umull v16.2d, v11.2s, v0.2s
+	WORD $0x6ea0c16b // umull2 v11.2d, v11.4s, v0.4s
+	WORD $0x4e8b1a14 // uzp1 v20.4s, v16.4s, v11.4s
+	WORD $0x4e8b5a0b // uzp2 v11.4s, v16.4s, v11.4s
+	WORD $0x2ea1c190 // umull v16.2d, v12.2s, v1.2s
+	WORD $0x6ea1c18c // umull2 v12.2d, v12.4s, v1.4s
+	WORD $0x4e8c1a15 // uzp1 v21.4s, v16.4s, v12.4s
+	WORD $0x4e8c5a0c // uzp2 v12.4s, v16.4s, v12.4s
+	WORD $0x6e2d1d8c // eor v12.16b, v12.16b, v13.16b
+	WORD $0x6e2e1d6b // eor v11.16b, v11.16b, v14.16b
+	WORD $0x6e2c1e6c // eor v12.16b, v19.16b, v12.16b
+	WORD $0x6e2f1d6b // eor v11.16b, v11.16b, v15.16b
+	WORD $0x4ea285ad // add v13.4s, v13.4s, v2.4s
+	WORD $0x4ea385ee // add v14.4s, v15.4s, v3.4s
+	WORD $0x2ea0c14f // umull v15.2d, v10.2s, v0.2s
+	WORD $0x6ea0c14a // umull2 v10.2d, v10.4s, v0.4s
+	WORD $0x4e8a19f0 // uzp1 v16.4s, v15.4s, v10.4s
+	WORD $0x4e8a59ea // uzp2 v10.4s, v15.4s, v10.4s
+	WORD $0x2ea1c12f // umull v15.2d, v9.2s, v1.2s
+	WORD $0x6ea1c129 // umull2 v9.2d, v9.4s, v1.4s
+	WORD $0x4e8919f3 // uzp1 v19.4s, v15.4s, v9.4s
+	WORD $0x4e8959e9 // uzp2 v9.4s, v15.4s, v9.4s
+	WORD $0x6e2d1d29 // eor v9.16b, v9.16b, v13.16b
+	WORD $0x6e311d4a // eor v10.16b, v10.16b, v17.16b
+	WORD $0x6e291e49 // eor v9.16b, v18.16b, v9.16b
+	WORD $0x6e2e1d4a // eor v10.16b, v10.16b, v14.16b
+	WORD $0x2ea0c18f // umull v15.2d, v12.2s, v0.2s
+	WORD $0x6ea0c18c // umull2 v12.2d, v12.4s, v0.4s
+	WORD $0x4e8c19f1 // uzp1 v17.4s, v15.4s, v12.4s
+	WORD $0x4e8c59ec // uzp2 v12.4s, v15.4s, v12.4s
+	WORD $0x2ea1c16f // umull v15.2d, v11.2s, v1.2s
+	WORD $0x6ea1c16b // umull2 v11.2d, v11.4s, v1.4s
+	WORD $0x4e8b19f2 // uzp1 v18.4s, v15.4s, v11.4s
+	WORD $0x4e8b59eb // uzp2 v11.4s, v15.4s, v11.4s
+	WORD $0x6e2d1d6b // eor v11.16b, v11.16b, v13.16b
+	WORD $0x6e341d8c // eor v12.16b, v12.16b, v20.16b
+	WORD $0x6e2b1eab // eor v11.16b, v21.16b, v11.16b
+	WORD $0x6e2e1d8c // eor v12.16b, v12.16b, v14.16b
+	WORD $0x4ea285ad // add v13.4s, v13.4s, v2.4s
+	WORD $0x4ea385ce // add v14.4s, v14.4s, v3.4s
+	WORD $0x2ea0c12f // umull v15.2d, v9.2s, v0.2s
+	WORD $0x6ea0c129 // umull2 v9.2d, v9.4s, v0.4s
+	WORD $0x4e8919f4 // uzp1 v20.4s, v15.4s, v9.4s
+	WORD $0x4e8959e9 // uzp2 v9.4s, v15.4s, v9.4s
+	WORD $0x2ea1c14f // umull v15.2d, v10.2s, v1.2s
+	WORD $0x6ea1c14a // umull2 v10.2d, v10.4s, v1.4s
+	WORD $0x4e8a19f5 // uzp1 v21.4s, v15.4s, v10.4s
+	WORD $0x4e8a59ea // uzp2 v10.4s, v15.4s, v10.4s
+	WORD $0x6e2d1d4a // eor v10.16b, v10.16b, v13.16b
+	WORD $0x6e301d29 // eor v9.16b, v9.16b, v16.16b
+	WORD $0x6e2a1e6a // eor v10.16b, v19.16b, v10.16b
+	WORD $0x6e2e1d29 // eor v9.16b, v9.16b, v14.16b
+	WORD $0x2ea0c16f // umull v15.2d, v11.2s, v0.2s
+	WORD $0x6ea0c16b // umull2 v11.2d, v11.4s, v0.4s
+	WORD $0x4e8b19f0 // uzp1 v16.4s, v15.4s, v11.4s
+	WORD $0x4e8b59eb // uzp2 v11.4s, v15.4s, v11.4s
+	WORD $0x2ea1c18f // umull v15.2d, v12.2s, v1.2s
+	WORD $0x6ea1c18c // umull2 v12.2d, v12.4s, v1.4s
+	WORD $0x4e8c19f3 // uzp1 v19.4s, v15.4s, v12.4s
+	WORD $0x4e8c59ec // uzp2 v12.4s, v15.4s, v12.4s
+	WORD $0x6e2d1d8c // eor v12.16b, v12.16b, v13.16b
+	WORD $0x6e311d6b // eor v11.16b, v11.16b, v17.16b
+	WORD $0x6e2c1e4c // eor v12.16b, v18.16b, v12.16b
+	WORD $0x6e2e1d6b // eor v11.16b, v11.16b, v14.16b
+	WORD $0x4ea285ad // add v13.4s, v13.4s, v2.4s
+	WORD $0x4ea385ce // add v14.4s, v14.4s, v3.4s
+	WORD $0x2ea0c14f // umull v15.2d, v10.2s, v0.2s
+	WORD $0x6ea0c14a // umull2 v10.2d, v10.4s, v0.4s
+	WORD $0x4e8a19f1 // uzp1 v17.4s, v15.4s, v10.4s
+	WORD $0x4e8a59ea // uzp2 v10.4s, v15.4s, v10.4s
+	WORD $0x2ea1c12f // umull v15.2d, v9.2s, v1.2s
+	WORD $0x6ea1c129 // umull2 v9.2d, v9.4s, v1.4s
+	WORD $0x4e8919f2 // uzp1 v18.4s, v15.4s, v9.4s
+	WORD $0x4e8959e9 // uzp2 v9.4s, v15.4s, v9.4s
+	WORD $0x6e2d1d29 // eor v9.16b, v9.16b, v13.16b
+	WORD $0x6e341d4a // eor v10.16b, v10.16b, v20.16b
+	WORD $0x6e291ea9 // eor v9.16b, v21.16b, v9.16b
+	WORD $0x6e2e1d4a // eor v10.16b, v10.16b, v14.16b
+	WORD $0x2ea0c18f // umull v15.2d, v12.2s, v0.2s
+	WORD $0x6ea0c18c // umull2 v12.2d, v12.4s, v0.4s
+	WORD $0x4e8c19f4 // uzp1 v20.4s, v15.4s, v12.4s
+	WORD $0x4e8c59ec // uzp2 v12.4s, v15.4s, v12.4s
+	WORD $0x2ea1c16f // umull v15.2d, v11.2s, v1.2s
+	WORD $0x6ea1c16b // umull2 v11.2d, v11.4s, v1.4s
+	WORD $0x4e8b19f5 // uzp1 v21.4s, v15.4s, v11.4s
+	WORD $0x4e8b59eb // uzp2 v11.4s, v15.4s, v11.4s
+	WORD $0x6e2d1d6b // eor v11.16b, v11.16b, v13.16b
+	WORD $0x6e301d8c // eor v12.16b, v12.16b, v16.16b
+	WORD $0x6e2b1e6b // eor v11.16b, v19.16b, v11.16b
+	WORD $0x6e2e1d8c // eor v12.16b, v12.16b, v14.16b
+	WORD $0x4ea285ad // add v13.4s, v13.4s, v2.4s
+	WORD $0x4ea385ce // add v14.4s, v14.4s, v3.4s
+	WORD $0x2ea0c12f // umull v15.2d, v9.2s, v0.2s
+	WORD $0x6ea0c129 // umull2 v9.2d, v9.4s, v0.4s
+	WORD $0x4e8919f0 // uzp1 v16.4s, v15.4s, v9.4s
+	WORD $0x4e8959e9 // uzp2 v9.4s, v15.4s, v9.4s
+	WORD $0x2ea1c14f // umull v15.2d, v10.2s, v1.2s
+	WORD $0x6ea1c14a // umull2 v10.2d, v10.4s, v1.4s
+	WORD $0x4e8a19f3 // uzp1 v19.4s, v15.4s, v10.4s
+	WORD $0x4e8a59ea // uzp2 v10.4s, v15.4s, v10.4s
+	WORD $0x6e2d1d4a // eor v10.16b, v10.16b, v13.16b
+	WORD $0x6e311d29 // eor v9.16b, v9.16b, v17.16b
+	WORD $0x6e2a1e4a // eor v10.16b, v18.16b, v10.16b
+	WORD $0x6e2e1d29 // eor v9.16b, v9.16b, v14.16b
+	WORD $0x2ea0c16f // umull v15.2d, v11.2s, v0.2s
+	WORD $0x6ea0c16b // umull2 v11.2d, v11.4s, v0.4s
+	WORD $0x4e8b19f1 // uzp1 v17.4s, v15.4s, v11.4s
+	WORD $0x4e8b59eb // uzp2 v11.4s, v15.4s, v11.4s
+	WORD $0x2ea1c18f // umull v15.2d, v12.2s, v1.2s
+	WORD $0x6ea1c18c // umull2 v12.2d, v12.4s, v1.4s
+	WORD $0x4e8c19f2 // uzp1 v18.4s, v15.4s, v12.4s
+	WORD $0x4e8c59ec // uzp2 v12.4s, v15.4s, v12.4s
+	WORD $0x6e2d1d8c // eor v12.16b, v12.16b, v13.16b
+	WORD $0x6e341d6b // eor v11.16b, v11.16b, v20.16b
+	WORD $0x6e2c1eac // eor v12.16b, v21.16b, v12.16b
+	WORD $0x6e2e1d6b // eor v11.16b, v11.16b, v14.16b
+	WORD $0x4e93294d // trn1 v13.4s, v10.4s, v19.4s
+	WORD $0x4e93694a // trn2 v10.4s, v10.4s, v19.4s
+	WORD $0x4e90292e // trn1 v14.4s, v9.4s, v16.4s
+	WORD $0x4e906929 // trn2 v9.4s, v9.4s, v16.4s
+	WORD $0x4ece29af // trn1 v15.2d, v13.2d, v14.2d
+	WORD $0x4ec92950 // trn1 v16.2d, v10.2d, v9.2d
+	WORD $0x4ece69ad // trn2 v13.2d, v13.2d, v14.2d
+	WORD $0x4ec96949 // trn2 v9.2d, v10.2d, v9.2d
+	FSTPQ (F15, F16), 0(R1)
+	FSTPQ (F13, F9), 32(R1)
+	ADD $64, R1, R1
+	WORD $0x4e922989 // trn1 v9.4s, v12.4s, v18.4s
+	WORD $0x4e92698a // trn2 v10.4s, v12.4s, v18.4s
+	WORD $0x4e91296c // trn1 v12.4s, v11.4s, v17.4s
+	WORD $0x4e91696b // trn2 v11.4s, v11.4s, v17.4s
+	WORD $0x4ecc292d // trn1 v13.2d, v9.2d, v12.2d
+	WORD $0x4ecb294e // trn1 v14.2d, v10.2d, v11.2d
+	WORD $0x4ecc6929 // trn2 v9.2d, v9.2d, v12.2d
+	WORD $0x4ecb694a // trn2 v10.2d, v10.2d, v11.2d
+	FSTPQ (F13, F14), 0(R1)
+	FSTPQ (F9, F10), 32(R1)
+	ADD $64, R1, R1
+	SUB $2, R2, R2
+	CMP $2, R2
 	BGE loop
 
 rest:
-	CBZ R1, done
-	TBZ $1, R1, loadOne1
-	FMOVD 0(R3), F2
-	TBZ $0, R1, loaded2
-	ADD $8, R3, R3
-	WORD $0x4d408062 // ld1 {v2.s}[2], [x3]
-	B loaded2
-
-loadOne1:
-	FMOVS 0(R3), F2
-
-loaded2:
-	TBZ $1, R1, loadOne3
-	FMOVD 0(R2), F3
-	TBZ $0, R1, loaded4
-	ADD $8, R2, R2
-	WORD $0x4d408043 // ld1 {v3.s}[2], [x2]
-	B loaded4
-
-loadOne3:
-	FMOVS 0(R2), F3
-
-loaded4:
-	WORD $0x6ea13c42 // cmhs v2.4s, v2.4s, v1.4s
-	WORD $0x6e23dc03 // fmul v3.4s, v0.4s, v3.4s
-	WORD $0x4e231c43 // and v3.16b, v2.16b, v3.16b
-	TBZ $1, R1, storeOne5
-	FMOVD F3, 0(R0)
-	TBZ $0, R1, stored6
-	ADD $8, R0, R0
-	WORD $0x4d008003 // st1 {v3.s}[2], [x0]
-	B stored6
-
-storeOne5:
-	FMOVS F3, 0(R0)
-
-stored6:
+	CBZ R2, done
+	WORD $0x4e8718c9 // uzp1 v9.4s, v6.4s, v7.4s
+	WORD $0x4e8758ca // uzp2 v10.4s, v6.4s, v7.4s
+	WORD $0x4ee884c6 // add v6.2d, v6.2d, v8.2d
+	WORD $0x4ee884e7 // add v7.2d, v7.2d, v8.2d
+	WORD $0x2ea0c126 // umull v6.2d, v9.2s, v0.2s
+	WORD $0x6ea0c127 // umull2 v7.2d, v9.4s, v0.4s
+	WORD $0x4e8718c8 // uzp1 v8.4s, v6.4s, v7.4s
+	WORD $0x4e8758c6 // uzp2 v6.4s, v6.4s, v7.4s
+	WORD $0x6f00e407 // movi v7.2d, #0x0
+	WORD $0x6e241d49 // eor v9.16b, v10.16b, v4.16b
+	WORD $0x6e251cc6 // eor v6.16b, v6.16b, v5.16b
+	WORD $0x4ea28484 // add v4.4s, v4.4s, v2.4s
+	WORD $0x4ea384a5 // add v5.4s, v5.4s, v3.4s
+	WORD $0x2ea0c12a // umull v10.2d, v9.2s, v0.2s
+	WORD $0x6ea0c129 // umull2 v9.2d, v9.4s, v0.4s
+	WORD $0x4e89194b // uzp1 v11.4s, v10.4s, v9.4s
+	WORD $0x4e895949 // uzp2 v9.4s, v10.4s, v9.4s
+	WORD $0x2ea1c0ca // umull v10.2d, v6.2s, v1.2s
+	WORD $0x6ea1c0c6 // umull2 v6.2d, v6.4s, v1.4s
+	WORD $0x4e86194c // uzp1 v12.4s, v10.4s, v6.4s
+	WORD $0x4e865946 // uzp2 v6.4s, v10.4s, v6.4s
+	WORD $0x6e241cc6 // eor v6.16b, v6.16b, v4.16b
+	WORD $0x6e281d29 // eor v9.16b, v9.16b, v8.16b
+	WORD $0x6e261ce6 // eor v6.16b, v7.16b, v6.16b
+	WORD $0x6e251d29 // eor v9.16b, v9.16b, v5.16b
+	WORD $0x4ea28484 // add v4.4s, v4.4s, v2.4s
+	WORD $0x4ea384a5 // add v5.4s, v5.4s, v3.4s
+	WORD $0x2ea0c0c7 // umull v7.2d, v6.2s, v0.2s
+	WORD $0x6ea0c0c6 // umull2 v6.2d, v6.4s, v0.4s
+	WORD $0x4e8618e8 // uzp1 v8.4s, v7.4s, v6.4s
+	WORD $0x4e8658e6 // uzp2 v6.4s, v7.4s, v6.4s
+	WORD $0x2ea1c127 // umull v7.2d, v9.2s, v1.2s
+	WORD $0x6ea1c129 // umull2 v9.2d, v9.4s, v1.4s
+	WORD $0x4e8918ea // uzp1 v10.4s, v7.4s, v9.4s
+	WORD $0x4e8958e7 // uzp2 v7.4s, v7.4s, v9.4s
+	WORD $0x6e241ce7 // eor v7.16b, v7.16b, v4.16b
+	WORD $0x6e2b1cc6 // eor v6.16b, v6.16b, v11.16b
+	WORD $0x6e271d87 // eor v7.16b, v12.16b, v7.16b
+	WORD $0x6e251cc6 // eor v6.16b, v6.16b, v5.16b
+	WORD $0x4ea28484 // add v4.4s, v4.4s, v2.4s
+	WORD $0x4ea384a5 // add v5.4s, v5.4s, v3.4s
+	WORD $0x2ea0c0e9 // umull v9.2d, v7.2s, v0.2s
+	WORD $0x6ea0c0e7 // umull2 v7.2d, v7.4s, v0.4s
+	WORD $0x4e87192b // uzp1 v11.4s, v9.4s, v7.4s
+	WORD $0x4e875927 // uzp2 v7.4s, v9.4s, v7.4s
+	WORD $0x2ea1c0c9 // umull v9.2d, v6.2s, v1.2s
+	WORD $0x6ea1c0c6 // umull2 v6.2d, v6.4s, v1.4s
+	WORD $0x4e86192c // uzp1 v12.4s, v9.4s, v6.4s
+	WORD $0x4e865926 // uzp2 v6.4s, v9.4s, v6.4s
+	WORD $0x6e241cc6 // eor v6.16b, v6.16b, v4.16b
+	WORD $0x6e281ce7 // eor v7.16b, v7.16b, v8.16b
+	WORD $0x6e261d46 // eor v6.16b, v10.16b, v6.16b
+	WORD $0x6e251ce7 // eor v7.16b, v7.16b, v5.16b
+	WORD $0x4ea28484 // add v4.4s, v4.4s, v2.4s
+	WORD $0x4ea384a5 // add v5.4s, v5.4s, v3.4s
+	WORD $0x2ea0c0c8 // umull v8.2d, v6.2s, v0.2s
+	WORD $0x6ea0c0c6 // umull2 v6.2d, v6.4s, v0.4s
+	WORD $0x4e861909 // uzp1 v9.4s, v8.4s, v6.4s
+	WORD $0x4e865906 // uzp2 v6.4s, v8.4s, v6.4s
+	WORD $0x2ea1c0e8 // umull v8.2d, v7.2s, v1.2s
+	WORD $0x6ea1c0e7 // umull2 v7.2d, v7.4s, v1.4s
+	WORD $0x4e87190a // uzp1 v10.4s, v8.4s, v7.4s
+	WORD $0x4e875907 // uzp2 v7.4s, v8.4s, v7.4s
+	WORD $0x6e241ce7 // eor v7.16b, v7.16b, v4.16b
+	WORD $0x6e2b1cc6 // eor v6.16b, v6.16b, v11.16b
+	WORD $0x6e271d87 // eor v7.16b, v12.16b, v7.16b
+	WORD $0x6e251cc6 // eor v6.16b, v6.16b, v5.16b
+	WORD $0x4ea28484 // add v4.4s, v4.4s, v2.4s
+	WORD $0x4ea384a5 // add v5.4s, v5.4s, v3.4s
+	WORD $0x2ea0c0e8 // umull v8.2d, v7.2s, v0.2s
+	WORD $0x6ea0c0e7 // umull2 v7.2d, v7.4s, v0.4s
+	WORD $0x4e87190b // uzp1 v11.4s, v8.4s, v7.4s
+	WORD $0x4e875907 // uzp2 v7.4s, v8.4s, v7.4s
+	WORD $0x2ea1c0c8 // umull v8.2d, v6.2s, v1.2s
+	WORD $0x6ea1c0c6 // umull2 v6.2d, v6.4s, v1.4s
+	WORD $0x4e86190c // uzp1 v12.4s, v8.4s, v6.4s
+	WORD $0x4e865906 // uzp2 v6.4s, v8.4s, v6.4s
+	WORD $0x6e241cc6 // eor v6.16b, v6.16b, v4.16b
+	WORD $0x6e291ce7 // eor v7.16b, v7.16b, v9.16b
+	WORD $0x6e261d46 // eor v6.16b, v10.16b, v6.16b
+	WORD $0x6e251ce7 // eor v7.16b, v7.16b, v5.16b
+	WORD $0x4ea28482 // add v2.4s, v4.4s, v2.4s
+	WORD $0x4ea384a3 // add v3.4s, v5.4s, v3.4s
+	WORD $0x2ea0c0c4 // umull v4.2d, v6.2s, v0.2s
+	WORD $0x6ea0c0c0 // umull2 v0.2d, v6.4s, v0.4s
+	WORD $0x4e801885 // uzp1 v5.4s, v4.4s, v0.4s
+	WORD $0x4e805880 // uzp2 v0.4s, v4.4s, v0.4s
+	WORD $0x2ea1c0e4 // umull v4.2d, v7.2s, v1.2s
+	WORD $0x6ea1c0e1 // umull2 v1.2d, v7.4s, v1.4s
+	WORD $0x4e811886 // uzp1 v6.4s, v4.4s, v1.4s
+	WORD $0x4e815881 // uzp2 v1.4s, v4.4s, v1.4s
+	WORD $0x6e221c21 // eor v1.16b, v1.16b, v2.16b
+	WORD $0x6e2b1c00 // eor v0.16b, v0.16b, v11.16b
+	WORD $0x6e211d81 // eor v1.16b, v12.16b, v1.16b
+	WORD $0x6e231c00 // eor v0.16b, v0.16b, v3.16b
+	WORD $0x4e862822 // trn1 v2.4s, v1.4s, v6.4s
+	WORD $0x4e866821 // trn2 v1.4s, v1.4s, v6.4s
+	WORD $0x4e852803 // trn1 v3.4s, v0.4s, v5.4s
+	WORD $0x4e856800 // trn2 v0.4s, v0.4s, v5.4s
+	WORD $0x4ec32844 // trn1 v4.2d, v2.2d, v3.2d
+	WORD $0x4ec02825 // trn1 v5.2d, v1.2d, v0.2d
+	WORD $0x4ec36842 // trn2 v2.2d, v2.2d, v3.2d
+	WORD $0x4ec06820 // trn2 v0.2d, v1.2d, v0.2d
+	FSTPQ (F4, F5), 0(R1)
+	FSTPQ (F2, F0), 32(R1)
+	ADD $64, R1, R1
 
 done:
 	RET
 
-// func keepF64(dst []float64, x []float64, words []uint32, least uint32, scale float64)
-TEXT ·keepF64(SB), NOSPLIT, $0-88
-	MOVD dst_base+0(FP), R0
-	MOVD dst_len+8(FP), R1
-	MOVD x_base+24(FP), R2
-	MOVD x_len+32(FP), R3
-	CMP R3, R1
-	CSEL LT, R1, R3, R1
-	MOVD words_base+48(FP), R3
-	MOVD words_len+56(FP), R4
-	CMP R4, R1
-	CSEL LT, R1, R4, R1
-	FMOVD scale+80(FP), F0
-	WORD $0x4e080400 // dup v0.2d, v0.d[0]
-	MOVWU least+72(FP), R4
-	WORD $0x4e040c81 // dup v1.4s, w4
-	CMP $2, R1
+// func keepF32(dst []float32, x []float32, kept []uint32, scale float32)
+TEXT ·keepF32(SB), NOSPLIT, $0-76
+	MOVD $constants<>(SB), R0
+	MOVD dst_base+0(FP), R1
+	MOVD dst_len+8(FP), R2
+	MOVD x_base+24(FP), R3
+	MOVD x_len+32(FP), R4
+	CMP R4, R2
+	CSEL LT, R2, R4, R2
+	MOVD kept_base+48(FP), R4
+	FMOVS scale+72(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	FMOVQ 64(R0), F1
+	FMOVQ 80(R0), F2
+	CMP $32, R2
 	BLT rest
 
 loop:
-	FMOVD 0(R3), F2
-	FMOVQ 0(R2), F3
-	WORD $0x6ea13c42 // cmhs v2.4s, v2.4s, v1.4s
-	WORD $0x0f20a442 // sxtl v2.2d, v2.2s
-	WORD $0x6e63dc03 // fmul v3.2d, v0.2d, v3.2d
-	WORD $0x4e231c43 // and v3.16b, v2.16b, v3.16b
-	FMOVQ F3, 0(R0)
-	ADD $16, R0, R0
-	ADD $16, R2, R2
-	ADD $8, R3, R3
-	SUB $2, R1, R1
-	CMP $2, R1
+	MOVWU 0(R4), R0
+	WORD $0x4e040c03 // dup v3.4s, w0
+	WORD $0x4ea18c64 // cmtst v4.4s, v3.4s, v1.4s
+	FMOVQ 0(R3), F5
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x4e251c85 // and v5.16b, v4.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ea28c64 // cmtst v4.4s, v3.4s, v2.4s
+	WORD $0x6f3e0463 // ushr v3.4s, v3.4s, #2
+	FMOVQ 0(R3), F5
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x4e251c85 // and v5.16b, v4.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ea18c64 // cmtst v4.4s, v3.4s, v1.4s
+	FMOVQ 0(R3), F5
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x4e251c85 // and v5.16b, v4.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ea28c64 // cmtst v4.4s, v3.4s, v2.4s
+	WORD $0x6f3e0463 // ushr v3.4s, v3.4s, #2
+	FMOVQ 0(R3), F5
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x4e251c85 // and v5.16b, v4.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ea18c64 // cmtst v4.4s, v3.4s, v1.4s
+	FMOVQ 0(R3), F5
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x4e251c85 // and v5.16b, v4.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ea28c64 // cmtst v4.4s, v3.4s, v2.4s
+	WORD $0x6f3e0463 // ushr v3.4s, v3.4s, #2
+	FMOVQ 0(R3), F5
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x4e251c85 // and v5.16b, v4.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ea18c64 // cmtst v4.4s, v3.4s, v1.4s
+	FMOVQ 0(R3), F5
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x4e251c85 // and v5.16b, v4.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ea28c64 // cmtst v4.4s, v3.4s, v2.4s
+	WORD $0x6f3e0463 // ushr v3.4s, v3.4s, #2
+	FMOVQ 0(R3), F3
+	WORD $0x6e23dc03 // fmul v3.4s, v0.4s, v3.4s
+	WORD $0x4e231c83 // and v3.16b, v4.16b, v3.16b
+	FMOVQ F3, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	ADD $4, R4, R4
+	SUB $32, R2, R2
+	CMP $32, R2
 	BGE loop
 
 rest:
-	CBZ R1, done
-	FMOVS 0(R3), F2
-	FMOVD 0(R2), F3
-	WORD $0x6ea13c42 // cmhs v2.4s, v2.4s, v1.4s
-	WORD $0x0f20a442 // sxtl v2.2d, v2.2s
-	WORD $0x6e63dc03 // fmul v3.2d, v0.2d, v3.2d
-	WORD $0x4e231c43 // and v3.16b, v2.16b, v3.16b
-	FMOVD F3, 0(R0)
+	CBZ R2, done
+	MOVWU 0(R4), R0
+	WORD $0x4e040c03 // dup v3.4s, w0
+	WORD $0x4ea18c64 // cmtst v4.4s, v3.4s, v1.4s
+	CMP $4, R2
+	BLT part
+	FMOVQ 0(R3), F5
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x4e251c85 // and v5.16b, v4.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $4, R2, R2
+	WORD $0x4ea28c64 // cmtst v4.4s, v3.4s, v2.4s
+	WORD $0x6f3e0463 // ushr v3.4s, v3.4s, #2
+	CMP $4, R2
+	BLT part
+	FMOVQ 0(R3), F5
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x4e251c85 // and v5.16b, v4.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $4, R2, R2
+	WORD $0x4ea18c64 // cmtst v4.4s, v3.4s, v1.4s
+	CMP $4, R2
+	BLT part
+	FMOVQ 0(R3), F5
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x4e251c85 // and v5.16b, v4.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $4, R2, R2
+	WORD $0x4ea28c64 // cmtst v4.4s, v3.4s, v2.4s
+	WORD $0x6f3e0463 // ushr v3.4s, v3.4s, #2
+	CMP $4, R2
+	BLT part
+	FMOVQ 0(R3), F5
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x4e251c85 // and v5.16b, v4.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $4, R2, R2
+	WORD $0x4ea18c64 // cmtst v4.4s, v3.4s, v1.4s
+	CMP $4, R2
+	BLT part
+	FMOVQ 0(R3), F5
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x4e251c85 // and v5.16b, v4.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $4, R2, R2
+	WORD $0x4ea28c64 // cmtst v4.4s, v3.4s, v2.4s
+	WORD $0x6f3e0463 // ushr v3.4s, v3.4s, #2
+	CMP $4, R2
+	BLT part
+	FMOVQ 0(R3), F5
+	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
+	WORD $0x4e251c85 // and v5.16b, v4.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $4, R2, R2
+	WORD $0x4ea18c64 // cmtst v4.4s, v3.4s, v1.4s
+	CMP $4, R2
+	BLT part
+	FMOVQ 0(R3), F1
+	WORD $0x6e21dc01 // fmul v1.4s, v0.4s, v1.4s
+	WORD $0x4e211c81 // and v1.16b, v4.16b, v1.16b
+	FMOVQ F1, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $4, R2, R2
+	WORD $0x4ea28c64 // cmtst v4.4s, v3.4s, v2.4s
+	WORD $0x6f3e0463 // ushr v3.4s, v3.4s, #2
+	CMP $4, R2
+	BLT part
+	FMOVQ 0(R3), F1
+	WORD $0x6e21dc01 // fmul v1.4s, v0.4s, v1.4s
+	WORD $0x4e211c81 // and v1.16b, v4.16b, v1.16b
+	FMOVQ F1, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $4, R2, R2
+
+part:
+	CBZ R2, done
+	TBZ $1, R2, loadOne1
+	FMOVD 0(R3), F1
+	TBZ $0, R2, loaded2
+	ADD $8, R3, R0
+	WORD $0x4d408001 // ld1 {v1.s}[2], [x0]
+	B loaded2
+
+loadOne1:
+	FMOVS 0(R3), F1
+
+loaded2:
+	WORD $0x6e21dc01 // fmul v1.4s, v0.4s, v1.4s
+	WORD $0x4e211c81 // and v1.16b, v4.16b, v1.16b
+	TBZ $1, R2, storeOne3
+	FMOVD F1, 0(R1)
+	TBZ $0, R2, stored4
+	ADD $8, R1, R0
+	WORD $0x4d008001 // st1 {v1.s}[2], [x0]
+	B stored4
+
+storeOne3:
+	FMOVS F1, 0(R1)
+
+stored4:
+
+done:
+	RET
+
+// func keepF64(dst []float64, x []float64, kept []uint32, scale float64)
+TEXT ·keepF64(SB), NOSPLIT, $0-80
+	MOVD $constants<>(SB), R0
+	MOVD dst_base+0(FP), R1
+	MOVD dst_len+8(FP), R2
+	MOVD x_base+24(FP), R3
+	MOVD x_len+32(FP), R4
+	CMP R4, R2
+	CSEL LT, R2, R4, R2
+	MOVD kept_base+48(FP), R4
+	FMOVD scale+72(FP), F0
+	WORD $0x4e080400 // dup v0.2d, v0.d[0]
+	FMOVQ 96(R0), F1
+	FMOVQ 112(R0), F2
+	FMOVQ 128(R0), F3
+	FMOVQ 144(R0), F4
+	CMP $32, R2
+	BLT rest
+
+loop:
+	MOVWU 0(R4), R0
+	WORD $0x4e080c05 // dup v5.2d, x0
+	WORD $0x4ee18ca6 // cmtst v6.2d, v5.2d, v1.2d
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee28ca6 // cmtst v6.2d, v5.2d, v2.2d
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee38ca6 // cmtst v6.2d, v5.2d, v3.2d
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee48ca6 // cmtst v6.2d, v5.2d, v4.2d
+	WORD $0x6f7e04a5 // ushr v5.2d, v5.2d, #2
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee18ca6 // cmtst v6.2d, v5.2d, v1.2d
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee28ca6 // cmtst v6.2d, v5.2d, v2.2d
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee38ca6 // cmtst v6.2d, v5.2d, v3.2d
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee48ca6 // cmtst v6.2d, v5.2d, v4.2d
+	WORD $0x6f7e04a5 // ushr v5.2d, v5.2d, #2
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee18ca6 // cmtst v6.2d, v5.2d, v1.2d
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee28ca6 // cmtst v6.2d, v5.2d, v2.2d
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee38ca6 // cmtst v6.2d, v5.2d, v3.2d
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee48ca6 // cmtst v6.2d, v5.2d, v4.2d
+	WORD $0x6f7e04a5 // ushr v5.2d, v5.2d, #2
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee18ca6 // cmtst v6.2d, v5.2d, v1.2d
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee28ca6 // cmtst v6.2d, v5.2d, v2.2d
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee38ca6 // cmtst v6.2d, v5.2d, v3.2d
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	WORD $0x4ee48ca6 // cmtst v6.2d, v5.2d, v4.2d
+	WORD $0x6f7e04a5 // ushr v5.2d, v5.2d, #2
+	FMOVQ 0(R3), F5
+	WORD $0x6e65dc05 // fmul v5.2d, v0.2d, v5.2d
+	WORD $0x4e251cc5 // and v5.16b, v6.16b, v5.16b
+	FMOVQ F5, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	ADD $4, R4, R4
+	SUB $32, R2, R2
+	CMP $32, R2
+	BGE loop
+
+rest:
+	CBZ R2, done
+	MOVWU 0(R4), R0
+	WORD $0x4e080c05 // dup v5.2d, x0
+	WORD $0x4ee18ca6 // cmtst v6.2d, v5.2d, v1.2d
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee28ca6 // cmtst v6.2d, v5.2d, v2.2d
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee38ca6 // cmtst v6.2d, v5.2d, v3.2d
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee48ca6 // cmtst v6.2d, v5.2d, v4.2d
+	WORD $0x6f7e04a5 // ushr v5.2d, v5.2d, #2
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee18ca6 // cmtst v6.2d, v5.2d, v1.2d
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee28ca6 // cmtst v6.2d, v5.2d, v2.2d
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee38ca6 // cmtst v6.2d, v5.2d, v3.2d
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee48ca6 // cmtst v6.2d, v5.2d, v4.2d
+	WORD $0x6f7e04a5 // ushr v5.2d, v5.2d, #2
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee18ca6 // cmtst v6.2d, v5.2d, v1.2d
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee28ca6 // cmtst v6.2d, v5.2d, v2.2d
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee38ca6 // cmtst v6.2d, v5.2d, v3.2d
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee48ca6 // cmtst v6.2d, v5.2d, v4.2d
+	WORD $0x6f7e04a5 // ushr v5.2d, v5.2d, #2
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F7
+	WORD $0x6e67dc07 // fmul v7.2d, v0.2d, v7.2d
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	FMOVQ F7, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee18ca6 // cmtst v6.2d, v5.2d, v1.2d
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F1
+	WORD $0x6e61dc01 // fmul v1.2d, v0.2d, v1.2d
+	WORD $0x4e211cc1 // and v1.16b, v6.16b, v1.16b
+	FMOVQ F1, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee28ca6 // cmtst v6.2d, v5.2d, v2.2d
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F1
+	WORD $0x6e61dc01 // fmul v1.2d, v0.2d, v1.2d
+	WORD $0x4e211cc1 // and v1.16b, v6.16b, v1.16b
+	FMOVQ F1, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee38ca6 // cmtst v6.2d, v5.2d, v3.2d
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F1
+	WORD $0x6e61dc01 // fmul v1.2d, v0.2d, v1.2d
+	WORD $0x4e211cc1 // and v1.16b, v6.16b, v1.16b
+	FMOVQ F1, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+	WORD $0x4ee48ca6 // cmtst v6.2d, v5.2d, v4.2d
+	WORD $0x6f7e04a5 // ushr v5.2d, v5.2d, #2
+	CMP $2, R2
+	BLT part
+	FMOVQ 0(R3), F1
+	WORD $0x6e61dc01 // fmul v1.2d, v0.2d, v1.2d
+	WORD $0x4e211cc1 // and v1.16b, v6.16b, v1.16b
+	FMOVQ F1, 0(R1)
+	ADD $16, R1, R1
+	ADD $16, R3, R3
+	SUB $2, R2, R2
+
+part:
+	CBZ R2, done
+	FMOVD 0(R3), F1
+	WORD $0x6e61dc01 // fmul v1.2d, v0.2d, v1.2d
+	WORD $0x4e211cc1 // and v1.16b, v6.16b, v1.16b
+	FMOVD F1, 0(R1)
 
 done:
 	RET

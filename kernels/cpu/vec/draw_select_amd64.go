@@ -2,8 +2,8 @@ package vec
 
 import "golang.org/x/sys/cpu"
 
-// wideWords are the words of a group in AVX-512.
-const wideWords = 2 * groupWords
+// maxGroup are the words of a group in AVX-512, the largest.
+const maxGroup = 2 * groupWords
 
 // What makes random words: the processor decides, and tests do.
 var (
@@ -11,30 +11,29 @@ var (
 	wordsByAVX512 = wordsByAVX2 && cpu.X86.HasAVX512F
 )
 
-// wordGroups sets the words of as many whole groups as fit into dst and returns how many they are: none without
-// assembly.
-func wordGroups(dst []uint32, seed, block uint64) (done int) {
-	if n := len(dst) / wideWords; n > 0 && wordsByAVX512 {
-		philoxAVX512(&dst[0], n, seed, block, wideWords/blockWords)
-		done = n * wideWords
+// groupOf are the words of the largest group that so many words have; 0 is none, or no assembly.
+func groupOf(words int) int {
+	switch {
+	case wordsByAVX512 && words >= maxGroup:
+		return maxGroup
+	case wordsByAVX2 && words >= groupWords:
+		return groupWords
 	}
-	if n := (len(dst) - done) / groupWords; n > 0 && wordsByAVX2 {
-		philoxAVX2(&dst[done], n, seed, block+uint64(done/blockWords), groupWords/blockWords)
-		done += n * groupWords
-	}
-	return done
+	return 0
 }
 
-// wordRows makes rows of n words that start step blocks apart, if each is one group; it reports whether they are.
-func wordRows(dst []uint32, n int, seed, block, step uint64) bool {
+// groups sets the words of as many whole groups as fit into dst. The first has the blocks of the counters, each other one those
+// step further.
+func (s stream) groups(dst []uint32, group int, counters *[8]uint64, step uint64) {
+	n := len(dst) / group
 	switch {
-	case len(dst) == 0:
-	case n == wideWords && wordsByAVX512:
-		philoxAVX512(&dst[0], len(dst)/n, seed, block, step)
-	case n == groupWords && wordsByAVX2:
-		philoxAVX2(&dst[0], len(dst)/n, seed, block, step)
+	case group == maxGroup && s.rounds == 7:
+		philox7AVX512(&dst[0], n, s.seed, counters, step)
+	case group == maxGroup:
+		philox10AVX512(&dst[0], n, s.seed, counters, step)
+	case s.rounds == 7:
+		philox7AVX2(&dst[0], n, s.seed, counters, step)
 	default:
-		return false
+		philox10AVX2(&dst[0], n, s.seed, counters, step)
 	}
-	return true
 }

@@ -2,8 +2,10 @@
 
 package vec
 
-// wordGroups makes no words without assembly.
-func wordGroups([]uint32, uint64, uint64) (done int) { return 0 }
+// maxGroup are the words of the largest group.
+const maxGroup = 2 * groupWords
 
-// wordRows makes none either.
-func wordRows([]uint32, int, uint64, uint64, uint64) bool { return false }
+// groupOf has no group without assembly.
+func groupOf(int) int { return 0 }
+
+func (stream) groups([]uint32, int, *[8]uint64, uint64) {}

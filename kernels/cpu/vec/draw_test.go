@@ -1,6 +1,7 @@
 package vec
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -39,17 +40,18 @@ func TestWords(t *testing.T) {
 	})
 }
 
-// TestWordRows compares rows of words with their definition.
+// TestWordRows compares rows of words of seven rounds with their definition.
 func TestWordRows(t *testing.T) {
 	eachGenerator(t, func(t *testing.T) {
-		for _, n := range []int{1, 4, 7, 16, 31, 32, 64, 65} {
-			for rows := range 7 {
+		for _, n := range []int{1, 4, 7, 8, 16, 24, 31, 32, 64, 65} {
+			for rows := range 11 {
 				for _, step := range []uint64{0, 1, 4, 1000, 1001, 1 << 33} {
 					for _, first := range []uint64{0, 3, 1<<34 - 8} {
 						dst := make([]uint32, rows*n)
-						WordRows(dst, n, 5, first, step)
+						stream{5, 7}.rows(dst, n, first, step)
 						for at, w := range dst {
-							if want := wordAt(5, first+uint64(at/n)*step+uint64(at%n)); w != want {
+							i := first + uint64(at/n)*step + uint64(at%n)
+							if want := graph.Philox7(5, i/4)[i%4]; w != want {
 								t.Fatalf("%d rows of %d, %d apart: word %d is %#x, want %#x", rows, n, step, at, w, want)
 							}
 						}
@@ -85,23 +87,67 @@ func TestKeep(t *testing.T) {
 }
 
 func testKeep[T Float](t *testing.T, k *Kernels[T]) {
-	for _, n := range lengths() {
-		x, words := randoms[T](n, 4, true), make([]uint32, n)
-		Words(words, 9, uint64(n))
-		for _, least := range []uint32{0, 1, 1 << 30, 1 << 31, math.MaxUint32} {
-			if n > 2 {
-				words[n/2], words[n-1] = least, least-1
+	for _, n := range append(lengths(), 32, 33, 63, 64, 65, 95, 96, 100) {
+		x, kept := randoms[T](n, 4, true), make([]uint32, (n+31)/32)
+		Words(kept, 9, uint64(n))
+		want := make([]T, n)
+		for i := range want {
+			if kept[i/32]>>graph.DropoutBit(uint64(i))&1 == 1 {
+				want[i] = x[i] * 1.25
 			}
-			want := make([]T, n)
-			for i, w := range words {
-				if w >= least {
-					want[i] = x[i] * 1.25
+		}
+		got := run(t, n, nil, func(dst []T) { k.Keep()(dst, x, kept, 1.25) })
+		same(t, "keep", got, want)
+		got = run(t, n, x, func(dst []T) { k.Keep()(dst, dst, kept, 1.25) })
+		same(t, "keep in place", got, want)
+	}
+}
+
+// TestKept compares rows of bits with the rule, for numbers of each length, and around the destination.
+func TestKept(t *testing.T) {
+	eachGenerator(t, func(t *testing.T) {
+		for _, p := range []float64{0, 0.5, 0.25, 0.7, 0.1, 0.01, 0.003, 1e-5, 1e-6, 1 - 0x1p-40} {
+			rule := graph.DropoutRuleOf(p)
+			for _, n := range []int{0, 1, 3, 8, 16, 32, 75, 96, 2100} {
+				for _, first := range []uint64{0, 8, 32, 1001, 1 << 38} {
+					for _, step := range []uint64{0, 32, 96, 77} {
+						const rows = 5
+						dst := make([]uint32, (rows*n+31)/32+1)
+						dst[len(dst)-1] = 7
+						Kept(dst, rows, n, rule, 3, first, step)
+						for i := range rows * n {
+							if n > 100 && i%7 > 0 {
+								continue
+							}
+							at := first + uint64(i/n)*step + uint64(i%n)
+							got := dst[i/32]>>graph.DropoutBit(uint64(i))&1 == 1
+							if want := rule.Keeps(3, at); got != want {
+								t.Fatalf("p %v, rows of %d from %d, %d apart: element %d: %t", p, n, first, step, i, got)
+							}
+						}
+						if dst[len(dst)-1] != 7 {
+							t.Fatalf("rows of %d: written behind", n)
+						}
+					}
 				}
 			}
-			got := run(t, n, nil, func(dst []T) { k.Keep()(dst, x, words, least, 1.25) })
-			same(t, "keep", got, want)
-			got = run(t, n, x, func(dst []T) { k.Keep()(dst, dst, words, least, 1.25) })
-			same(t, "keep in place", got, want)
+		}
+	})
+}
+
+func TestKeptColumns(t *testing.T) {
+	for _, rows := range []int{1, 4, 6, 8, 12, 16, 31, 32} {
+		for n := 1; n <= 3; n++ {
+			src, dst := make([]uint32, rows*n), make([]uint32, rows*n)
+			Words(src, 4, uint64(rows))
+			KeptColumns(dst, src, rows, n)
+			for i := range rows * n * 32 {
+				row, at := i%rows, uint64(i/rows)
+				want := src[row*n+int(at/32)] >> graph.DropoutBit(at) & 1
+				if got := dst[i/32] >> graph.DropoutBit(uint64(i)) & 1; got != want {
+					t.Fatalf("%d rows of %d groups: bit %d is %d", rows, n, i, got)
+				}
+			}
 		}
 	}
 }
@@ -112,34 +158,28 @@ func BenchmarkWords(b *testing.B) {
 }
 
 func BenchmarkKeep(b *testing.B) {
-	words, keep := make([]uint32, tile), F32().Keep()
-	benchmarkTile(b, func(dst, x []float32) {
-		Words(words, 1, 0)
-		keep(dst, x, words, 1<<31, 2)
-	})
+	for _, p := range []float64{0.5, 0.1, 0.01} {
+		b.Run(fmt.Sprint(p), func(b *testing.B) {
+			kept, keep, rule := make([]uint32, tile/32), F32().Keep(), graph.DropoutRuleOf(p)
+			benchmarkTile(b, func(dst, x []float32) {
+				Kept(kept, 1, len(dst), rule, 1, 0, 0)
+				keep(dst, x, kept, 2)
+			})
+		})
+	}
 }
 
-// TestDraws compares rows of numbers of each width with the words that they are cut from.
-func TestDraws(t *testing.T) {
-	for _, bits := range []int{8, 16, 32} {
-		of := uint64(32 / bits)
-		for _, n := range []int{1, 3, 8, 64, 75, 200} {
-			for _, first := range []uint64{0, 4, 1001, 1 << 34} {
-				for _, step := range []uint64{0, 64, 77} {
-					dst := make([]uint32, 3*n)
-					DrawRows(dst, n, 5, first, step, bits)
-					line := make([]uint32, n)
-					Draws(line, 5, first+step, bits)
-					for i, got := range dst {
-						at := first + uint64(i/n)*step + uint64(i%n)
-						word := graph.Philox(5, at/of/4)[at/of%4]
-						want := word >> (at % of * uint64(bits)) << (32 - bits)
-						if got>>(32-bits) != want>>(32-bits) || i/n == 1 && line[i%n]>>(32-bits) != want>>(32-bits) {
-							t.Fatalf("%d bits, %d from %d, %d apart: number %d is %x, want %x", bits, n, first, step, i, got, want)
-						}
-					}
-				}
-			}
-		}
+// BenchmarkKeptColumns measures dropout of columns of so many rows.
+func BenchmarkKeptColumns(b *testing.B) {
+	rule, keep := graph.DropoutRuleOf(0.1), F32().Keep()
+	for _, rows := range []int{8, 16, 32} {
+		b.Run(fmt.Sprint(rows), func(b *testing.B) {
+			byQuery, byKey := make([]uint32, tile/32), make([]uint32, tile/32)
+			benchmarkTile(b, func(dst, x []float32) {
+				Kept(byQuery, rows, tile/rows, rule, 1, 0, 1024)
+				KeptColumns(byKey, byQuery, rows, tile/rows/32)
+				keep(dst, x, byKey, 1)
+			})
+		})
 	}
 }

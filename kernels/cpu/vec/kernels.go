@@ -24,7 +24,7 @@ type Kernels[T Float] struct {
 	sumSquareDeviations func(x []T, c T) T
 	expSubSum           func(dst, x []T, c T) T
 	fill                func(dst []T, s T)
-	keep                func(dst, x []T, words []uint32, least uint32, scale T)
+	keep                func(dst, x []T, kept []uint32, scale T)
 
 	// transposeBlocks transposes a matrix with sides that are positive
 	// multiples of 8; nil where there is no such kernel.
@@ -112,8 +112,8 @@ func (k *Kernels[T]) ExpSubSum() func(dst, x []T, c T) T { return k.expSubSum }
 // Fill returns dst[i] = s.
 func (k *Kernels[T]) Fill() func(dst []T, s T) { return k.fill }
 
-// Keep returns dst[i] = x[i]·scale where words[i] ≥ least, else 0: dropout by random [Words].
-func (k *Kernels[T]) Keep() func(dst, x []T, words []uint32, least uint32, scale T) { return k.keep }
+// Keep returns dst[i] = x[i]·scale where bit [graph.DropoutBit] of i in kept[i/32] is 1, else 0: dropout by the bits of [Kept].
+func (k *Kernels[T]) Keep() func(dst, x []T, kept []uint32, scale T) { return k.keep }
 
 // Axpy sets dst[i] += s·x[i], rounded once.
 func (k *Kernels[T]) Axpy(dst, x []T, s T) { k.fmaVSV(dst, x, dst, s) }

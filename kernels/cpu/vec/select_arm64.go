@@ -19,25 +19,23 @@ func init() {
 // wordsByNEON says whether the assembly makes random words: the processor decides, and tests do.
 var wordsByNEON = hasAssembly()
 
-// wordGroups sets the words of as many whole groups as fit into dst and returns how many they are: none without
-// assembly.
-func wordGroups(dst []uint32, seed, block uint64) (done int) {
-	n := len(dst) / groupWords
-	if n == 0 || !wordsByNEON {
-		return 0
+// maxGroup are the words of the largest group.
+const maxGroup = 2 * groupWords
+
+// groupOf are the words of the largest group that so many words have; 0 is none, or no assembly.
+func groupOf(words int) int {
+	if wordsByNEON && words >= groupWords {
+		return groupWords
 	}
-	philoxNEON(&dst[0], n, seed, block, groupWords/blockWords)
-	return n * groupWords
+	return 0
 }
 
-// wordRows makes rows of n words that start step blocks apart, if each is one group; it reports whether they are.
-func wordRows(dst []uint32, n int, seed, block, step uint64) bool {
-	switch {
-	case len(dst) == 0:
-	case n == groupWords && wordsByNEON:
-		philoxNEON(&dst[0], len(dst)/n, seed, block, step)
-	default:
-		return false
+// groups sets the words of as many whole groups as fit into dst. The first has the blocks of the counters, each other one those
+// step further.
+func (s stream) groups(dst []uint32, group int, counters *[8]uint64, step uint64) {
+	if s.rounds == 7 {
+		philox7NEON(&dst[0], len(dst)/group, s.seed, counters, step)
+	} else {
+		philox10NEON(&dst[0], len(dst)/group, s.seed, counters, step)
 	}
-	return true
 }

@@ -104,14 +104,12 @@ DEVICE typename P::L score(const Args &p, int head, int i, int j, Span keys, typ
 
 // Which probabilities of query i and the keys j to j+3 dropout keeps: a bit each, from the lowest.
 template <class P> DEVICE u32 kept4(i64 seed, int head, int i, int j) {
-  constexpr int IN = 128 / P::DROP_BITS;  // numbers in a block of the generator
   const u64 first = (u64(head) * P::QUERIES + i) * P::KEYS + j;
-  uint4 words = philox(u64(seed), first / IN);
-  u32 kept = 0;
+  u32 group = kept_group<P::DROP_BITS, P::DROP>(u64(seed), first / 32), kept = 0;
 #pragma unroll
   for (int c = 0; c < 4; c++) {
-    if (c > 0 && (first + c) % IN == 0) words = philox(u64(seed), (first + c) / IN);
-    kept |= u32(number_of<P::DROP_BITS>(words, first + c) >= P::DROP) << c;
+    if (c > 0 && (first + c) % 32 == 0) group = kept_group<P::DROP_BITS, P::DROP>(u64(seed), (first + c) / 32);
+    kept |= u32(kept_of(group, first + c)) << c;
   }
   return kept;
 }

@@ -12,6 +12,19 @@ constexpr int BIT_BLOCK = 128;
 // The number, in its block, of a bit of a word.
 DEVICE int number_of_bit(int word, int bit) { return bit / 2 * 8 + word * 2 + bit % 2; }
 
+// Bit l of lane b's result is bit b of lane l's x. Squares of bits beside the diagonal change places, from the greatest to the least.
+DEVICE u32 transpose_bits(u32 x) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int n = 16; n > 0; n /= 2) {
+    const u32 low = ~0u / ((1u << n) + 1), other = __shfl_xor_sync(~0u, x, n);
+    const bool upper = lane & n;
+    const u32 own = upper ? ~low : low, turn = upper ? 32 - n : n;
+    x = x & own | (other << turn | other >> 32 - turn) & ~own;
+  }
+  return x;
+}
+
 // attention_bits stores the bits of a block of keys for the queries that one word of a block of queries has; a warp does so.
 // words(bits, set, down, query, key) makes the four words of the lane's query, which is one of those of word `down`.
 template <class P, class F> DEVICE void attention_bits(int sets, u32 *rows, u32 *columns, F words) {
@@ -29,12 +42,7 @@ template <class P, class F> DEVICE void attention_bits(int sets, u32 *rows, u32 
   if (!columns) return;
 #pragma unroll
   for (int w = 0; w < 4; w++) {
-    u32 column = 0;
-#pragma unroll
-    for (int b = 0; b < 32; b++) {
-      const u32 votes = __ballot_sync(~0u, bits[w] >> b & 1);
-      if (lane == b) column = votes;
-    }
+    const u32 column = transpose_bits(bits[w]);
     const int at = key + number_of_bit(w, lane);
     if (at < P::KEYS) columns[(i64(set) * P::KEYS + at) * P::QUERY_WORDS + down] = column;
   }
@@ -59,34 +67,12 @@ template <class P, class F> DEVICE void attention_mask_bits(int sets, u32 *rows,
   });
 }
 
-// Which numbers of a word are at least the threshold of dropout: the highest bit of each. Several are compared at a time, by the
-// carry into that bit.
-template <class P> DEVICE u32 kept_numbers(u32 x) {
-  if constexpr (P::DROP_BITS == 32) return x >= P::DROP ? 1u << 31 : 0;
-  constexpr u32 one = P::DROP_BITS == 8 ? 0x01010101 : 0x00010001, half = 1u << P::DROP_BITS - 1, high = half * one;
-  const u32 carry = (x & ~high) + ((P::DROP <= half ? half : 2 * half) - P::DROP) * one;
-  return (P::DROP <= half ? carry | x : carry & x) & high;
-}
-// The same for four numbers, from word i of a block of the generator on: the highest bit of each byte.
-template <class P> DEVICE u32 kept_bytes(const u32 (&words)[4], int i) {
-  if constexpr (P::DROP_BITS == 8) return kept_numbers<P>(words[i]);
-  if constexpr (P::DROP_BITS == 16) return permute(kept_numbers<P>(words[i]), kept_numbers<P>(words[i + 1]), 0x7531);
-  u32 kept = 0;
+// The generator of dropout with the keys of all rounds in registers, for a thread that draws much.
+struct Draw {
+  u32 keys[7][2];
+  DEVICE explicit Draw(u64 seed) {
 #pragma unroll
-  for (int t = 0; t < 4; t++) kept |= kept_numbers<P>(words[t]) >> 24 - 8 * t;
-  return kept;
-}
-
-// The seed of dropout, and the same with the keys of all rounds in registers, for a thread that draws much.
-struct Seed {
-  u64 seed;
-  DEVICE uint4 draw(u64 block) const { return philox(seed, block); }
-};
-struct SeedKeys : Seed {
-  u32 keys[10][2];
-  DEVICE explicit SeedKeys(u64 seed) : Seed{seed} {
-#pragma unroll
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 14; i++) {
       u32 &key = keys[i / 2][i % 2];
       key = philox_key(seed, i / 2, i % 2);
 #ifndef FUSEC_HOST
@@ -94,27 +80,23 @@ struct SeedKeys : Seed {
 #endif
     }
   }
-  DEVICE uint4 draw(u64 block) const {
-    return philox_rounds(block, [&](int i, int j) { return keys[i][j]; });
+  DEVICE uint4 operator()(u64 block) const {
+    return philox_rounds<7>(block, [&](int i, int j) { return keys[i][j]; });
   }
 };
 
 // The bits of dropout for a query and the block of keys from key on.
-template <class P, class S> DEVICE void dropout_bits(u32 (&bits)[4], const S &seed, int head, int query, int key) {
-  const u64 first = (u64(head) * P::QUERIES + query) * P::KEYS + key;
-  constexpr int IN = 128 / P::DROP_BITS;  // numbers in a block of the generator
-  if constexpr (P::KEYS % IN == 0) {
-    // Four neighbouring keys have two bits of one word and two of the next, which are made as the halves of one number.
-    u32 halves[2][2] = {};
+template <class P> DEVICE void dropout_bits(u32 (&bits)[4], const Draw &draw, int head, int query, int key) {
+  const u64 row = u64(head) * P::QUERIES + query;
+  if constexpr (P::KEYS % BIT_BLOCK == 0) {
+    // Byte w of each group becomes a byte of word w.
+    u32 groups[4];
+    kept_groups<P::DROP_BITS, P::DROP>(groups, row * (P::KEYS / BIT_BLOCK) + key / BIT_BLOCK, draw);
+    u32 halves[2][2];
 #pragma unroll
-    for (int c = 0; c < BIT_BLOCK; c += IN) {
-      const uint4 words = seed.draw(first / IN + c / IN);
-      const u32 four[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-      for (int i = 0; i < IN / 4; i++) {
-        u32 &half = halves[c / (BIT_BLOCK / 2)][(c / 4 + i) % 2];
-        half = half >> 2 | (kept_bytes<P>(four, i * 16 / IN) * 0x81 & 0xc000c000);
-      }
+    for (int i = 0; i < 2; i++) {
+      halves[i][0] = permute(groups[2 * i], groups[2 * i + 1], 0x5140);
+      halves[i][1] = permute(groups[2 * i], groups[2 * i + 1], 0x7362);
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -122,13 +104,26 @@ template <class P, class S> DEVICE void dropout_bits(u32 (&bits)[4], const S &se
       bits[2 * i + 1] = permute(halves[0][i], halves[1][i], 0x7632);
     }
   } else {
-#pragma unroll 1
-    for (int b = 0; b < 32; b += 2) {
+    const u64 first = row * P::KEYS + key;
+    u32 groups[5];
 #pragma unroll
-      for (int i = 0; i < 2; i++) {
-        const u32 kept = kept4<P>(i64(seed.seed), head, query, key + 4 * b + 4 * i);
-        bits[2 * i] |= (kept & 3) << b;
-        bits[2 * i + 1] |= kept >> 2 << b;
+    for (int i = 0; i < 5; i++) {
+      u32 one[1];
+      kept_groups<P::DROP_BITS, P::DROP>(one, first / 32 + i, draw);
+      groups[i] = one[0];
+    }
+    // Elements 2p and 2p + 1 of the groups, of each eighth element from there on.
+    const auto pairs = [&](int p) {
+      const u32 byte = p % 4, how = byte + 4 << 4 | byte;
+      const u32 x = permute(permute(groups[0], groups[1], how), permute(groups[2], groups[3], how), 0x5410);
+      return u32((u64(permute(groups[4], 0, how)) << 32 | x) >> p / 4 * 2);
+    };
+    const int skip = P::KEYS % 8 == 0 ? int(first % 32) / 8 * 8 : int(first % 32);
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+      bits[w] = pairs(skip / 2 + w);
+      if (P::KEYS % 2 != 0 && skip % 2 != 0) {
+        bits[w] = bits[w] >> 1 & 0x55555555u | pairs(skip / 2 + w + 1) << 1 & 0xaaaaaaaau;
       }
     }
   }
@@ -141,8 +136,9 @@ template <class P> DEVICE bool may_count(int query, int key) {
 
 // attention_drop_bits is the whole entry for dropout.
 template <class P> DEVICE void attention_drop_bits(i64 seed, u32 *rows, u32 *columns) {
+  const Draw draw{u64(seed)};
   attention_bits<P>(P::BATCH * P::HEADS, rows, columns, [&](u32 (&bits)[4], int head, int, int query, int key) {
-    if (may_count<P>(query, key)) dropout_bits<P>(bits, Seed{u64(seed)}, head, query, key);
+    if (may_count<P>(query, key)) dropout_bits<P>(bits, draw, head, query, key);
   });
 }
 
@@ -150,12 +146,12 @@ template <class P> DEVICE void attention_drop_bits(i64 seed, u32 *rows, u32 *col
 template <class P> DEVICE void attention_drop_rows(i64 seed, u32 *rows) {
   constexpr int ACROSS = P::KEY_WORDS / 4;
   constexpr i64 ALL = i64(P::BATCH * P::HEADS) * P::QUERIES * ACROSS;
-  const SeedKeys keys{u64(seed)};
+  const Draw draw{u64(seed)};
   for (i64 at = i64(blockIdx.x) * blockDim.x + threadIdx.x; at < ALL; at += i64(gridDim.x) * blockDim.x) {
     const i64 row = at / ACROSS;
     const int query = int(row % P::QUERIES), key = int(at % ACROSS) * BIT_BLOCK;
     u32 bits[4] = {};
-    if (may_count<P>(query, key)) dropout_bits<P>(bits, keys, int(row / P::QUERIES), query, key);
+    if (may_count<P>(query, key)) dropout_bits<P>(bits, draw, int(row / P::QUERIES), query, key);
     reinterpret_cast<uint4 *>(rows)[at] = uint4{bits[0], bits[1], bits[2], bits[3]};
   }
 }

@@ -244,38 +244,63 @@ template <class To, class T> DEVICE To cast(T x) { return convert<To>(x); }
 template <int W, class T> DEVICE Vec<T, W> widen(T x) { return splat<W>(x); }
 template <int W, class T> DEVICE Vec<T, W> widen(Vec<T, W> x) { return x; }
 
-// Philox-4×32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011); see graph.Philox. key(i, j) is key j of
+// Philox-4×32 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011); see graph.Philox. key(i, j) is key j of
 // round i.
-template <class Key> DEVICE uint4 philox_rounds(u64 counter, Key key) {
+template <int ROUNDS, class Key> DEVICE uint4 philox_rounds(u64 counter, Key key) {
   uint4 c = {u32(counter), u32(counter >> 32), 0, 0};
 #pragma unroll
-  for (int i = 0; i < 10; i++) {
-    const u64 p0 = u64(0xD2511F53u) * c.x, p1 = u64(0xCD9E8D57u) * c.z;
+  for (int i = 0; i < ROUNDS; i++) {
+    const u64 p0 = multiply_wide(c.x, 0xD2511F53u), p1 = multiply_wide(c.z, 0xCD9E8D57u);
     c = {u32(p1 >> 32) ^ c.y ^ key(i, 0), u32(p1), u32(p0 >> 32) ^ c.w ^ key(i, 1), u32(p0)};
   }
   return c;
 }
 DEVICE u32 philox_key(u64 seed, int i, int j) { return u32(seed >> 32 * j) + i * (j == 0 ? 0x9E3779B9u : 0xBB67AE85u); }
-DEVICE uint4 philox(u64 seed, u64 counter) {
-  return philox_rounds(counter, [&](int i, int j) { return philox_key(seed, i, j); });
+template <int ROUNDS = 10> DEVICE uint4 philox(u64 seed, u64 counter) {
+  return philox_rounds<ROUNDS>(counter, [&](int i, int j) { return philox_key(seed, i, j); });
 }
 DEVICE u32 word_of(uint4 b, u64 i) { return i % 4 == 0 ? b.x : i % 4 == 1 ? b.y : i % 4 == 2 ? b.z : b.w; }
 
-// The number of BITS bits that a block of the generator has for element i; see graph.DropoutRule.
-template <int BITS> DEVICE u32 number_of(uint4 b, u64 i) {
-  if constexpr (BITS == 32) return word_of(b, i);
-  return word_of(b, i / (32 / BITS)) >> i % (32 / BITS) * BITS & ((u64(1) << BITS) - 1);
+// Which of the elements of the groups from N·first on dropout keeps; see graph.DropoutRule. draw(i) is block i of the generator. N
+// groups have whole blocks, or one group a part of one.
+template <int BITS, u32 THRESHOLD, int N, class Draw> DEVICE void kept_groups(u32 (&kept)[N], u64 first, Draw draw) {
+  constexpr bool WHOLE = N * BITS % 4 == 0;
+  const u64 block = WHOLE ? first * (N * BITS / 4) : first * BITS / 4;
+  uint4 words;
+#pragma unroll
+  for (int n = 0; n < N; n++) {
+    kept[n] = ~0u;
+#pragma unroll
+    for (int i = 0; i < BITS; i++) {
+      const int at = n * BITS + i;
+      if (at % 4 == 0) words = draw(block + at / 4);
+      const u32 word = word_of(words, WHOLE ? at : first * BITS + at);
+      kept[n] = THRESHOLD >> i & 1 ? kept[n] & word : kept[n] | ~word;
+    }
+  }
+}
+template <int BITS, u32 THRESHOLD> DEVICE u32 kept_group(u64 seed, u64 group) {
+  u32 kept[1];
+  kept_groups<BITS, THRESHOLD>(kept, group, [&](u64 i) { return philox<7>(seed, i); });
+  return kept[0];
+}
+// Whether element i of a group of the generator is kept; see graph.DropoutBit.
+DEVICE bool kept_of(u32 group, u64 i) {
+  u32 eight = group >> i / 8 % 4 * 2;
+#ifndef FUSEC_HOST
+  asm("" : "+r"(eight));  // else the bit of each element is moved
+#endif
+  return eight & 1u << i / 2 % 4 * 8 + i % 2;
 }
 
-// dropout keeps element i + j of the value if its number is at least the threshold, scaled.
-template <int BITS, class T, int W> DEVICE Vec<T, W> dropout(Vec<T, W> x, i64 seed, u64 i, u32 threshold, T scale) {
-  constexpr int IN = 128 / BITS;  // numbers in a block
+// dropout keeps element i + j of the value, scaled, or makes it 0.
+template <int BITS, u32 THRESHOLD, class T, int W> DEVICE Vec<T, W> dropout(Vec<T, W> x, i64 seed, u64 i, T scale) {
   Vec<T, W> r;
-  uint4 b;
+  u32 kept = 0;
 #pragma unroll
   for (int j = 0; j < W; j++) {
-    if (j == 0 || (i + j) % IN == 0) b = philox(u64(seed), (i + j) / IN);
-    r[j] = number_of<BITS>(b, i + j) >= threshold ? x[j] * scale : T(0);
+    if (j == 0 || (i + j) % 32 == 0) kept = kept_group<BITS, THRESHOLD>(u64(seed), (i + j) / 32);
+    r[j] = kept_of(kept, i + j) ? x[j] * scale : T(0);
   }
   return r;
 }

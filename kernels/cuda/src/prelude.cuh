@@ -93,6 +93,8 @@ struct f16 { u16 bits; };
 DEVICE void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 // permute chooses four of the eight bytes of y and x by the digits of `how`; 8 more is the sign of a byte in all its bits.
 DEVICE u32 permute(u32 x, u32 y, u32 how) { u32 r; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(how)); return r; }
+// Of u64(x) * y, NVRTC makes a product of 64 bits where it does not see that the upper halves are 0.
+DEVICE u64 multiply_wide(u32 x, u32 y) { u64 r; asm("mul.wide.u32 %0, %1, %2;" : "=l"(r) : "r"(x), "r"(y)); return r; }
 DEVICE float bits_to_float(u32 x) { return __uint_as_float(x); }
 DEVICE u32 float_to_bits(float x) { return __float_as_uint(x); }
 DEVICE float multiply_up(float x, float y) { float z; asm("mul.rp.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y)); return z; }
@@ -126,6 +128,7 @@ DEVICE u32 permute(u32 x, u32 y, u32 how) {
   }
   return r;
 }
+DEVICE u64 multiply_wide(u32 x, u32 y) { return u64(x) * y; }
 DEVICE float tanh_approx(float x) { return tanhf(x); }
 DEVICE float bits_to_float(u32 x) { return host::float_of(x); }
 DEVICE u32 float_to_bits(float x) { return host::bits_of(x); }

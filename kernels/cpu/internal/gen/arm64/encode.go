@@ -90,7 +90,7 @@ var three = map[string]encoding{
 	"smax":   {0x4e206400, integer, false},
 	"umin":   {0x6e206c00, integer, false},
 	"cmeq":   {0x6e208c00, integer, false},
-	"cmhs":   {0x6e203c00, integer, false},
+	"cmtst":  {0x4e208c00, integer, false},
 	"and":    {0x4e201c00, logical, false},
 	"bic":    {0x4e601c00, logical, false},
 	"orr":    {0x4ea01c00, logical, false},

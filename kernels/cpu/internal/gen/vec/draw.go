@@ -16,8 +16,10 @@ func drawFamily(g *generator) {
 		neonDraw(g)
 		return
 	}
-	philoxAVX2.emit(g)
-	philoxAVX512.emit(g)
+	for _, rounds := range philoxRounds {
+		philoxAVX2.emit(g, rounds)
+		philoxAVX512.emit(g, rounds)
+	}
 	for _, w := range g.widths {
 		keep(w)
 	}
@@ -33,13 +35,15 @@ type philox struct {
 	order    []uint64 // the block of each lane, such that unpacking a and b puts the blocks side by side
 	unroll   int      // groups, of one block a lane, in one iteration of the main loop
 
-	move   func(from, to Op)
-	xor    func(x, y, sum Op)
-	xorTwo func(x, y, sum reg.VecVirtual) // sum ^= x ^ y
+	move    func(from, to Op)
+	permute func(from Mem, order, to reg.VecVirtual) // to[i] = from[order[i]]
+	xor     func(x, y, sum Op)
+	xorTwo  func(x, y, sum reg.VecVirtual) // sum ^= x ^ y
 }
 
 var philoxAVX2 = philox{
-	name: "philoxAVX2", register: YMM, bytes: 32, order: []uint64{0, 2, 1, 3}, unroll: 4, move: VMOVDQU, xor: VPXOR,
+	name: "AVX2", register: YMM, bytes: 32, order: []uint64{0, 2, 1, 3}, unroll: 4, move: VMOVDQU, xor: VPXOR,
+	permute: func(from Mem, _, to reg.VecVirtual) { VPERMQ(Imm(0xd8), from, to) },
 	xorTwo: func(x, y, sum reg.VecVirtual) {
 		VPXOR(x, sum, sum)
 		VPXOR(y, sum, sum)
@@ -47,28 +51,42 @@ var philoxAVX2 = philox{
 }
 
 var philoxAVX512 = philox{
-	name: "philoxAVX512", register: ZMM, bytes: 64, order: []uint64{0, 4, 1, 5, 2, 6, 3, 7}, unroll: 4,
-	move:   func(from, to Op) { VMOVDQU64(from, to) },
-	xor:    func(x, y, sum Op) { VPXORQ(x, y, sum) },
-	xorTwo: func(x, y, sum reg.VecVirtual) { VPTERNLOGQ(Imm(0x96), x, y, sum) },
+	name: "AVX512", register: ZMM, bytes: 64, order: []uint64{0, 4, 1, 5, 2, 6, 3, 7}, unroll: 4,
+	move:    func(from, to Op) { VMOVDQU64(from, to) },
+	permute: func(from Mem, order, to reg.VecVirtual) { VPERMQ(from, order, to) },
+	xor:     func(x, y, sum Op) { VPXORQ(x, y, sum) },
+	xorTwo:  func(x, y, sum reg.VecVirtual) { VPTERNLOGQ(Imm(0x96), x, y, sum) },
 }
 
 // A philoxState is the state of one group of blocks.
 type philoxState struct{ a, b reg.VecVirtual }
 
-const philoxRounds = 10
+// philoxRounds are the rounds of graph.Philox and graph.Philox7.
+var philoxRounds = []int{10, 7}
 
-func (k philox) emit(g *generator) {
-	words := 4 * len(k.order)
-	TEXT(k.name, attr.NOSPLIT, "func(dst *uint32, groups int, seed, block, step uint64)")
+// philoxDoc is the documentation of a generator's kernel for groups of so many blocks.
+func philoxDoc(name string, rounds, blocks int) []string {
+	definition := "graph.Philox"
+	if rounds != 10 {
+		definition += fmt.Sprint(rounds)
+	}
+	return []string{fmt.Sprintf("%s sets dst to the words of groups of %d blocks of %s, %d words each. The first group has the", name,
+		blocks, definition, 4*blocks), "blocks of the counters, and step is added to them from group to group."}
+}
+
+const philoxSignature = "func(dst *uint32, groups int, seed uint64, counters *[8]uint64, step uint64)"
+
+func (k philox) emit(g *generator, rounds int) {
+	name := fmt.Sprintf("philox%d%s", rounds, k.name)
+	TEXT(name, attr.NOSPLIT, philoxSignature)
 	Pragma("noescape")
-	Doc(fmt.Sprintf("%s sets dst to the words of groups of %d blocks of graph.Philox, %d words each. The groups start step", k.name,
-		len(k.order), words), "blocks apart.")
+	Doc(philoxDoc(name, rounds, len(k.order))...)
 	dst := Load(Param("dst"), GP64())
 	groups := Load(Param("groups"), GP64())
 	seed := Load(Param("seed"), GP64())
-	counter := k.splat(Load(Param("block"), GP64()))
-	VPADDQ(k.table(g, "order", func(i int) uint64 { return k.order[i] }), counter, counter)
+	counter, order := k.register(), k.register()
+	k.move(k.table(g, "order", func(i int) uint64 { return k.order[i] }), order)
+	k.permute(Mem{Base: Load(Param("counters"), GP64())}, order, counter)
 	step := k.splat(Load(Param("step"), GP64()))
 	constant := func(name string, v uint64) Mem { return k.table(g, name, func(int) uint64 { return v }) }
 	m0, m1 := constant("m0", 0xD2511F53), constant("m1", 0xCD9E8D57) // with 16 registers there is no room for them
@@ -90,7 +108,7 @@ func (k philox) emit(g *generator) {
 		k0, k1 := k.register(), k.register()
 		k.move(key0, k0)
 		k.move(key1, k1)
-		for round := range philoxRounds {
+		for round := range rounds {
 			if round > 0 {
 				VPADDD(w0, k0, k0)
 				VPADDD(w1, k1, k1)
@@ -158,7 +176,7 @@ func (k philox) round(number int, s *philoxState, m0, m1 Mem, k0, k1 reg.VecVirt
 
 // table is read-only data with a 64-bit number for each lane.
 func (k philox) table(g *generator, name string, at func(i int) uint64) Mem {
-	name = k.name + "_" + name
+	name = "philox" + k.name + "_" + name
 	m, ok := g.pool[name]
 	if !ok {
 		m = GLOBL(name, attr.RODATA|attr.NOPTR)
@@ -178,66 +196,96 @@ func (k philox) splat(r reg.Register) reg.VecVirtual {
 	return v
 }
 
-// keep emits dropout: a vector of elements at a time, then one by one.
+// dropoutBit is graph.DropoutBit.
+func dropoutBit(i int) int { return i/2%4*8 + i/8%4*2 + i%2 }
+
+// keep emits dropout: the elements of a word at a time, then a vector at a time, the last in part.
 func keep(w *width) {
 	name := "keep" + w.suffix
-	TEXT(name, attr.NOSPLIT, strings.ReplaceAll("func(dst, x []T, words []uint32, least uint32, scale T)", "T", w.goType))
+	TEXT(name, attr.NOSPLIT, strings.ReplaceAll("func(dst, x []T, kept []uint32, scale T)", "T", w.goType))
 	Pragma("noescape")
-	Doc(name + " sets dst[i] = x[i]·scale where words[i] ≥ least, else 0.")
+	Doc(name + " sets dst[i] = x[i]·scale where bit graph.DropoutBit(i) of kept[i/32] is 1, else 0.")
 	n := GP64()
-	dst, x, words := Load(Param("dst").Base(), GP64()), Load(Param("x").Base(), GP64()), Load(Param("words").Base(), GP64())
-	for i, s := range []string{"dst", "x", "words"} {
+	dst, x, kept := Load(Param("dst").Base(), GP64()), Load(Param("x").Base(), GP64()), Load(Param("kept").Base(), GP64())
+	for i, s := range []string{"dst", "x"} {
 		shortest(i == 0, s, n)
 	}
-	least := Load(Param("least"), GP32())
-	bound, scale := YMM(), loadScalars(w, []string{"scale"})[0]
-	VMOVD(least, bound.AsX())
-	VPBROADCASTD(bound.AsX(), bound)
-	i := GP64()
-	XORQ(i, i)
-	place := func(base reg.Register) Mem { return Mem{Base: base, Index: i, Scale: uint8(w.size)} }
-	word := Mem{Base: words, Index: i, Scale: 4}
-	SUBQ(U32(w.lanes), n)
+	scale := loadScalars(w, []string{"scale"})[0]
+	number := func(v int) Constant {
+		if w.size == 8 {
+			return U64(v)
+		}
+		return U32(v)
+	}
+	masks := GLOBL(name+"_masks", attr.RODATA|attr.NOPTR)
+	for i := range 32 {
+		DATA(i*w.size, number(1<<dropoutBit(i)))
+	}
+	lanes := GLOBL(name+"_lanes", attr.RODATA|attr.NOPTR)
+	for i := range w.lanes {
+		DATA(i*w.size, number(i))
+	}
+	and, equal, greater, load, store := VPAND, VPCMPEQD, VPCMPGTD, VMASKMOVPS, VMASKMOVPS
+	if w.size == 8 {
+		equal, greater, load, store = VPCMPEQQ, VPCMPGTQ, VMASKMOVPD, VMASKMOVPD
+	}
+	word, m, y := YMM(), YMM(), YMM()
+	test := func(mask Mem) {
+		and(mask, word, m)
+		equal(mask, m, m)
+	}
+	next := func(bytes int) {
+		ADDQ(U32(bytes), x)
+		ADDQ(U32(bytes), dst)
+	}
+	SUBQ(U32(32), n)
 	JLT(LabelRef("rest"))
 	Label("loop")
-	v, m, y := YMM(), YMM(), YMM()
-	if w.size == 4 {
-		VMOVDQU(word, v)
-		VPMAXUD(bound, v, m)
-		VPCMPEQD(v, m, m)
-	} else {
-		VMOVDQU(word, v.AsX())
-		VPMAXUD(bound.AsX(), v.AsX(), m.AsX())
-		VPCMPEQD(v.AsX(), m.AsX(), m.AsX())
-		VPMOVSXDQ(m.AsX(), m)
+	VPBROADCASTD(Mem{Base: kept}, word)
+	for at := 0; at < 32*w.size; at += 32 {
+		m, y = YMM(), YMM()
+		test(masks.Offset(at))
+		w.mul(Mem{Base: x, Disp: at}, scale.op, y)
+		w.and(m, y, y)
+		w.load(y, Mem{Base: dst, Disp: at})
 	}
-	w.mul(place(x), scale.op, y)
-	w.and(m, y, y)
-	w.load(y, place(dst))
-	ADDQ(U32(w.lanes), i)
-	SUBQ(U32(w.lanes), n)
+	ADDQ(Imm(4), kept)
+	next(32 * w.size)
+	SUBQ(U32(32), n)
 	JGE(LabelRef("loop"))
 	Label("rest")
+	ADDQ(U32(32), n)
+	JE(LabelRef("done"))
+	VPBROADCASTD(Mem{Base: kept}, word)
+	mask := GP64()
+	LEAQ(masks, mask)
+	SUBQ(U32(w.lanes), n)
+	JLT(LabelRef("part"))
+	Label("vector")
+	test(Mem{Base: mask})
+	w.mul(Mem{Base: x}, scale.op, y)
+	w.and(m, y, y)
+	w.load(y, Mem{Base: dst})
+	ADDQ(Imm(32), mask)
+	next(32)
+	SUBQ(U32(w.lanes), n)
+	JGE(LabelRef("vector"))
+	Label("part")
 	ADDQ(U32(w.lanes), n)
 	JE(LabelRef("done"))
-	Label("element")
-	dropped := GP64()
-	CMPL(word, least) // the carry is set where the word is less
-	SBBQ(dropped, dropped)
-	VMOVQ(dropped, m.AsX())
-	factor := scale.op.(reg.VecVirtual).AsX()
-	if w.size == 4 {
-		VMULSS(place(x), factor, y.AsX())
-		VANDNPS(y.AsX(), m.AsX(), y.AsX())
-		VMOVSS(y.AsX(), place(dst))
+	there := YMM()
+	VMOVQ(n, there.AsX())
+	if w.size == 8 {
+		VPBROADCASTQ(there.AsX(), there)
 	} else {
-		VMULSD(place(x), factor, y.AsX())
-		VANDNPD(y.AsX(), m.AsX(), y.AsX())
-		VMOVSD(y.AsX(), place(dst))
+		VPBROADCASTD(there.AsX(), there)
 	}
-	INCQ(i)
-	DECQ(n)
-	JNE(LabelRef("element"))
+	greater(lanes, there, there)
+	test(Mem{Base: mask})
+	load(Mem{Base: x}, there, y)
+	w.mul(scale.op, y, y)
+	w.and(m, y, y)
+	store(y, there, Mem{Base: dst})
 	Label("done")
 	VZEROUPPER()
 	RET()

@@ -567,8 +567,17 @@ func (g *generator) neonTranspose() {
 // neonDraw emits the generator of random words and what dropout does with them. A group is four blocks, whose words with
 // the same number are side by side in a register, until they are written.
 func neonDraw(g *generator) {
-	f := g.begin("philoxNEON", "func(dst *uint32, groups int, seed, block, step uint64)",
-		"philoxNEON sets dst to the words of groups of 4 blocks of graph.Philox, 16 words each. The groups start step", "blocks apart.")
+	for _, rounds := range philoxRounds {
+		g.neonPhilox(rounds)
+	}
+	for _, w := range g.widths {
+		g.neonKeep(w)
+	}
+}
+
+func (g *generator) neonPhilox(rounds int) {
+	name := fmt.Sprintf("philox%dNEON", rounds)
+	f := g.begin(name, philoxSignature, philoxDoc(name, rounds, 4)...)
 	dst, groups := f.Param("dst"), f.Param("groups")
 	splat := func(r reg.Register, a arm64.Arrangement) reg.VecVirtual {
 		v := arm64.Vector()
@@ -586,10 +595,8 @@ func neonDraw(g *generator) {
 	key0 := splat(seed, arm64.S4)
 	f.ShiftRight(seed, seed, 32)
 	key1 := splat(seed, arm64.S4)
-	first := splat(f.Param("block"), arm64.D2)
-	counters := []reg.VecVirtual{arm64.Vector(), arm64.Vector()}
-	f.Three("add", arm64.D2, counters[0], first, constant(0, 1))
-	f.Three("add", arm64.D2, counters[1], first, constant(2, 3))
+	from, counters := f.Param("counters"), []reg.VecVirtual{arm64.Vector(), arm64.Vector()}
+	f.LoadPair(counters[0], counters[1], from, 0)
 	step := splat(f.Param("step"), arm64.D2)
 
 	type group struct{ w [4]reg.VecVirtual }
@@ -606,7 +613,7 @@ func neonDraw(g *generator) {
 			}
 		}
 		k0, k1 := key0, key1
-		for round := range philoxRounds {
+		for round := range rounds {
 			if round > 0 {
 				next0, next1 := arm64.Vector(), arm64.Vector()
 				f.Three("add", arm64.S4, next0, k0, w0)
@@ -661,58 +668,78 @@ func neonDraw(g *generator) {
 	draw(1)
 	f.Label("done")
 	f.Return()
-	for _, w := range g.widths {
-		g.neonKeep(w)
-	}
 }
 
-// neonKeep emits dropout.
+// neonKeep emits dropout: the elements of a word at a time, then a vector at a time, the last in part. Bits move to where those of
+// the word's first elements are.
 func (g *generator) neonKeep(w *width) {
 	name := "keep" + w.suffix
-	f := g.begin(name, strings.ReplaceAll("func(dst, x []T, words []uint32, least uint32, scale T)", "T", w.goType),
-		name+" sets dst[i] = x[i]·scale where words[i] ≥ least, else 0.")
-	base, n := g.neonSlices([]string{"dst", "x", "words"})
-	bound, scale := arm64.Vector(), f.ParamSplat(w.arrangement, "scale")
-	f.DupGeneral(arm64.S4, bound, f.Param("least"))
-	word := g.f32()
-	compute := func(part bool) {
-		v, m := arm64.Vector(), arm64.Vector()
-		switch {
-		case part && w.size == 4:
-			g.loadPart(word, base["words"], n, m)
-			g.loadPart(w, base["x"], n, v)
-		case part:
-			f.LoadPart(4, m, Mem{Base: base["words"]})
-			g.loadPart(w, base["x"], n, v)
-		default:
-			f.LoadPart(4*w.lanes, m, Mem{Base: base["words"]})
-			f.Load(v, Mem{Base: base["x"]})
+	f := g.begin(name, strings.ReplaceAll("func(dst, x []T, kept []uint32, scale T)", "T", w.goType),
+		name+" sets dst[i] = x[i]·scale where bit graph.DropoutBit(i) of kept[i/32] is 1, else 0.")
+	base, n := g.neonSlices([]string{"dst", "x"})
+	kept, scale := f.Param("kept.base"), f.ParamSplat(w.arrangement, "scale")
+	first := make([]reg.VecVirtual, 8/w.lanes) // the bits of the first eight elements
+	for i := range first {
+		var halves [2]uint64
+		for lane := range w.lanes {
+			at := lane * w.size
+			halves[at/8] |= 1 << (dropoutBit(i*w.lanes+lane) + at%8*8)
 		}
-		f.Three("cmhs", arm64.S4, m, m, bound)
-		if w.size == 8 {
-			f.Change("sxtl", arm64.D2, m, m)
+		first[i] = arm64.Vector()
+		f.Load(first[i], g.file.Constant(halves[0], halves[1]))
+	}
+	word := arm64.Vector()
+	read := func() {
+		bits := arm64.General()
+		f.LoadWord(bits, Mem{Base: kept})
+		f.DupGeneral(w.arrangement, word, bits)
+	}
+	test := func(i int) reg.VecVirtual {
+		m := arm64.Vector()
+		f.Three("cmtst", w.arrangement, m, word, first[i%len(first)])
+		if i%len(first) == len(first)-1 {
+			f.Shift("ushr", w.arrangement, 2, word, word)
 		}
+		return m
+	}
+	compute := func(m reg.VecVirtual) {
+		v := arm64.Vector()
+		f.Load(v, Mem{Base: base["x"]})
 		w.mul(v, scale, v)
 		w.and(v, m, v)
-		if part {
-			g.storePart(w, base["dst"], n, v)
-			return
-		}
 		f.Store(Mem{Base: base["dst"]}, v)
+		f.AddConstant(base["dst"], base["dst"], arm64.VectorBytes)
+		f.AddConstant(base["x"], base["x"], arm64.VectorBytes)
 	}
-	f.CompareConstant(n, w.lanes)
+	f.CompareConstant(n, 32)
 	f.JumpIf("LT", "rest")
 	f.Label("loop")
-	compute(false)
-	f.AddConstant(base["dst"], base["dst"], arm64.VectorBytes)
-	f.AddConstant(base["x"], base["x"], arm64.VectorBytes)
-	f.AddConstant(base["words"], base["words"], 4*w.lanes)
-	f.SubConstant(n, n, w.lanes)
-	f.CompareConstant(n, w.lanes)
+	read()
+	for i := range 32 / w.lanes {
+		compute(test(i))
+	}
+	f.AddConstant(kept, kept, 4)
+	f.SubConstant(n, n, 32)
+	f.CompareConstant(n, 32)
 	f.JumpIf("GE", "loop")
 	f.Label("rest")
 	f.JumpIfZero(n, "done")
-	compute(true)
+	read()
+	m := arm64.Vector()
+	for i := range 32 / w.lanes {
+		f.Move(m, test(i))
+		f.CompareConstant(n, w.lanes)
+		f.JumpIf("LT", "part")
+		compute(m)
+		f.SubConstant(n, n, w.lanes)
+	}
+	f.Label("part")
+	f.JumpIfZero(n, "done")
+	v := arm64.Vector()
+	g.loadPart(w, base["x"], n, v)
+	w.mul(v, scale, v)
+	w.and(v, m, v)
+	g.storePart(w, base["dst"], n, v)
 	f.Label("done")
 	f.Return()
 }
