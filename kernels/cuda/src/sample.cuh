@@ -121,7 +121,7 @@ template <int THREADS, class T, class F> DEVICE void sample_each(const T *row, i
   }
 }
 
-// A SampleRow is a row of logits or, if kept is set, those of its elements that may be drawn, in their order, each with its place and
+// A SampleRow is a row of logits or, if kept is set, those of its elements that may be drawn, in order, each with its place and
 // its key. each calls f with the keys that are this thread's.
 template <int THREADS, class T> struct SampleRow {
   const T *logits;
