@@ -8,7 +8,7 @@
 //
 // Problem P has QUERIES, KEYS, KEY_WORDS and QUERY_WORDS.
 
-constexpr int BIT_BLOCK = 128;
+constexpr int BIT_BLOCK = 128, BLOCK_WARPS = 8;  // the warps of a block of threads
 // The number, in its block, of a bit of a word.
 DEVICE int number_of_bit(int word, int bit) { return bit / 2 * 8 + word * 2 + bit % 2; }
 
@@ -25,26 +25,32 @@ DEVICE u32 transpose_bits(u32 x) {
   return x;
 }
 
-// attention_bits stores the bits of a block of keys for the queries that one word of a block of queries has; a warp does so.
-// words(bits, set, down, query, key) makes the four words of the lane's query, which is one of those of word `down`.
+// attention_bits stores the bits of a block of keys for the queries that one word of a block of queries has; a warp does so, and
+// four warps a block of queries. words(bits, set, down, query, key) makes the four words of the lane's query, which is one of those
+// of word `down`.
 template <class P, class F> DEVICE void attention_bits(int sets, u32 *rows, u32 *columns, F words) {
-  constexpr int ACROSS = P::KEY_WORDS / 4, DOWN = P::QUERY_WORDS;
-  const int lane = threadIdx.x % 32;
-  const i64 block = i64(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
-  if (block >= i64(sets) * DOWN * ACROSS) return;
+  constexpr int ACROSS = P::KEY_WORDS / 4, DOWN = P::QUERY_WORDS / 4;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const i64 block = i64(blockIdx.x) * (blockDim.x / 128) + warp / 4;
+  const bool there = block < i64(sets) * DOWN * ACROSS;
   const int across = int(block % ACROSS), down = int(block / ACROSS % DOWN), set = int(block / (ACROSS * DOWN));
-  const int query = down / 4 * BIT_BLOCK + number_of_bit(down % 4, lane), key = across * BIT_BLOCK;
+  const int query = down * BIT_BLOCK + number_of_bit(warp % 4, lane), key = across * BIT_BLOCK;
   u32 bits[4] = {};
-  words(bits, set, down, query, key);
-  if (query < P::QUERIES) {
+  if (there) words(bits, set, 4 * down + warp % 4, query, key);
+  if (there && query < P::QUERIES) {
     reinterpret_cast<uint4 *>(rows)[(i64(set) * P::QUERIES + query) * ACROSS + across] = uint4{bits[0], bits[1], bits[2], bits[3]};
   }
   if (!columns) return;
+  // The words of a key, one of each warp, meet in shared memory, where keys are turned to avoid bank conflicts.
+  __shared__ __align__(16) u32 turned[BLOCK_WARPS / 4][BIT_BLOCK][4];
+  const auto place = [](int i) { return i / 8 * 8 + (i + i / 8) % 8; };
 #pragma unroll
-  for (int w = 0; w < 4; w++) {
-    const u32 column = transpose_bits(bits[w]);
-    const int at = key + number_of_bit(w, lane);
-    if (at < P::KEYS) columns[(i64(set) * P::KEYS + at) * P::QUERY_WORDS + down] = column;
+  for (int w = 0; w < 4; w++) turned[warp / 4][place(number_of_bit(w, lane))][warp % 4] = transpose_bits(bits[w]);
+  __syncthreads();
+  const int at = threadIdx.x % BIT_BLOCK;
+  if (there && key + at < P::KEYS) {
+    reinterpret_cast<uint4 *>(columns)[(i64(set) * P::KEYS + key + at) * DOWN + down] =
+        *reinterpret_cast<const uint4 *>(turned[warp / 4][place(at)]);
   }
 }
 

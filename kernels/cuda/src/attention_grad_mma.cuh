@@ -59,6 +59,30 @@ template <class P> DEVICE u32 kept_transposed(i64 seed, int head, int i, int j) 
   return kept;
 }
 
+// Which elements of N accumulators dropout keeps, whose columns are queries from i0 + 8·n on, as kept_bits. Where their 16 keys from
+// j0 on are in one group of the generator, each thread of the warp makes that of a query.
+template <class P, int N> DEVICE u32 kept_columns(i64 seed, int head, int i0, int j0) {
+  const int lane = threadIdx.x % 32;
+  if constexpr (P::KEYS % 16 == 0 && N % 4 == 0) {
+    static_assert(N <= 8, "four bits for each");
+    u32 bits = 0, group = 0;
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      if (n % 4 == 0) {
+        const u64 at = (u64(head) * P::QUERIES + i0 + 8 * n + lane) * P::KEYS + j0;
+        group = kept_group<P::DROP_BITS, P::DROP>(u64(seed), at / 32) >> at % 32 / 8 * 2;
+      }
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        const u32 two = __shfl_sync(~0u, group, n % 4 * 8 + lane % 4 * 2 + e) >> lane / 8 * 8 + lane / 4 % 2;
+        bits |= (two & 5) << 4 * n + e;
+      }
+    }
+    return bits;
+  }
+  return kept_bits<N>([&](int n) { return kept_transposed<P>(seed, head, i0 + n * 8 + lane % 4 * 2, j0 + lane / 4); });
+}
+
 // The gradient of a score, from the probability x and the gradient dp of the probability after dropout.
 template <class P> DEVICE float score_gradient(float x, float dp, float delta, bool kept) {
   if constexpr (P::DROP > 0) dp = kept ? dp * float(P::KEEP) : 0.0f;
@@ -135,8 +159,7 @@ template <class P, class Tile, class Args> DEVICE void attention_dkdv_mma(const 
     for (int m = 0; m < MT; m++) {
       const int j = j0 + first + 16 * m + lane / 4;
       if constexpr (P::DROP > 0)
-        kept[m] = kept_bits<STREAM / 8>(
-            [&](int n) { return kept_transposed<P>(seed, head, i0 + n * 8 + lane % 4 * 2, j); });
+        kept[m] = kept_columns<P, STREAM / 8>(seed, head, i0, j0 + first + 16 * m);
 #pragma unroll
       for (int n = 0; n < STREAM / 8; n++) {
         const int i = i0 + n * 8 + lane % 4 * 2;
@@ -230,10 +253,7 @@ template <class P, class Tile, class Args> DEVICE void attention_dq_mma(const Ar
     for (int m = 0; m < MT; m++) {
       const int i = i0 + first + 16 * m + lane / 4;
       u32 kept = ~0u;
-      if constexpr (P::DROP > 0)
-        kept = kept_bits<STREAM / 8>([&](int n) {
-          return kept_accumulator<P>(seed, {head, i}, {head, i + 8}, j0 + n * 8 + lane % 4 * 2);
-        });
+      if constexpr (P::DROP > 0) kept = kept_accumulators<P, STREAM / 8>(seed, {head, i}, {head, i + 8}, j0);
 #pragma unroll
       for (int n = 0; n < STREAM / 8; n++) {
         const int j = j0 + n * 8 + lane % 4 * 2;

@@ -497,6 +497,27 @@ template <int N, class F> DEVICE u32 kept_bits(F kept) {
   for (int n = 0; n < N; n++) bits |= kept(n) << 4 * n;
   return bits;
 }
+// The same by kept_accumulator, of keys from j0 + 8·n on. Where rows are whole groups of the generator, four threads share its work:
+// each makes a group of one of the two queries, whose byte t has what thread t needs of four accumulators.
+template <class P, int N> DEVICE u32 kept_accumulators(i64 seed, Place first, Place second, int j0) {
+  const int lane = threadIdx.x % 32, pair = lane % 4;
+  if constexpr (P::KEYS % 32 == 0 && (N == 4 || N == 8)) {
+    if (j0 % 32 == 0) {
+      const Place mine = pair % 2 ? second : first;
+      const u64 row = u64(mine.head) * P::QUERIES + mine.i;
+      const u32 group = kept_group<P::DROP_BITS, P::DROP>(u64(seed), row * (P::KEYS / 32) + j0 / 32 + pair / 2);
+      u32 bits = 0;
+#pragma unroll
+      for (int from = 0; from < N / 2; from++) {
+        u32 four = __shfl_sync(~0u, group, (lane & ~3) | from) >> 8 * pair & 0xff;
+        four = (four | four << 4) & 0x0f0f;
+        bits |= ((four | four << 2) & 0x3333) << 2 * (from % 2) + 16 * (from / 2);
+      }
+      return bits;
+    }
+  }
+  return kept_bits<N>([&](int n) { return kept_accumulator<P>(seed, first, second, j0 + n * 8 + pair * 2); });
+}
 
 // Stores columns c and c+1 of a row, if they exist.
 template <int COLUMNS, class M> DEVICE void store_pair(const M &m, int row, int c, float x, float y) {
@@ -602,13 +623,11 @@ DEVICE void add_exponentials(float (&s)[Tile::MT][N][4], float (&sum)[Tile::MT][
 // drop_weights sets the weights to 0 that dropout drops; see mask_scores.
 template <class P, class Tile, int N>
 DEVICE void drop_weights(i64 seed, float (&s)[Tile::MT][N][4], int head, int base, int j0) {
-  const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int m = 0; m < Tile::MT; m++) {
     const Place upper = place<P, Tile::PACKED>(head, base + 16 * m);
     const Place lower = place<P, Tile::PACKED>(head, base + 16 * m + 8);
-    const u32 kept = kept_bits<N>(
-        [&](int n) { return kept_accumulator<P>(seed, upper, lower, j0 + n * 8 + lane % 4 * 2); });
+    const u32 kept = kept_accumulators<P, N>(seed, upper, lower, j0);
 #pragma unroll
     for (int n = 0; n < N; n++)
 #pragma unroll
