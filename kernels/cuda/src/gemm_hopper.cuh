@@ -172,7 +172,7 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
   constexpr int W = P::W, CALLS = W < 2 ? 2 : 1, COLS = CALLS * W, APART = 32;  // a thread's single columns are APART
   constexpr int PIECE = least(W, 4);
   typedef Ahead<P, Body, COLS, Body::AHEAD && OPERANDS == 0> Read;
-  constexpr int UNROLL = Body::LONG ? 1 : 8, EACH = OPERANDS > 0 ? 1 : Read::EACH;
+  constexpr int UNROLL = Body::LONG ? 1 : 8, EACH = OPERANDS > 0 ? least(4, 32 / COLS) : Read::EACH;
   const int lane = threadIdx.x % 32, row = lane / 4, odd = lane / 2 % 2, col = W < 2 ? lane : lane * W % 64;
   u8 *const to = turn + row * 256 + odd * 128 + lane % 2 * 8;
   const auto row_of = [&](int piece) { return (piece * 32 + lane) * COLS / 64; };
