@@ -115,12 +115,15 @@ func (a *attentionProblem) gradPairs() bool { return a.grad && a.parts == 2 }
 
 // hopperFits reports whether Hopper's kernels serve a problem as it is: 16-bit elements, in rows that the copy engine reads.
 func (a *attentionProblem) hopperFits() bool {
+	if a.dtype.Size() != 2 || !a.hopperShape() {
+		return false
+	}
 	for _, v := range []attentionView{a.q, a.k, a.v} {
 		if !a.copied(v) {
 			return false
 		}
 	}
-	return a.dtype.Size() == 2 && a.hopperShape()
+	return true
 }
 
 // hopperShape reports whether Hopper's kernels serve all but the elements of queries, keys and values: no pages, rows that the copy

@@ -499,3 +499,21 @@ rounded 8 128 0 0
 		}
 	}
 }
+
+// TestAttentionPagesShared compiles attention of two sequences over one page.
+func TestAttentionPagesShared(t *testing.T) {
+	for _, d := range []graph.DType{graph.F64, graph.F32, graph.BF16} {
+		sum := graph.F32
+		if d == graph.F64 {
+			sum = d
+		}
+		args := rowMajor([]graph.Type{graph.TypeOf(d, 2, 2, 1, 2), graph.TypeOf(d, 1, 2, 7, 2), graph.TypeOf(d, 1, 2, 7, 1),
+			graph.TypeOf(graph.I64, 2), graph.TypeOf(graph.I64, 2, 2)})
+		op := graph.Attention{Scale: 0.5, Causal: true, HasLengths: true, Page: 7, Tail: true}
+		results := rowMajor([]graph.Type{graph.TypeOf(sum, 2, 2, 1, 1), graph.TypeOf(sum, 2, 2, 1)})
+		k, err := cuda.Compile(op, args, results, cuda.Config{Chip: cuda.H200})
+		if err != nil || len(k.Steps) == 0 {
+			t.Errorf("%v: %v", d, err)
+		}
+	}
+}
