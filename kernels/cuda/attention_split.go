@@ -19,6 +19,10 @@ const (
 	largestPieces = 8
 	// Floating-point operations in a ns: of this attention in strict f32, and of the portable one.
 	splitFlops, attentionFlops = 150000, 48000
+	// What a block takes to pass an element of the keys and values, in ps: in strict f32 of this attention and of the portable one,
+	// and the same in tf32. In a gradient each takes three times as long.
+	splitPass, portablePass         = 167, 667
+	splitPassTF32, portablePassTF32 = 111, 400
 )
 
 // splitTime is what the steps of such an attention take beside their work, in ns.
@@ -57,9 +61,9 @@ func (a *attentionProblem) splitPays() bool {
 	if a.op.Causal {
 		work /= 2
 	}
-	portable, split := pass*2/3, pass/6 // ns, as are all times here
+	portable, split := pass*portablePass/1000, pass*splitPass/1000 // ns, as are all times here
 	if a.parts == 1 {
-		portable, split = pass*2/5, pass/9
+		portable, split = pass*portablePassTF32/1000, pass*splitPassTF32/1000
 	}
 	if a.op.HasLengths || a.op.Window > 0 { // blocks do not pass all keys
 		portable, split = 0, 0

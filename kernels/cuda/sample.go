@@ -31,14 +31,14 @@ func compileSample(_ graph.Sample, args, results []Operand) *Kernel {
 	if !own {
 		counter = fmt.Sprintf("%s * %d + row", counter, rows)
 	}
-	room := fmt.Sprintf("SampleRoom<%d>", threads)
+	shared := fmt.Sprintf("SampleShared<%d>", threads)
 	u.entry("sample", threads, "SHARED;", "const u64 row = blockIdx.x;",
 		fmt.Sprintf("sample<%d>(%s + row * %d, %d, %s, %s, %s, %s, %s, %s + row, reinterpret_cast<%s *>(shared));", threads,
 			u.at(graph.SampleLogits), n, n, option(graph.SampleTemperature), option(graph.SampleTopK), option(graph.SampleTopP),
-			option(graph.SampleSeed), counter, u.to(0), room))
+			option(graph.SampleSeed), counter, u.to(0), shared))
 	step := Step{Entry: "sample", Grid: [3]int{rows, 1, 1}, Block: threads, Shared: sampleShared(threads)}
 	return u.kernel(0, []Step{step}, "sample")
 }
 
-// sampleShared is the size of a SampleRoom.
+// sampleShared is the size of a SampleShared.
 func sampleShared(threads int) int { return 8*(2048+1024+2*(threads/32)) + 16 }

@@ -1,7 +1,7 @@
 // Draws from rows of logits, in the arithmetic of graph.SampleWeight: sums are of integers, so that their order does not matter.
 
-// A block has one SampleRoom: sums by a digit of keys, elements that may be drawn, sums of warps, and what one thread tells all.
-template <int THREADS> struct SampleRoom {
+// SampleShared is what a block has in shared memory: sums by a digit of keys, elements that may be drawn, sums of warps, and what one thread tells all.
+template <int THREADS> struct SampleShared {
   static constexpr int DIGIT = 11, SUMS = 1 << DIGIT, KEPT = 1024;
   u64 sums[SUMS];
   u64 kept[KEPT];
@@ -59,8 +59,8 @@ template <int THREADS> DEVICE u64 sums_before(u64 x, u64 *all, u64 *warps) {
 // sample_cut finds the last key of the shortest beginning of a row, in the order of falling keys, that has a sum, and what of the
 // sum is left for the elements with this key. add(f) calls f with keys of the thread, and what they add; together they have the
 // sum. It goes digit by digit.
-template <int THREADS, class A> DEVICE u32 sample_cut(A add, u64 *sum, SampleRoom<THREADS> *room) {
-  typedef SampleRoom<THREADS> R;
+template <int THREADS, class A> DEVICE u32 sample_cut(A add, u64 *sum, SampleShared<THREADS> *shared) {
+  typedef SampleShared<THREADS> R;
   constexpr int EACH = R::SUMS / THREADS;
   u32 last = 0, mask = 0;
   u64 left = *sum;
@@ -68,27 +68,27 @@ template <int THREADS, class A> DEVICE u32 sample_cut(A add, u64 *sum, SampleRoo
     const int bits = shift < R::DIGIT ? shift : R::DIGIT;
     shift -= bits;
     __syncthreads();
-    for (int i = threadIdx.x; i < R::SUMS; i += THREADS) room->sums[i] = 0;
+    for (int i = threadIdx.x; i < R::SUMS; i += THREADS) shared->sums[i] = 0;
     __syncthreads();
     add([&](u32 key, u64 n) {
-      if ((key & mask) == last) atomicAdd(room->sums + (key >> shift & ((1u << bits) - 1)), n);
+      if ((key & mask) == last) atomicAdd(shared->sums + (key >> shift & ((1u << bits) - 1)), n);
     });
     __syncthreads();
     const int first = R::SUMS - 1 - int(threadIdx.x) * EACH;  // of the digits of this thread, which fall
     u64 own = 0, all;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) own += room->sums[first - i];
-    u64 before = sums_before<THREADS>(own, &all, room->warps);
+    for (int i = 0; i < EACH; i++) own += shared->sums[first - i];
+    u64 before = sums_before<THREADS>(own, &all, shared->warps);
     if (before < left && left <= before + own) {
       int d = first;
-      for (; before + room->sums[d] < left; d--) before += room->sums[d];
-      room->digit = u32(d);
-      room->left = left - before;
+      for (; before + shared->sums[d] < left; d--) before += shared->sums[d];
+      shared->digit = u32(d);
+      shared->left = left - before;
     }
     __syncthreads();
-    last |= room->digit << shift;
+    last |= shared->digit << shift;
     mask |= ((1u << bits) - 1) << shift;
-    left = room->left;
+    left = shared->left;
   }
   *sum = left;
   return last;
@@ -145,10 +145,10 @@ DEVICE u64 sample_share(float top_p, u64 total) {
   return share + (share == 0);
 }
 
-// sample_among draws an element. Those that row does not have weigh rest, and none of them is left by top_p.
+// sample_among draws an element. 0 for top_k or top_p leaves all. Those that row does not have weigh rest, and none of them is left by top_p.
 template <int THREADS, class R>
 DEVICE void sample_among(const R &row, u64 rest, float most, double scale, i64 top_k, float top_p, u64 random, i64 *to,
-                         SampleRoom<THREADS> *room) {
+                         SampleShared<THREADS> *shared) {
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   const auto weight = [&](u32 key) { return sample_weight(sample_logit(key), most, scale); };
   // Elements with keys above last may be drawn, and the first ties of those with this key.
@@ -156,9 +156,9 @@ DEVICE void sample_among(const R &row, u64 rest, float most, double scale, i64 t
   u64 ties = 0;
   if (top_k > 0) {
     ties = u64(top_k);
-    last = sample_cut<THREADS>([&](auto f) { row.each([&](u32 key) { f(key, 1); }); }, &ties, room);
+    last = sample_cut<THREADS>([&](auto f) { row.each([&](u32 key) { f(key, 1); }); }, &ties, shared);
   }
-  if (top_p > 0.0f && top_p < 1.0f) {
+  if (top_p > 0.0f) {
     const u64 tie = last ? weight(last) : 0;
     const auto weights = [&](auto f) {
       row.each([&](u32 key) {
@@ -169,9 +169,9 @@ DEVICE void sample_among(const R &row, u64 rest, float most, double scale, i64 t
     };
     u64 own = 0, total;
     weights([&](u32, u64 w) { own += w; });
-    sums_before<THREADS>(own, &total, room->warps);
+    sums_before<THREADS>(own, &total, shared->warps);
     u64 share = sample_share(top_p, total + rest);
-    const u32 cut = sample_cut<THREADS>(weights, &share, room);
+    const u32 cut = sample_cut<THREADS>(weights, &share, shared);
     const u64 each = weight(cut);
     ties = (share + each - 1) / each;
     last = cut;
@@ -198,18 +198,18 @@ DEVICE void sample_among(const R &row, u64 rest, float most, double scale, i64 t
     }
     __syncthreads();
     if (lane == 0) {
-      room->warps[warp] = own;
-      room->equals[warp] = equal;
+      shared->warps[warp] = own;
+      shared->equals[warp] = equal;
     }
     __syncthreads();
     const auto weighs = [&](int w, u64 before) {
-      const u64 free = ties > before ? ties - before : 0, n = room->equals[w];
-      return room->warps[w] + (n < free ? n : free) * tie;
+      const u64 free = ties > before ? ties - before : 0, n = shared->equals[w];
+      return shared->warps[w] + (n < free ? n : free) * tie;
     };
     all = 0;
     for (int w = 0; w < WARPS; w++) {
       all += weighs(w, had);
-      had += room->equals[w];
+      had += shared->equals[w];
     }
     mark = __umul64hi(random, all);
     had = 0;
@@ -218,7 +218,7 @@ DEVICE void sample_among(const R &row, u64 rest, float most, double scale, i64 t
       begin = w * part;
       if (mark < n) break;
       mark -= n;
-      had += room->equals[w];
+      had += shared->equals[w];
     }
     end = begin + part < row.size ? begin + part : row.size;
   }
@@ -232,19 +232,19 @@ DEVICE void sample_among(const R &row, u64 rest, float most, double scale, i64 t
     if (key > last) own += weight(key);
     equal += last != 0 && key == last;
   }
-  had += sums_before<THREADS>(equal, &all, room->warps);
-  u64 room_for = ties > had ? ties - had : 0;
-  own += (equal < room_for ? equal : room_for) * tie;
-  u64 before = sums_before<THREADS>(own, &all, room->warps);
+  had += sums_before<THREADS>(equal, &all, shared->warps);
+  u64 ties_left = ties > had ? ties - had : 0;
+  own += (equal < ties_left ? equal : ties_left) * tie;
+  u64 before = sums_before<THREADS>(own, &all, shared->warps);
   if (!long_row) mark = __umul64hi(random, all);
   if (mark < before || mark >= before + own) return;
   for (; first < past; first++) {
     const u32 key = row.key(first);
     if (key > last) {
       before += weight(key);
-    } else if (last != 0 && key == last && room_for > 0) {
+    } else if (last != 0 && key == last && ties_left > 0) {
       before += tie;
-      room_for--;
+      ties_left--;
     }
     if (mark < before) {
       *to = row.place(first);
@@ -254,21 +254,21 @@ DEVICE void sample_among(const R &row, u64 rest, float most, double scale, i64 t
 }
 
 // sample_kept keeps the elements of a row that may be drawn, in their order, and gives their number, or 0 if they are too many. The
-// greatest keys of the threads bound them; this thread's is greatest. rest is what the others weigh, if top_k is 0.
+// greatest keys of the threads bound them; this thread's is greatest. For top_p alone the bound is the key in the middle. rest is what the others weigh, if top_k is 0.
 template <int THREADS, class T>
 DEVICE int sample_kept(const T *logits, i64 n, u32 greatest, float most, double scale, i64 top_k, float top_p, u64 *rest,
-                       SampleRoom<THREADS> *room) {
-  typedef SampleRoom<THREADS> R;
-  u32 *bounds = reinterpret_cast<u32 *>(room->sums + R::KEPT);
+                       SampleShared<THREADS> *shared) {
+  typedef SampleShared<THREADS> R;
+  u32 *bounds = reinterpret_cast<u32 *>(shared->sums + R::KEPT);
   bounds[threadIdx.x] = greatest;
-  if (threadIdx.x == 0) room->count = 0;
+  if (threadIdx.x == 0) shared->count = 0;
   __syncthreads();
   int above = 0;
 #pragma unroll 8
   for (int i = 0; i < THREADS; i++) above += bounds[i] > greatest || (bounds[i] == greatest && i < int(threadIdx.x));
-  if (above == (top_k > 0 ? int(top_k) : THREADS / 2) - 1) room->digit = greatest;
+  if (above == (top_k > 0 ? int(top_k) : THREADS / 2) - 1) shared->digit = greatest;
   __syncthreads();
-  const u32 least = room->digit;
+  const u32 least = shared->digit;
   u64 own = 0, all = 0, kept = 0;
   sample_each<THREADS>(logits, n, [&](i64 i, float x) {
     const u32 key = sample_key(x);
@@ -276,24 +276,24 @@ DEVICE int sample_kept(const T *logits, i64 n, u32 greatest, float most, double 
     own += w;
     if (key < least) return;
     kept += w;
-    const u32 at = atomicAdd(&room->count, 1u);
-    if (at < R::KEPT) room->sums[at] = u64(i) << 32 | key;
+    const u32 at = atomicAdd(&shared->count, 1u);
+    if (at < R::KEPT) shared->sums[at] = u64(i) << 32 | key;
   });
   __syncthreads();
-  const u32 count = room->count;
+  const u32 count = shared->count;
   if (count > R::KEPT) return 0;
   if (top_k == 0) {
     u64 total;
-    sums_before<THREADS>(own, &all, room->warps);
-    sums_before<THREADS>(kept, &total, room->warps);
+    sums_before<THREADS>(own, &all, shared->warps);
+    sums_before<THREADS>(kept, &total, shared->warps);
     if (total < sample_share(top_p, all)) return 0;
     *rest = all - total;
   }
   for (u32 i = threadIdx.x; i < count; i += THREADS) {
-    const u64 x = room->sums[i];
+    const u64 x = shared->sums[i];
     int before = 0;
-    for (u32 j = 0; j < count; j++) before += room->sums[j] < x;
-    room->kept[before] = x;
+    for (u32 j = 0; j < count; j++) before += shared->sums[j] < x;
+    shared->kept[before] = x;
   }
   __syncthreads();
   return int(count);
@@ -302,7 +302,7 @@ DEVICE int sample_kept(const T *logits, i64 n, u32 greatest, float most, double 
 // sample lets a block draw from a row of n logits.
 template <int THREADS, class T>
 DEVICE void sample(const T *logits, i64 n, float temperature, i64 top_k, float top_p, i64 seed, u64 counter, i64 *to,
-                   SampleRoom<THREADS> *room) {
+                   SampleShared<THREADS> *shared) {
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   // The greatest logit, the first of equal ones.
   u64 best = 0;
@@ -316,9 +316,9 @@ DEVICE void sample(const T *logits, i64 n, float temperature, i64 top_k, float t
     const u64 x = __shfl_xor_sync(0xffffffffu, best, step);
     best = x > best ? x : best;
   }
-  if (lane == 0) room->warps[warp] = best;
+  if (lane == 0) shared->warps[warp] = best;
   __syncthreads();
-  for (int i = 0; i < THREADS / 32; i++) best = room->warps[i] > best ? room->warps[i] : best;
+  for (int i = 0; i < THREADS / 32; i++) best = shared->warps[i] > best ? shared->warps[i] : best;
   const u32 most_key = u32(best >> 32);
   if (!(temperature > 0.0f) || most_key == 0) {
     if (threadIdx.x == 0) *to = ~u32(best);
@@ -327,13 +327,14 @@ DEVICE void sample(const T *logits, i64 n, float temperature, i64 top_k, float t
   const float most = sample_logit(most_key);
   const double scale = 1.4426950408889634 * 4294967296.0 / double(temperature);
   if (top_k < 0 || top_k >= n) top_k = 0;
+  if (!(top_p > 0.0f && top_p < 1.0f)) top_p = 0.0f;
   const uint4 words = philox(u64(seed), counter);
   const u64 random = u64(words.y) << 32 | words.x;
   u64 rest = 0;
   int kept = 0;
-  if (n > 4 * THREADS && top_k <= THREADS && (top_k > 0 || (top_p > 0.0f && top_p < 1.0f))) {
-    kept = sample_kept<THREADS>(logits, n, greatest, most, scale, top_k, top_p, &rest, room);
+  if (n > 4 * THREADS && top_k <= THREADS && (top_k > 0 || top_p > 0.0f)) {
+    kept = sample_kept<THREADS>(logits, n, greatest, most, scale, top_k, top_p, &rest, shared);
   }
-  const SampleRow<THREADS, T> row = {logits, kept > 0 ? room->kept : nullptr, kept > 0 ? kept : n};
-  sample_among<THREADS>(row, rest, most, scale, top_k, top_p, random, to, room);
+  const SampleRow<THREADS, T> row = {logits, kept > 0 ? shared->kept : nullptr, kept > 0 ? kept : n};
+  sample_among<THREADS>(row, rest, most, scale, top_k, top_p, random, to, shared);
 }
