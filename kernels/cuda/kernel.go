@@ -23,6 +23,10 @@ type Kernel struct {
 	Ahead int
 	// Way is how a product is computed, where a [Tuning] says so.
 	Way string
+	// Joined is how many launches behind this one the kernel computes, too: their arguments and results follow the launch's own.
+	Joined int
+	// Time is what a product on Hopper's own instructions should take on the chip, in ns. It is 0 for other kernels.
+	Time int
 	// Scratch is how many bytes of memory the steps share. What is in it before the first step is undefined.
 	Scratch int64
 	// Late are the arguments that no step reads before it has waited as [Config.Awaits] tells, if it does. Only products of few rows

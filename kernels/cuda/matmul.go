@@ -78,6 +78,7 @@ type matmul struct {
 	taps   [2]int // strides of the rows and columns of depthwise filters
 	boxes  *resultBoxes
 	used   int64 // bytes of the scratch memory that belong to others, or hold what those steps make
+	joined joinedBlocks
 }
 
 // reserve takes bytes of the scratch memory, and returns where they begin.
@@ -342,7 +343,7 @@ func (u *unit) finish(k *Kernel, fast bool, templates ...string) *Kernel {
 // steps chooses a tile and writes the entries of the product.
 func (m *matmul) steps() (*Kernel, cut) {
 	var c cut
-	way := ""
+	way, time := "", 0
 	var late []int
 	if h := m.stream(); h != nil {
 		c, late = m.streamCut(h), m.late()
@@ -351,13 +352,13 @@ func (m *matmul) steps() (*Kernel, cut) {
 	} else if f, t, ok := m.few(); ok {
 		c, late = m.fewCut(f, t), m.late()
 	} else if h, a := m.hopperPlans(); h != nil {
-		c, way = m.hopperCut(h), m.measured(h)
+		c, way, time = m.hopperCut(h), m.measured(h), h.time
 	} else if a != nil {
 		c = m.acrossCut(a)
 	} else {
 		c, way = m.cut(), m.measured(nil)
 	}
-	k := &Kernel{Way: way, Late: late, Steps: append(m.before, c.before...), Scratch: roundUp(max(c.scratch, m.used), 256)}
+	k := &Kernel{Way: way, Time: time, Late: late, Steps: append(m.before, c.before...), Scratch: roundUp(max(c.scratch, m.used), 256)}
 	rows := c.bm
 	if c.splits > 1 {
 		rows = finishRows
@@ -376,7 +377,11 @@ func (m *matmul) steps() (*Kernel, cut) {
 		check = fmt.Sprintf("  if (%s->code != 0) return;\n", m.status())
 	}
 	tiles := m.batch * ceilDiv(m.m, c.bm) * ceilDiv(m.n, c.bn)
-	m.printf("%s {\n%s  ", c.entry("matmul"+m.tag), check)
+	entry := c.entry("matmul" + m.tag)
+	if m.joined.count > 0 {
+		entry = joinedPart
+	}
+	m.printf("%s {\n%s  ", entry, check)
 	grid, piece, split := c.grid, c.work, "0" // the template sets it
 	if grid == 0 {
 		grid, split = tiles*c.splits, "spot.split"

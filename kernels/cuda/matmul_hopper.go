@@ -369,7 +369,7 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 		maps[i] = "&" + m.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", "map_"+operand+m.tag)
 	}
 	m.relayouts(&c)
-	t.write(m.unit, "Tile", h.kind, &h.a, &h.b, h.batches, m.boxes != nil)
+	t.write(m.unit, "Tile", h.kind, &h.a, &h.b, h.batches, m.boxes != nil, m.joined)
 	c.call = fmt.Sprintf("%s<Problem, %%s, Tile>(%%s, %s, %s, %%s, %%s", name, maps[0], maps[1])
 	if m.a.gathered() {
 		c.call += ", " + m.pointer(m.a)
@@ -383,7 +383,7 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 }
 
 // write prints the tile as the Tile of the template.
-func (t hopperTile) write(u *unit, name, kind string, a, b *hopperFactor, size batches, stores bool) {
+func (t hopperTile) write(u *unit, name, kind string, a, b *hopperFactor, size batches, stores bool, blocks joinedBlocks) {
 	u.printf("struct %s {\n  typedef %s T;\n", name, kind)
 	u.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = %d, CN = %d, SPLITS = %d;\n", t.bm, t.bn, t.stages,
 		t.cm, t.cn, t.splits)
@@ -391,6 +391,7 @@ func (t hopperTile) write(u *unit, name, kind string, a, b *hopperFactor, size b
 	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v, GATHERS = %v, TAPS = %v;\n", a.kInner,
 		b.kInner, t.pingpong, a.gathered(), b.taps != nil)
 	u.printf("  static constexpr bool B_PATCHES = %v;\n  static constexpr i64 ODD = %d;\n", b.patches != nil, b.odd)
+	u.printf("  static constexpr int FIRST = %d, BLOCKS = %d;\n", blocks.first, blocks.count)
 	u.printf("  static constexpr int TURN = %d, OPERANDS = %d;\n  static constexpr bool STORES = %v;\n};\n\n", leastTurn+t.more,
 		t.operands, stores)
 }

@@ -196,7 +196,7 @@ func (q *asyncProduct) write(x *mixture) error {
 	if err := q.body(title, p.w); err != nil {
 		return err
 	}
-	t.write(x.unit, title+"Tile", ctype(x.elem), &q.a, &q.b, each, false)
+	t.write(x.unit, title+"Tile", ctype(x.elem), &q.a, &q.b, each, false, joinedBlocks{})
 	x.printf("KERNEL(%s, %d, 1) {\n  %s<%s, %sBody, %sTile>(%sBody{p}, %s, %s,\n    %s, (float *)nullptr);\n}\n\n", q.name,
 		hopperThreads, template, p.name, title, title, title, maps[0], maps[1], q.work(p.name, title+"Tile"))
 	grid := min(x.cfg.Chip.SMs, q.tiles*ceilDiv(q.n, t.bn))

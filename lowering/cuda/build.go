@@ -502,20 +502,26 @@ func (l *launch) resolve(k *kernels.Kernel, m driver.Module) error {
 // place fills the parameters of launch i with the addresses of its buffers.
 func (e *executable) place(i int) error {
 	l := &e.p.Launches[i]
-	at := func(views []lowering.View) (p []driver.Ptr) {
-		for _, v := range views {
-			p = append(p, e.buffers[v.Buffer])
-		}
-		return
+	var args, results []driver.Ptr
+	for _, l := range e.p.Launches[i : i+together(e.launches[i].kernel)] {
+		args, results = e.addresses(args, l.Args), e.addresses(results, l.Results)
 	}
 	status := e.status + driver.Ptr(int64(1+i)*statusBytes)
 	if updates(e.p, l) {
 		status = e.status
 	}
-	if err := e.placeAt(&e.launches[i], at(l.Args), at(l.Results), status); err != nil {
+	if err := e.placeAt(&e.launches[i], args, results, status); err != nil {
 		return e.inLaunch(i, err)
 	}
 	return nil
+}
+
+// addresses appends the addresses of the buffers of views.
+func (e *executable) addresses(list []driver.Ptr, views []lowering.View) []driver.Ptr {
+	for _, v := range views {
+		list = append(list, e.buffers[v.Buffer])
+	}
+	return list
 }
 
 // placeAt fills the parameters of a launch.

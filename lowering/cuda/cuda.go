@@ -51,6 +51,7 @@ type Device struct {
 
 	// compile makes the kernels.
 	compile KernelCompiler
+	joins   bool // products may be one kernel
 	made    map[made]generated
 }
 
@@ -98,7 +99,7 @@ type KernelCompiler = func(op graph.Op, args, results []kernels.Operand, cfg ker
 
 // By makes the kernels with another function than [kernels.Compile]: a variant to measure, or the caller's kernel.
 func By(compile KernelCompiler) Option {
-	return func(d *Device) { d.compile = compile }
+	return func(d *Device) { d.compile, d.joins = compile, false }
 }
 
 // In runs programs in a group, each participant of which has a GPU of its own.
@@ -132,7 +133,7 @@ func New(opts ...Option) *Device {
 	d := &Device{bucket: DefaultBucket, exchangeBlocks: DefaultExchangeBlocks, spare: -1, branches: DefaultBranches,
 		hidden: DefaultHidden,
 		cfg:    kernels.Config{Chip: kernels.H200},
-		host:   cpu.New(), compile: kernels.Compile, made: map[made]generated{}}
+		host:   cpu.New(), compile: kernels.Compile, joins: true, made: map[made]generated{}}
 	for _, o := range opts {
 		if o != nil {
 			o(d)
@@ -174,7 +175,7 @@ func (d *Device) Place(p *lowering.Program) {
 			l.Device, l.Reason = d.host.Name(), g.err.Error()
 			continue
 		}
-		l.Source = legend(p, l) + k.Generated()
+		l.Source = legend(p, i, k) + k.Generated()
 		if k.Way != "" {
 			l.Way = k.Way + ", tuned"
 		}
@@ -200,11 +201,11 @@ func (d *Device) Describe(t *trace.Trace, p *lowering.Program) {
 // kernel is the kernel of a launch, which may run beside exchanges.
 func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, cfg kernels.Config, beside bool, held heldBuffers) (
 	*kernels.Kernel, error) {
-	args, results := l.Operands()
-	for i, v := range l.Args {
-		args[i].Frozen, args[i].Given = held.fixed[v.Buffer] && !beside, held.given[v.Buffer]
-	}
+	args, results := operands(p, l, held)
 	if beside {
+		for i := range args {
+			args[i].Frozen = false
+		}
 		spare := d.spare
 		if spare < 0 {
 			spare = d.exchangeBlocks
@@ -216,11 +217,20 @@ func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, cfg kernels.Con
 			cfg.Rank = d.group.Rank()
 		}
 	}
+	return d.generate(l.Op, args, results, cfg)
+}
+
+// operands are a launch's arguments and results.
+func operands(p *lowering.Program, l *lowering.Launch, held heldBuffers) (args, results []kernels.Operand) {
+	args, results = l.Operands()
+	for i, v := range l.Args {
+		args[i].Frozen, args[i].Given = held.fixed[v.Buffer], held.given[v.Buffer]
+	}
 	for i, v := range l.Results {
 		role := p.Buffers[v.Buffer].Role
 		results[i].Update = role == lowering.State || role == lowering.Param
 	}
-	return d.generate(l.Op, args, results, cfg)
+	return args, results
 }
 
 // heldBuffers are those that no launch of a run writes. Fixed ones are of constants, of frozen parameters and of what the prepared
@@ -279,7 +289,7 @@ func (d *Device) Sources(p *lowering.Program) []Source {
 	}
 	for i, k := range d.Kernels(p) {
 		l := &p.Launches[i]
-		add(fmt.Sprintf("launch %d, %s", i+1, l.Node.Where()), legend(p, l), k)
+		add(fmt.Sprintf("launch %d, %s", i+1, l.Node.Where()), legend(p, i, k), k)
 	}
 	for _, k := range d.ending(p) {
 		add("the end of the run", "", k)
@@ -287,8 +297,9 @@ func (d *Device) Sources(p *lowering.Program) []Source {
 	return list
 }
 
-// legend is a comment that says which values of the program a launch's operands and results are.
-func legend(p *lowering.Program, l *lowering.Launch) string {
+// legend is a comment that says which values of the program the operands and results of launch i are, and of those that its kernel
+// computes, too.
+func legend(p *lowering.Program, i int, k *kernels.Kernel) string {
 	var b strings.Builder
 	say := func(what string, views []lowering.View) {
 		for i, v := range views {
@@ -300,8 +311,14 @@ func legend(p *lowering.Program, l *lowering.Launch) string {
 			b.WriteByte('\n')
 		}
 	}
-	say("a", l.Args)
-	say("r", l.Results)
+	n := together(k)
+	for j, l := range p.Launches[i : i+n] {
+		if n > 1 {
+			fmt.Fprintf(&b, "// product%d:\n", j)
+		}
+		say("a", l.Args)
+		say("r", l.Results)
+	}
 	b.WriteByte('\n')
 	return b.String()
 }

@@ -9,7 +9,7 @@ import (
 
 // generateAll makes the kernels of all launches. On chips whose launches begin early, neighbours that use nothing of one another
 // run at the same time, such as the queries, keys and values of an attention, and so does one that can await what it uses of them.
-// Programs that train have branches instead, and there all launches begin early.
+// Products of many rows become one kernel for that. Programs that train have branches instead, and there all launches begin early.
 func (d *Device) generateAll(p *lowering.Program) []generated {
 	list := make([]generated, len(p.Launches))
 	branches := p.Trains() && d.branching() > 0
@@ -40,6 +40,14 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 		return g.err == nil && g.kernel.MayRunBeside() && !updates(p, &p.Launches[i])
 	}
 	for first := p.Prepared; first < len(list); {
+		if k := d.joined(p, list, first, held); k != nil {
+			list[first].kernel = k
+			for i := range k.Joined {
+				list[first+1+i].kernel = &kernels.Kernel{}
+			}
+			first += together(k)
+			continue
+		}
 		end := first + 1
 		awaits := map[int]bool{}
 		for may(first) && end < len(list) && may(end) {
@@ -58,6 +66,42 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 		first = end
 	}
 	return list
+}
+
+// joined is one kernel of products on Hopper's own instructions, from launch first on, that use nothing of one another. It is nil
+// where that should take no less time than one after another, and where the program trains, whose products have not been timed so.
+func (d *Device) joined(p *lowering.Program, list []generated, first int, held heldBuffers) *kernels.Kernel {
+	if p.Trains() || !d.joins {
+		return nil
+	}
+	var launches []kernels.Launch
+	time := 0
+	for i := first; i < len(list); i++ {
+		l, k := &p.Launches[i], list[i].kernel
+		if list[i].err != nil || k.Time == 0 || updates(p, l) || !independentOfAll(p, first, i) {
+			break
+		}
+		args, results := operands(p, l, held)
+		launches = append(launches, kernels.Launch{Op: l.Op, Args: args, Results: results})
+		time += k.Time
+	}
+	if len(launches) < 2 {
+		return nil
+	}
+	k, err := kernels.Join(launches, d.cfg)
+	if err != nil || k.Time >= time {
+		return nil
+	}
+	k.Joined = len(launches) - 1
+	return k
+}
+
+// together is how many launches a kernel computes, with the one that it is of.
+func together(k *kernels.Kernel) int {
+	if k == nil {
+		return 1
+	}
+	return 1 + k.Joined
 }
 
 // independentOfAll reports whether launch i is independent of all from first on that come before it.

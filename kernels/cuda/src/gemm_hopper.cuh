@@ -22,6 +22,7 @@
 //	int TURN;              bytes of shared memory of a warp that finishes a tile
 //	bool STORES;           the copy engine stores the result, see store_tile
 //	bool TAPS;             B has axes for rows and columns of taps of filters, which k counts together with channels
+//	int FIRST, BLOCKS;     the product's blocks, where the launch has others besides; else 0, and all are
 //	int OPERANDS;          operands of the body, matrices like the result: the copy engine brings a tile of each, which takes a
 //	                       stage behind the tile's slices
 
@@ -36,6 +37,9 @@ template <class P, class Tile> struct Ring {
   static constexpr int WARP_ROWS = 16, CHUNK = 64;  // of the tile that a warp exchanges at once, see finish_tile
   static constexpr int TURN = Tile::TURN;
   static constexpr int TURNS = STAGE * Tile::STAGES, BARRIERS = TURNS + 8 * TURN;
+  // The number of a block's first tile, and how far its tiles are apart.
+  static DEVICE int first() { return (int(blockIdx.x) - Tile::FIRST) / CLUSTER; }
+  static DEVICE int apart() { return (Tile::BLOCKS > 0 ? Tile::BLOCKS : int(gridDim.x)) / CLUSTER; }
 };
 
 // load_slice starts this block's part of copying the slice of ROWS of an operand from row `row` and column k on, to all
@@ -397,7 +401,7 @@ DEVICE void load_tiles(const Body &body, const TensorMap *map_a, const TensorMap
   u32 phase = 0;
   Spot spot;
   int end;
-  for (int i = blockIdx.x / R::CLUSTER; work.find(i, spot, end); i += gridDim.x / R::CLUSTER) {
+  for (int i = R::first(); work.find(i, spot, end); i += R::apart()) {
     const int m = spot.m - work.base + rank_m * BM, n = spot.n + rank_n * BN, first = work.begin(spot);
     for (int step = first; step < first + work.steps(spot); step++) {
       const int k = step * R::BK;
@@ -504,10 +508,10 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
     u32 boxes = 0;
     Spot spot, next;
     int end, next_end;
-    int i = blockIdx.x / R::CLUSTER;
+    int i = R::first();
     bool more = work.find(i, spot, end);
     for (int number = 0; more; number++, spot = next, end = next_end) {
-      i += gridDim.x / R::CLUSTER;
+      i += R::apart();
       more = work.find(i, next, next_end);
       const int steps = work.steps(spot);
       if constexpr (Tile::PINGPONG) {
