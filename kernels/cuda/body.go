@@ -35,6 +35,9 @@ type printer struct {
 	guard  string // before a statement that stores
 	// most, if set, is how many bytes a result has at most that is not streamed past the L2 cache.
 	most int
+	// draws, if not 0, says that the threads of a warp draw together, for units of so many elements, as the text of
+	// [elementwise.function] has them.
+	draws int
 	// overtake lets reads of arguments move before stores: where a thread runs the body more than once.
 	overtake bool
 	// again, if set, says of what is read through a layout that a thread reads it more than once: it may not overtake,
@@ -400,8 +403,14 @@ func (b *printer) alike(v value, in []value) string {
 // dropout draws by the element's index in the value.
 func (b *printer) dropout(v *body.Value) value {
 	rule, in := graph.DropoutRuleOf(v.Node.Op.(graph.Dropout).P), b.in(v)
-	expr := fmt.Sprintf("dropout<%d, %du>(widen<%s>(%s), i64(%s), u64(%s), %s)", rule.Bits, rule.Threshold, b.width(), in[0].expr,
-		in[1].expr, b.offset(graph.Contiguous(b.p.Space)), literal(v.Node.Type.DType, 1/rule.Kept(), nil))
+	x, space := fmt.Sprintf("widen<%s>(%s)", b.width(), in[0].expr), graph.Contiguous(b.p.Space)
+	at, scale := b.offset(space), literal(v.Node.Type.DType, 1/rule.Kept(), nil)
+	expr := fmt.Sprintf("dropout<%d, %du>(%s, i64(%s), u64(%s), %s)", rule.Bits, rule.Threshold, x, in[1].expr, at, scale)
+	if b.draws > 0 && !b.fixed(space) {
+		draws := fmt.Sprintf("Draws<%d, %du, W, U, %d, W == %d>(u64(%s), u64(first))", rule.Bits, rule.Threshold, blockThreads, b.draws,
+			in[1].expr)
+		expr = fmt.Sprintf("%s.drop(%s, u, u64(%s), %s)", b.bindFixed(scalar, "", draws, nil, true, in[1]).expr, x, at, scale)
+	}
 	return b.bindByElement(in[0].lane, expr, v.Node, in...)
 }
 

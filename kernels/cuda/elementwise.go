@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 
 	"fusec/graph"
 	"fusec/graph/body"
@@ -35,6 +36,7 @@ type elementwise struct {
 	runs     []run
 	w, units int
 	n        int   // elements
+	whole    bool  // all blocks are full, so that what threads draw need not wait for what they read
 	tile     *tile // where operands are transposed
 }
 
@@ -75,8 +77,9 @@ func newElementwise(u *unit, p *body.Program, cfg Config, tiles bool, anchor fun
 		}
 		e.w = trial.vectorWidth(wide, size, layouts[len(trial.reads):])
 	}
-	e.units = unitsPerThread(len(trial.reads), e.w, e.n, cfg)
+	e.units = unitsPerThread(len(trial.reads), e.w, e.n, p, cfg)
 	e.b = newPrinter(u, p, coordinates(rank, e.runs), wide, e.w)
+	e.b.draws = e.w
 	e.b.loops = graph.IntsOf(every...)
 	e.b.quiet = u.prefix != "p."
 	if err := e.b.prefetch(trial.reads); err != nil {
@@ -120,11 +123,19 @@ func (b *printer) stores() error {
 // inFlight is how many elements of its operands a thread reads before it computes the first.
 const inFlight = 8
 
-// unitsPerThread is how many units a thread computes: so many that some loads are under way at once, if that leaves
-// work for all multiprocessors.
-func unitsPerThread(reads, w, n int, cfg Config) int {
-	units := 4
-	for units > 1 && (units*w*max(reads, 1) > inFlight || n/(w*units) < 2048*cfg.Chip.SMs) {
+// manyBits is how many random bits for each element take no longer than what is read and stored.
+const manyBits = 8
+
+// unitsPerThread is how many units a thread computes: so many that some loads are under way at once, and at least two for which a
+// warp draws many bits, if that leaves work for all multiprocessors.
+func unitsPerThread(reads, w, n int, p *body.Program, cfg Config) int {
+	units, most := 4, inFlight/(w*max(reads, 1))
+	if slices.ContainsFunc(p.Values, func(v body.Value) bool {
+		return v.Kind == body.Draw && graph.DropoutRuleOf(v.Node.Op.(graph.Dropout).P).Bits > manyBits
+	}) {
+		most = max(most, 2)
+	}
+	for units > 1 && (units > most || n/(w*units) < 2048*cfg.Chip.SMs) {
 		units /= 2
 	}
 	return units
@@ -140,8 +151,12 @@ func (e *elementwise) function(name, parameter string) string {
 		if text == "" {
 			return ""
 		}
+		within := "if (e < end) "
+		if e.whole {
+			within = ""
+		}
 		return fmt.Sprintf("#pragma unroll\n  for (int u = 0; u < U; u++) {\n    const %s e = first + u * %d;\n"+
-			"    if (e < end) {\n%s%s    }\n  }\n", e.typ, blockThreads, needed(split("e", e.typ, e.runs, true, "      "), text), text)
+			"    %s{\n%s%s    }\n  }\n", e.typ, blockThreads, within, needed(split("e", e.typ, e.runs, true, "      "), text), text)
 	}
 	text := fmt.Sprintf("// %s computes U units of W elements, %d apart, from unit first on, of those before end.\n"+
 		"template <int W, int U> DEVICE void %s(%s, %s first, %s end) {\n%s", name, blockThreads, name,
@@ -164,6 +179,7 @@ func (e *elementwise) kernel(templates ...string) (*Kernel, error) {
 		return e.tileKernel(templates)
 	}
 	block := blockThreads * e.units
+	e.whole = e.b.p.Draws() && e.n%(block*e.w) == 0
 	u := e.u
 	u.printf("%s\nKERNEL(elementwise, %d, 1) {\n%s", e.function("units", "const Params &p"), blockThreads, u.guard())
 	u.printf("  units<%d, %d>(p, %s(blockIdx.x) * %d + int(threadIdx.x), %d);\n", e.w, e.units, e.typ, block, e.n/e.w)

@@ -410,6 +410,59 @@ func TestDropoutLayouts(t *testing.T) {
 	l.run(t)
 }
 
+// TestDropoutShared draws by warps, whose threads make words for one another: of every width, of one unit and of two, in full
+// blocks and others, with elements left over.
+func TestDropoutShared(t *testing.T) {
+	chip := kernels.H200
+	chip.SMs = 1
+	l := newList(41)
+	for i, c := range []struct {
+		d    graph.DType
+		p    float64
+		dims []int
+		more int // operands
+	}{
+		{graph.BF16, 0.01, []int{1 << 16}, 0}, {graph.BF16, 0.02, []int{3, 21851}, 0}, {graph.F16, 0.5, []int{24577, 8}, 2},
+		{graph.F32, 0.25, []int{1 << 15}, 0}, {graph.F32, 0.01, []int{1 << 15}, 0},
+		{graph.F32, 0.999, []int{257, 132}, 2}, {graph.F32, 0.2, []int{300, 7}, 1},
+		{graph.F32, 0.3, []int{131, 129}, 0},
+		{graph.F64, 0.1, []int{5, 3277}, 0}, {graph.F64, 1e-6, []int{1 << 14}, 0}, {graph.BF16, 0.2, []int{8193}, 0},
+		{graph.BF16, 0.01, []int{40, 264}, 1}, {graph.BF16, 0.01, []int{31}, 0},
+		{graph.BF16, 0.1, []int{131, 129}, 1}, {graph.F16, 0.3, []int{513, 264}, 1}, {graph.F64, 0.3, []int{7, 33}, 2},
+	} {
+		lane := graph.F32
+		if c.d == graph.F64 {
+			lane = c.d
+		}
+		op, types, err := cases.Bodied(graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {
+			x, seed := b.CastTo(lane, in(c.d, c.dims...)), in(graph.I64)
+			if c.more > 0 { // a bias, read otherwise than x, and the same seed again
+				again := x
+				if c.more > 1 { // in a part of its own
+					again = b.CastTo(lane, in(c.d, c.dims...))
+				}
+				b.Output("", b.Add(graph.Dropout{P: c.p}, again, seed))
+				bias := b.Broadcast(in(c.d, c.dims[len(c.dims)-1]), x.Type.Shape)
+				x = b.Binary(graph.Add, x, b.CastTo(lane, bias))
+			}
+			b.Output("", b.CastTo(c.d, b.Add(graph.Dropout{P: c.p}, x, seed)))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := l.add(op)
+		check.Name = fmt.Sprint(i, c)
+		check.Config.Chip = chip
+		for _, u := range types {
+			check.Args = append(check.Args, draw(l.r, u))
+		}
+		if text := kernelOf(t, op, types, check.Config).Generated(); strings.Contains(text, "dropout<") {
+			t.Errorf("%s: each thread draws for itself:\n%s", check.Name, text)
+		}
+	}
+	l.run(t)
+}
+
 // TestRoPE reads heads through strides, with angles that each thread computes and with those of a step before.
 func TestRoPE(t *testing.T) {
 	for _, pairs := range []int{1 << 16, 0} {

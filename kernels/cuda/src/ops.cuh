@@ -305,6 +305,40 @@ template <int BITS, u32 THRESHOLD, class T, int W> DEVICE Vec<T, W> dropout(Vec<
   return r;
 }
 
+// Draws is what a thread has of dropout's generator for U units of W elements, APART units apart, in a kernel whose threads have
+// units side by side. Where the elements of a warp's units begin at multiples of 32, which ALIGNED says, its threads make each
+// group once, and pass words on.
+template <int BITS, u32 THRESHOLD, int W, int U, int APART, bool ALIGNED> struct Draws {
+  u32 words[U];
+  // All threads of the warp make them; first is the thread's first unit.
+  DEVICE Draws(u64 seed, u64 first) {
+    static_assert(32 % W == 0 && APART % 32 == 0, "whole groups");
+    const int lane = threadIdx.x % 32;
+    const u64 group = (first - lane) * W / 32;
+#pragma unroll
+    for (int from = 0; from < U * W; from += 32) {
+      const int i = from + lane;  // of the warp's groups, W for each unit
+      const u32 word = kept_group<BITS, THRESHOLD>(seed, group + i / W * (APART * W / 32) + i % W);
+#pragma unroll
+      for (int u = from / W; u < U && u * W < from + 32; u++) words[u] = __shfl_sync(~0u, word, u * W - from + lane * W / 32);
+    }
+  }
+  // drop is dropout of unit u, whose first element has number i.
+  template <class T> DEVICE Vec<T, W> drop(Vec<T, W> x, int u, u64 i, T scale) const {
+    Vec<T, W> r;
+#pragma unroll
+    for (int j = 0; j < W; j++) r[j] = kept_of(words[u], i + j) ? x[j] * scale : T(0);
+    return r;
+  }
+};
+template <int BITS, u32 THRESHOLD, int W, int U, int APART> struct Draws<BITS, THRESHOLD, W, U, APART, false> {
+  u64 seed;
+  DEVICE Draws(u64 seed, u64) : seed(seed) {}
+  template <class T> DEVICE Vec<T, W> drop(Vec<T, W> x, int, u64 i, T scale) const {
+    return dropout<BITS, THRESHOLD>(x, i64(seed), i, scale);
+  }
+};
+
 namespace op {
 // rounded<bf16>(x) is x as a 16-bit type holds it, in f32 lanes.
 DEVICE float round_to(bf16, float x) { return bits_to_float(pack_bf16(0.0f, x)); }
