@@ -577,6 +577,10 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       } else {
         finish_tile<P, false, BLOCKS>(body, acc, turn, spot.batch, row, columns, end, partial, block, operands);
       }
+      if constexpr (Tile::OPERANDS > 0) {  // what each lane has read comes before the copy engine's next writes
+        shared_fence();
+        __syncwarp();
+      }
 #pragma unroll
       for (int j = 0; j < Tile::OPERANDS; j++) release((held + j) % STAGES);
     }
