@@ -307,7 +307,7 @@ type weightView struct {
 	row, col int
 	align    int // what divides all first elements
 
-	arg, offset, expert int // where the first lies, and the distance of experts in one operand, or 0
+	arg, offset, expert int // where the first lies, and the distance of experts in one operand or result, or 0
 
 	bytes int  // of a gradient: all rows of four elements are at multiples of this, in bytes
 	some  bool // of a gradient: it is asked for of some experts only, and the pointers to the others are nil

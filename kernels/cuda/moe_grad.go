@@ -223,6 +223,7 @@ func (x *mixture) gradients() ([]gradient, error) {
 			if wanted++; wanted == 1 {
 				v.row, v.col = row, col
 				if x.op.Stacked {
+					v.arg, v.offset, v.expert = list[i].result, of.Offset, layouts[i].Stride[0]
 					places |= layouts[i].Stride[0]
 					x.stacked("d"+w.String(), ctype(d), layouts[i].Stride[0], first)
 					break

@@ -138,7 +138,7 @@ func (x *mixture) tileFor(q *asyncProduct) (best hopperTile) {
 	least := math.MaxInt
 	for _, c := range hopperTiles {
 		t := c.hopperTile
-		if t.bm != hopperRows || t.cm*t.cn > 1 || t.pingpong || q.heavy && t.bn > 128 {
+		if t.bm != hopperRows || t.cm*t.cn > 1 || t.pingpong && !q.pingpong || q.heavy && t.bn > 128 || c.plain.step == 0 {
 			continue
 		}
 		time := ceilDiv(q.tiles*ceilDiv(q.n, t.bn), x.cfg.Chip.SMs)*(q.steps*c.plain.step+c.plain.fixed) + c.last
@@ -167,12 +167,15 @@ type asyncProduct struct {
 	cols         int // that the body takes at once
 	a, b         hopperFactor
 	atA, atB     Param // where the copy engine finds what is no operand
+	pingpong     bool  // each warpgroup may have tiles of its own
 	heavy        bool  // the body needs the registers of a thread with few sums
 	operands     int   // that the copy engine brings for the body
 	// work is C++ of the Work, of the names of the Problem and the Tile.
 	work func(problem, tile string) string
 	// body writes the body of a title, which takes w columns at once.
 	body func(title string, w int) error
+	// boxes, if set, writes a body for store_tile, of results that the copy engine can store.
+	boxes func(title string)
 }
 
 // write writes the product.
@@ -180,6 +183,10 @@ func (q *asyncProduct) write(x *mixture) error {
 	title := strings.ToUpper(q.name[:1]) + q.name[1:]
 	t := x.tileFor(q)
 	t.operands = q.operands
+	stores := t.pingpong && q.boxes != nil
+	if stores { // four boxes for a warp take the place of a stage
+		t.stages, t.more = t.stages-1, leastTurn
+	}
 	template, templates, shared := x.cfg.hopperTemplate(t)
 	each := batches{x.op.Experts, 1}
 	maps := [2]string{}
@@ -193,10 +200,12 @@ func (q *asyncProduct) write(x *mixture) error {
 	p := &product{name: title + "Problem", batch: x.op.Experts, m: q.m, n: q.n, k: q.k, a: q.a.factor, b: q.b.factor, acc: x.acc,
 		w: q.cols}
 	p.write(x.unit)
-	if err := q.body(title, p.w); err != nil {
+	if stores {
+		q.boxes(title)
+	} else if err := q.body(title, p.w); err != nil {
 		return err
 	}
-	t.write(x.unit, title+"Tile", ctype(x.elem), &q.a, &q.b, each, false, joinedBlocks{})
+	t.write(x.unit, title+"Tile", ctype(x.elem), &q.a, &q.b, each, stores, joinedBlocks{})
 	x.printf("KERNEL(%s, %d, 1) {\n  %s<%s, %sBody, %sTile>(%sBody{p}, %s, %s,\n    %s, (float *)nullptr);\n}\n\n", q.name,
 		hopperThreads, template, p.name, title, title, title, maps[0], maps[1], q.work(p.name, title+"Tile"))
 	grid := min(x.cfg.Chip.SMs, q.tiles*ceilDiv(q.n, t.bn))
@@ -237,7 +246,8 @@ func (x *mixture) weightGradientAsync(w graph.MoEWeight, m, n int, atA, atB Para
 		return hopperFactor{factor: factor{dtype: x.elem, outer: 1, k: rows}, rows: rows, pitch: rows}
 	}
 	q := asyncProduct{name: "d" + w.String(), m: m, n: n, k: x.capacity, tiles: x.op.Experts * ceilDiv(m, hopperRows),
-		steps: ceilDiv(x.rowTiles()*x.rows, x.op.Experts*x.align), cols: 16 / x.acc.Size(), a: side(m), b: side(n), atA: atA, atB: atB}
+		steps: ceilDiv(x.rowTiles()*x.rows, x.op.Experts*x.align), cols: 16 / x.acc.Size(), a: side(m), b: side(n), atA: atA, atB: atB,
+		pingpong: x.cfg.hopper()}
 	q.work = func(problem, tile string) string {
 		return fmt.Sprintf("Ragged<%s, %s, %d>{p.counts, p.starts, p.wave * %d}", problem, tile, x.capacity, x.capacity)
 	}
@@ -245,5 +255,22 @@ func (x *mixture) weightGradientAsync(w graph.MoEWeight, m, n int, atA, atB Para
 		x.weightGradientBody(title, to)
 		return nil
 	}
+	if x.cfg.hopper() && x.waves == 1 && to.col == 1 && to.row >= n && to.expert >= m*to.row && to.bytes == 16 {
+		q.boxes = func(title string) { x.weightGradientBoxes(title, m, n, to) }
+	}
 	return q.write(x)
+}
+
+// weightGradientBoxes is weightGradientBody for store_tile: of one wave, rows of sums at multiples of 16 bytes.
+func (x *mixture) weightGradientBoxes(title string, m, n int, to weightView) {
+	d := x.results[to.arg].DType
+	t := &TensorMap{Base: Result(to.arg, int64(to.offset*d.Size())), DType: d, Swizzle: sliceBytes,
+		Dims: []uint64{uint64(n), uint64(m), uint64(x.op.Experts), 1}, Box: []uint32{uint32(sliceBytes / d.Size()), 16, 1, 1}}
+	for _, stride := range []int{to.row, to.expert, to.expert * x.op.Experts} {
+		t.Strides = append(t.Strides, uint64(stride*d.Size()))
+	}
+	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  typedef float Sum;\n  const Params &p;\n", title)
+	x.printf("  typedef %s Result;\n  DEVICE void store_box(const void *box, int e, int m, int n) const {\n", ctype(d))
+	x.printf("    tma_store(&%s, box, n, m, e, 0);\n  }\n", x.field(Param{Kind: MapParam, Map: t}, "TensorMap ", title+"_map"))
+	x.printf("  template <int W> DEVICE auto value(int, int, int, const Vec<%s, W> &acc) const { return acc; }\n};\n\n", lane(x.acc))
 }

@@ -37,6 +37,11 @@ func asyncMixtures(t *testing.T, template string, config cuda.Config, slots []in
 				op := graph.MoE{Experts: 2 + r.IntN(3), Activation: []graph.UnaryFn{graph.GeluErf, graph.Silu}[i%2], Gated: i >= 2,
 					Bias: r.IntN(2) == 0, Stacked: true, TopK: 1}
 				d := graph.MoEDims{Width: 64 + 8*r.IntN(5), Hidden: 64 + 8*r.IntN(30), Result: 64 + 8*r.IntN(9)}
+				// In gradients of weights with many tiles for a multiprocessor, each warpgroup has tiles of its own.
+				own := grad && i == 0 && template == "gemm_hopper<"
+				if own {
+					d.Hidden += 256
+				}
 				elem := []graph.DType{graph.BF16, graph.F16}[r.IntN(2)]
 				tokens := 96*op.Experts + r.IntN(100)
 				f, types := fused(t, graph.AnchorMoE, func(b *graph.Builder, in inputs) {
@@ -59,6 +64,9 @@ func asyncMixtures(t *testing.T, template string, config cuda.Config, slots []in
 					}
 				})
 				c := cudatest.Check{Name: fmt.Sprintf("%d %v %+v %+v", i, elem, op, d), Op: f, Config: config}
+				if own {
+					c.Config.Chip.SMs = 1
+				}
 				for j, u := range types {
 					x := graphtest.Tensor(r, u)
 					if j == 1 { // the last expert gets nothing in every other mixture
@@ -80,8 +88,15 @@ func asyncMixtures(t *testing.T, template string, config cuda.Config, slots []in
 				if grad {
 					least = 5 // h, dh, dx and the gradients of two matrices
 				}
-				if n := strings.Count(kernelOf(t, f, types, c.Config).Generated(), "  "+template); n < least {
+				text := kernelOf(t, f, types, c.Config).Generated()
+				if n := strings.Count(text, "  "+template); n < least {
 					t.Errorf("%s: %d products take the path", c.Name, n)
+				}
+				if strings.Contains(text, "PINGPONG = true") != own {
+					t.Errorf("%s: warpgroups with tiles of their own: %v", c.Name, !own)
+				}
+				if strings.Contains(text, "STORES = true") != (own && slots > 0) {
+					t.Errorf("%s: the copy engine stores gradients of weights: %v", c.Name, !(own && slots > 0))
 				}
 				checks = append(checks, c)
 			}

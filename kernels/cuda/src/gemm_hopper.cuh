@@ -275,16 +275,16 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
   }
 }
 
-// store_tile stores a body's values of a warp's accumulators, rounded to 16 bits. Boxes of 16 rows by 64 columns, or 32 where 64 do
-// not divide the tile, go through the warp's shared memory, in the swizzle of their width, from which the copy engine stores them
-// while the warp goes on. number is how many boxes there have been. What lies outside of the result is not stored.
+// store_tile stores a body's values of a warp's accumulators. Boxes of 16 rows by 128 bytes, or 64 where 64 columns do not divide
+// the tile, go through the warp's shared memory, in the swizzle of their width, from which the copy engine stores them while the
+// warp goes on. number is how many boxes there have been. What lies outside of the result is not stored.
 template <class P, int TURN, int BN, bool PIECES, int PARTS, class Body>
 DEVICE void store_tile(const Body &body, const float (&acc)[PARTS][BN / 2], u8 *turn, u32 &number, int batch, int m,
                        Columns<BN, PIECES> columns) {
   typedef typename Body::Result T;
-  constexpr int COLS = BN % 64 == 0 ? 64 : 32, ROW = COLS * 2, BOX = 16 * ROW, SLOTS = TURN / BOX;
-  static_assert(sizeof(T) == 2 && BN % COLS == 0, "whole boxes of 16-bit elements");
-  const int lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2, turned = row * COLS / 64;
+  constexpr int SIZE = int(sizeof(T)), ROW = BN % 64 == 0 ? 128 : 64, COLS = ROW / SIZE, BOX = 16 * ROW, SLOTS = TURN / BOX;
+  static_assert(BN % COLS == 0, "whole boxes");
+  const int lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2, turned = row * ROW / 128;
 #pragma unroll
   for (int c = 0; c < BN; c += COLS) {
 #pragma unroll
@@ -295,11 +295,12 @@ DEVICE void store_tile(const Body &body, const float (&acc)[PARTS][BN / 2], u8 *
 #pragma unroll
       for (int j = 0; j < COLS / 8; j++) {
         const float *x = acc[i] + c / 2 + j * 4;
-        u8 *const to = box + row * ROW + (j ^ turned) * 16 + column * 2;
+        const int byte = (j * 8 + column) * SIZE;
+        u8 *const to = box + row * ROW + (byte / 16 ^ turned) * 16 + byte % 16;
         const int r = m + i * 64 + row, at = columns.at(c) + j * 8 + column;
         if (P::N % BN != 0 && at >= P::N) continue;
-        store<1, 4>(reinterpret_cast<T *>(to), body.value(batch, r, at, Vec<float, 2>{x[0], x[1]}));
-        store<1, 4>(reinterpret_cast<T *>(to + 8 * ROW), body.value(batch, r + 8, at, Vec<float, 2>{x[2], x[3]}));
+        store<1, 2 * SIZE>(reinterpret_cast<T *>(to), body.value(batch, r, at, Vec<float, 2>{x[0], x[1]}));
+        store<1, 2 * SIZE>(reinterpret_cast<T *>(to + 8 * ROW), body.value(batch, r + 8, at, Vec<float, 2>{x[2], x[3]}));
       }
       shared_fence();
       __syncwarp();
