@@ -489,9 +489,11 @@ var hopperTiles = []hopperTileCost{
 }
 
 // wideTiles are further ones for operands of 16 bits that are matrices, on an H200, where several are beside one another. On an
-// H100 they were no faster.
+// H100 that of 224 columns was no faster, and the other has not been timed.
 var wideTiles = []hopperTileCost{
 	{hopperTile: hopperTile{bm: 128, bn: 224, stages: 4, cm: 1, cn: 1}, plain: hopperCost{595, 3000}, boxes: hopperCost{595, 1300}},
+	{hopperTile: hopperTile{bm: 64, bn: 192, stages: 6, cm: 1, cn: 1, pingpong: true}, plain: hopperCost{300, 200},
+		boxes: hopperCost{290, 2100}, last: 3000},
 }
 
 // patchTiles are further ones for patches along k: each warpgroup finishes a tile while the other multiplies.

@@ -135,6 +135,8 @@ func TestHopperTiles(t *testing.T) {
 		{1024, 1024, 1024, 128, 64, 1, "128 tiles again"},
 		{65536, 256, 1024, 128, 128, 1, "there is more to store than to multiply"},
 		{65536, 64, 193, 128, 256, 1, "threads store single elements, so the fewest tiles"},
+		{256, 4096, 6144, 64, 192, 1, "128 tiles once more"},
+		{768, 4096, 2048, 64, 192, 1, "132 tiles"},
 		{768, 8192, 768, 128, 128, 3, "36 tiles, in three shares of k"},
 	} {
 		f, args, results := linearCase{d: graph.BF16, out: graph.BF16, m: c.m, k: c.k, n: c.n}.fusion(t)

@@ -40,7 +40,7 @@ func TestJoin(t *testing.T) {
 		cfg      cuda.Config
 		blocks   int
 	}{
-		{"queries, keys and values", []cuda.Launch{one, one, projection(t, 256, 4096, 4096, graph.BF16, false)}, hopper, 96},
+		{"queries, keys and values", []cuda.Launch{one, one, projection(t, 256, 4096, 4096, graph.BF16, false)}, hopper, 120},
 		{"several tiles for a block", []cuda.Launch{projection(t, 8192, 512, 4096, graph.BF16, false), one}, hopper, 131},
 		{"before Hopper", []cuda.Launch{one, one}, cuda.Config{Chip: cuda.ChipOf(80), Precision: cuda.BF16}, 0},
 		{"sums of columns", []cuda.Launch{one, projection(t, 256, 4096, 1024, graph.F32, true)}, hopper, 0},
