@@ -43,6 +43,7 @@ var fusionRow = OpInfo{
 //     also be a load view: a copy.
 //   - AnchorMatMul: one MatMul or PanelMatMul, whose operands are load views. [Verify] also accepts several that read only
 //     inputs, for kernels of one's own: no pass makes such a body, and no target has a kernel for it.
+//     Operand 0 may also be an RMSNorm of load views, or a Cast of one, which nothing else reads: see package passes/norms.
 //   - AnchorConv: one Conv2D, Conv2DTranspose or SeparableConv2D, whose operands are load views. A Pool may follow, of images in
 //     the same layout that the epilogue makes. Only store views read it, and it is the only output.
 //   - AnchorRow: Reduce, Softmax, LogSoftmax, LayerNorm and RMSNorm over the same axes of values of one shape S.
@@ -102,6 +103,8 @@ func (f Fusion) checkAnchor() (beside bool, err error) {
 		case a == f.Anchor:
 			anchored++
 			beside = beside && !slices.ContainsFunc(n.Args, func(a *Node) bool { return !IsSource(a.Op) })
+		case f.Anchor == AnchorMatMul && isRMSNorm(n): // of an operand
+			beside = false
 		case f.Anchor != AnchorMatMul && f.Anchor != AnchorConv || !SumsColumns(n):
 			return false, fmt.Errorf("%s has no place in a fusion of anchor %v", n.Where(), f.Anchor)
 		}
@@ -114,6 +117,8 @@ func (f Fusion) checkAnchor() (beside bool, err error) {
 	}
 	return beside && anchored > 1, nil
 }
+
+func isRMSNorm(n *Node) bool { _, ok := n.Op.(RMSNorm); return ok }
 
 // Fails reports whether an operation of the body may fail at run time.
 func (f Fusion) Fails() bool { return slices.ContainsFunc(f.Body.Nodes, Fails) }

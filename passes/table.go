@@ -10,6 +10,7 @@ import (
 	"fusec/passes/moe"
 	"fusec/passes/moves"
 	"fusec/passes/narrow"
+	"fusec/passes/norms"
 	"fusec/passes/panels"
 	"fusec/passes/pools"
 	"fusec/passes/raise"
@@ -232,6 +233,12 @@ var table = []Pass{
 			{"fuse-regions", "a cast joins the launch that makes or reads the value, if it can"},
 			{"narrow", "it joins the casts of what is kept in 16 bits"},
 			{"merge-launches", "launches that do the same are merged first"},
+		}},
+	{Name: "fuse-norms", Run: on(norms.Run),
+		Doc: "an RMS norm made by the products of few rows that read it, where the target has such kernels", After: []After{
+			{"fuse-regions", "it adds the norm to the launches that products have become"},
+			{"narrow", "it decides the type in which what is normed is kept"},
+			{"join-moves", "a launch that moves values reads a norm, too"},
 		}},
 	{Name: "place", Run: place,
 		Needed: always("it copies what no kernel reads through strides, and gives what is handed out memory that nothing else has"),

@@ -117,6 +117,7 @@ type form struct {
 	arg    int          // of a source
 	layout graph.Layout // of a source, in its own shape
 	value  int          // of what is computed, summed or viewed
+	norm   *Norm        // of normed rows
 }
 
 type formState uint8
@@ -127,6 +128,7 @@ const (
 	summed                    // the column sums of a value: only stored
 	pooled                    // the windows of a value: only stored
 	viewed                    // a view of a value: only stored
+	normed                    // rows of an argument that are normed: only an operand of a product
 )
 
 // findSpace decides the iteration space.
@@ -228,6 +230,8 @@ func (l *lowerer) formOf(n *graph.Node) (form, error) {
 		l.p.Lane = graph.F64
 	}
 	switch {
+	case l.norms(n):
+		return l.normed(n)
 	case anchor == graph.AnchorNone:
 		return l.joins(n)
 	case l.sums(n):
@@ -240,6 +244,33 @@ func (l *lowerer) formOf(n *graph.Node) (form, error) {
 		return form{}, fmt.Errorf("%s has no place in a body beside %s", n.Where(), l.p.Anchor.Where())
 	}
 	return l.anchor(n)
+}
+
+// norms reports whether n makes an operand of a product: an RMSNorm, or a cast of one.
+func (l *lowerer) norms(n *graph.Node) bool {
+	switch n.Op.(type) {
+	case graph.RMSNorm:
+		return l.p.Kind == graph.AnchorMatMul
+	case graph.Cast:
+		return l.form(n.Args[0]).state == normed
+	}
+	return false
+}
+
+// normed takes in a norm, whose operands are load views, or its cast.
+func (l *lowerer) normed(n *graph.Node) (form, error) {
+	r := l.form(n.Args[0])
+	if r.state == normed {
+		return r, nil
+	}
+	for _, a := range n.Args {
+		if l.form(a).state != source {
+			return form{}, fmt.Errorf("%s, an operand of %s, is computed in the same launch", a.Where(), n.Where())
+		}
+	}
+	gamma := l.form(n.Args[1])
+	r.state, r.norm = normed, &Norm{Node: n, Arg: gamma.arg, Layout: gamma.layout}
+	return r, nil
 }
 
 // value appends a value.
@@ -351,6 +382,8 @@ func (l *lowerer) read(n *graph.Node) (int, error) {
 		return r.value, nil
 	case summed:
 		return 0, fmt.Errorf("%s is read in the launch that sums it", n.Where())
+	case normed:
+		return 0, fmt.Errorf("%s is read beside the product whose operand it is", n.Where())
 	}
 	return 0, fmt.Errorf("%s of a computed value inside a body", n.Where())
 }
@@ -486,8 +519,8 @@ func (l *lowerer) anchor(n *graph.Node) (form, error) {
 	for i, a := range n.Args {
 		o := Operand{Node: a, Arg: -1}
 		switch r := l.form(a); {
-		case r.state == source:
-			o.Arg, o.Layout = r.arg, r.layout
+		case r.state == source, r.state == normed && i == 0:
+			o.Arg, o.Layout, o.Norm = r.arg, r.layout, r.norm
 		case i == seed && l.kind(r) == Constant:
 			o.Number = l.p.Values[r.value].Number
 		default:

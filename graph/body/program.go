@@ -88,6 +88,15 @@ type Operand struct {
 	Arg    int
 	Layout graph.Layout
 	Number *graph.Tensor
+	// Norm, if set, says that the launch makes the operand: the argument's rows are normed, and perhaps cast.
+	Norm *Norm
+}
+
+// A Norm makes an operand of a product: its node is an RMSNorm, whose gamma is an argument, too.
+type Norm struct {
+	Node   *graph.Node
+	Arg    int
+	Layout graph.Layout
 }
 
 // A Store writes a value, or its column sums, to the result of the same index.
@@ -130,6 +139,11 @@ func (p *Program) SumsColumns() bool {
 // Draws reports whether a value depends on an element's index.
 func (p *Program) Draws() bool {
 	return slices.ContainsFunc(p.Values, func(v Value) bool { return v.Kind == Draw })
+}
+
+// Norms reports whether an operand of the anchor is normed in the launch.
+func (p *Program) Norms() bool {
+	return slices.ContainsFunc(p.Operands, func(o Operand) bool { return o.Norm != nil })
 }
 
 // ResultOf is the result of the anchor that store s hands out, perhaps after a cast, which is returned then.
@@ -194,7 +208,11 @@ func (p *Program) String() string {
 		if o.Arg < 0 {
 			fmt.Fprintf(&b, "  operand %d = %v\n", i, o.Number.Float(0))
 		} else {
-			fmt.Fprintf(&b, "  operand %d = argument %d %s\n", i, o.Arg, place(o.Layout))
+			fmt.Fprintf(&b, "  operand %d = argument %d %s", i, o.Arg, place(o.Layout))
+			if o.Norm != nil {
+				fmt.Fprintf(&b, ", %s by argument %d %s", o.Norm.Node.Op.OpName(), o.Norm.Arg, place(o.Norm.Layout))
+			}
+			b.WriteByte('\n')
 		}
 	}
 	for i := range p.Values {

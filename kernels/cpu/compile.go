@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"fmt"
 	"slices"
 
 	"fusec/graph"
@@ -72,6 +73,9 @@ func compile(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 	parts, err := body.LowerSegments(f, args, results)
 	if err != nil {
 		return nil, err
+	}
+	if parts[0].Norms() {
+		return nil, fmt.Errorf("%s of an operand that is normed in the same launch", parts[0].Anchor.Where())
 	}
 	d := parts[0].Lane
 	for _, p := range parts[1:] {

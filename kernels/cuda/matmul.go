@@ -30,6 +30,9 @@ func newMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, er
 		return nil, err
 	}
 	m := &matmul{unit: newUnit(args, results), product: newProduct(p), body: p, cfg: cfg}
+	if err := m.checkNorm(); err != nil {
+		return nil, err
+	}
 	return m, m.write()
 }
 

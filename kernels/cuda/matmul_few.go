@@ -118,7 +118,8 @@ func (m *matmul) fewClusters(tiles, at, most int) int {
 // early reports whether the weights are there before the launches of a run, so that reading them need not wait for those.
 func (m *matmul) early() bool {
 	frozen := func(i int) bool { return i < 0 || m.args[i].Frozen }
-	return m.cfg.hopper() && !m.update && frozen(m.b.arg) && (m.panels == nil || frozen(m.panels.scale))
+	return m.cfg.hopper() && !m.update && frozen(m.b.arg) && (m.norm == nil || frozen(m.norm.Arg)) &&
+		(m.panels == nil || frozen(m.panels.scale))
 }
 
 // late are the arguments that only the body reads.
@@ -127,7 +128,7 @@ func (m *matmul) late() (list []int) {
 		return nil
 	}
 	for i := range m.args {
-		if i != m.a.arg && i != m.b.arg && (m.panels == nil || i != m.panels.scale) {
+		if i != m.a.arg && i != m.b.arg && (m.norm == nil || i != m.norm.Arg) && (m.panels == nil || i != m.panels.scale) {
 			list = append(list, i)
 		}
 	}
@@ -141,10 +142,13 @@ func (m *matmul) fewCut(f *fewForm, t fewTile) cut {
 	pitch := roundUp(t.phase*t.wk*f.k, 64) + min(f.k, 32)
 	c := cut{bm: rows, bn: bn, splits: 1, threads: threads, blocks: t.blocks, cluster: t.s,
 		grid: m.batch * ceilDiv(m.m, rows) * ceilDiv(m.n, bn) * t.s, shared: max(rows*pitch*2, t.wk*rows*bn*4),
-		work:   fmt.Sprintf("%s, %s, %s", m.pointer(m.a), m.pointer(m.b), m.scales()),
+		work:   fmt.Sprintf("%s, %s, %s", m.rowsOf(), m.pointer(m.b), m.scales()),
 		source: []string{"mma", "cluster", "hopper", "gemm_few"}, early: m.early()}
-	if t.s > 1 { // what the blocks send one another, and a barrier
+	if t.s > 1 || m.norm != nil { // what the blocks send one another, and a barrier
 		c.shared += t.s*ceilDiv(rows*bn, t.s*m.w)*m.w*4 + 8
+	}
+	if m.norm != nil { // squares of warps, and of blocks
+		c.shared += (t.wn*t.wk + t.s) * rows * 4
 	}
 	if m.panels != nil {
 		c.source = append(c.source, "bits", "gemm_packed")

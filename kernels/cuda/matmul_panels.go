@@ -68,6 +68,9 @@ func (m *matmul) panelStream() *panelStream {
 		p, each := ceilDiv(panels, m.cfg.Chip.SMs/s), ceilDiv(steps, s)
 		pitch := roundUp(each*own, 64) + 32
 		fixed := panelWarps*m.m*pitch*2 + (2*panelWarps+p)*m.m*4*graph.PanelColumns + p*4*graph.PanelColumns + roundedShares*s + 16
+		if m.norm != nil { // squares of warps, and of blocks
+			fixed += roundUp((panelWarps+s)*m.m*4, 8)
+		}
 		slots := min((m.cfg.Chip.Shared/h.blocks-reservedShared-fixed)/slot, p*each)
 		if slots < min(leastSlots, p*each) || least > 0 && p*each >= least {
 			continue
@@ -93,7 +96,7 @@ func (m *matmul) panelStreamCut(h *panelStream) cut {
 	c := cut{bm: m.m, bn: graph.PanelColumns * h.panels, splits: 1, threads: 32 * (panelWarps + 1), blocks: h.blocks,
 		grid: ceilDiv(ceilDiv(m.n, graph.PanelColumns), h.panels) * h.cluster, cluster: h.cluster, shared: h.shared,
 		early:  m.early(),
-		work:   fmt.Sprintf("%s, %s, %s", m.pointer(m.a), m.pointer(m.b), m.scales()),
+		work:   fmt.Sprintf("%s, %s, %s", m.rowsOf(), m.pointer(m.b), m.scales()),
 		source: []string{"mma", "cluster", "hopper", "bits", "gemm_few", "gemm_packed", "gemm_panels"}}
 	c.call = fmt.Sprintf("gemm_panels<Problem, %%s, %s, PanelTile<%d, %d, %d, %d, %d, %d, %v>>(%%s, %%s, %%s)", h.form.name,
 		panelWarps, h.panels, h.cluster, h.slots, h.chunks, h.ahead, c.early)

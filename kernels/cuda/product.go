@@ -32,6 +32,8 @@ type product struct {
 	filled int
 	// filledTaps are, then, how many of each space.At(1) of them are in the result, from number shift on.
 	filledTaps, shift int
+	// norm, if set, makes operand a of its argument's rows.
+	norm *body.Norm
 	// panels, if set, are how operand b has its elements.
 	panels *panels
 	// convolves says that the product is a convolution or a gradient of one.
@@ -99,11 +101,12 @@ func newProduct(b *body.Program) *product {
 	case graph.MatMul:
 		p.a, p.k = newFactor(b.Operands[0], p.space, !op.TransA)
 		p.b, _ = newFactor(b.Operands[1], p.space, op.TransB)
-		if transposed(b) {
+		if transposed(b) && !b.Norms() {
 			p.a, p.b, p.m, p.n = p.b, p.a, p.n, p.m
 			p.rows[0], p.column = p.column, p.rows[0]
 		}
 	}
+	p.norm = b.Operands[0].Norm
 	p.mergeRows()
 	p.batch = 1
 	for _, i := range p.batchAxes {

@@ -45,6 +45,9 @@ func (m *partition) matchFusion(i int, f graph.Fusion) (tasks []*task, err error
 	if err != nil {
 		return nil, err
 	}
+	if p := parts[0]; p.Norms() {
+		return nil, fmt.Errorf("%s of an operand that is normed in the same launch", p.Anchor.Where())
+	}
 	of, images := m.layoutOf(l, f)
 	if tasks, err = m.matchParts(i, parts, of, images); err != nil && images && f.Anchor == graph.AnchorNone {
 		// Work that takes images to another layout may see them in either.

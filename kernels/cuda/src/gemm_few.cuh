@@ -32,6 +32,82 @@ DEVICE uint4 stream(const void *p) {
 DEVICE uint4 stream(const void *p) { return *static_cast<const uint4 *>(p); }
 #endif
 
+// The rows of A of a product, eight elements at a time: as they lie.
+template <class P> struct StoredRows {
+  static constexpr bool NORMED = false;
+  const typename P::A *a;
+  DEVICE uint4 piece(i64 at, int k) const {
+    if constexpr (P::A_KINNER && P::A_VEC >= 8) {
+      return k < P::K ? *reinterpret_cast<const uint4 *>(a + at) : uint4{0, 0, 0, 0};
+    } else {
+      u32 pair[4] = {};
+#pragma unroll
+      for (int j = 0; j < 8; j++) {
+        if (k + j < P::K) pair[j / 2] |= u32(a[at + j * P::A_K].bits) << 16 * (j % 2);
+      }
+      return {pair[0], pair[1], pair[2], pair[3]};
+    }
+  }
+};
+
+// The same, times gains: rows that an RMS norm makes of these, but for the factor of each row, which its squares decide: the sums
+// of the product are multiplied by it.
+template <class P> struct NormedRows {
+  static constexpr bool NORMED = true;
+  const float *x, *gain;
+  float eps;
+  DEVICE Vec<float, 8> gains(int k) const { return k < P::K ? load<float, 8, 1, 16>(fixed(gain + k)) : splat<8>(0.0f); }
+  DEVICE uint4 piece(i64 at, int k, const Vec<float, 8> &gains, float &squares) const {
+    if (k >= P::K) return {0, 0, 0, 0};
+    const Vec<float, 8> v = load<float, 8, 1, 16>(x + at);
+    u32 pair[4];
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+      squares += v[j] * v[j] + v[j + 1] * v[j + 1];
+      pair[j / 2] = pack2(typename P::A{}, v[j] * gains[j], v[j + 1] * gains[j + 1]);
+    }
+    return {pair[0], pair[1], pair[2], pair[3]};
+  }
+  DEVICE float factor(float squares) const { return op::rsqrt(op::add(op::div(squares, float(P::K)), eps)); }
+};
+
+// The sums of the squares of M rows, added in order: each of WARPS warps puts its own, and the S blocks of a cluster send theirs.
+template <int M, int WARPS, int S> struct RowSquares {
+  static constexpr int BYTES = (WARPS + S) * M * 4, SENT = (S - 1) * M * 4;
+  float *room;
+  DEVICE void put(int warp, float (&lanes)[M]) const {
+#pragma unroll
+    for (int row = 0; row < M; row++) {
+#pragma unroll
+      for (int step = 16; step > 0; step /= 2) lanes[row] += __shfl_xor_sync(0xffffffffu, lanes[row], step);
+      if (threadIdx.x % 32 == 0) room[warp * M + row] = lanes[row];
+    }
+  }
+  template <int OF> static DEVICE float sum(const float *parts, int row) {
+    float x = parts[row];
+#pragma unroll
+    for (int i = 1; i < OF; i++) x += parts[i * M + row];
+    return x;
+  }
+  // After a barrier of the warps.
+  DEVICE void send(int rank, u64 *inbox) const {
+    const int row = threadIdx.x;
+    if (row >= M) return;
+    const float x = sum<WARPS>(room, row);
+    float *const to = room + (WARPS + rank) * M + row;
+#pragma unroll
+    for (int i = 0; i < S; i++) {
+      if (i == rank) {
+        *to = x;
+      } else {
+        cluster_send(to, x, i, inbox);
+      }
+    }
+  }
+  // After a further one, and when the inbox has all.
+  DEVICE float of(int row) const { return S > 1 ? sum<S>(room + WARPS * M, row) : sum<WARPS>(room, row); }
+};
+
 // Elements of 16 bits with k as the inner axis: a thread has pieces of eight along k of two columns.
 template <class P> struct AlongK {
   static constexpr int N = 16, K = 32, LOADS = 2, TILES = 1;
@@ -93,8 +169,8 @@ template <int RN_, int WN_, int WK_, int U_, int S_, int PHASE_, int AHEAD_, boo
   static constexpr bool EARLY = EARLY_;
 };
 
-template <class P, class Body, class Form, class Tile>
-DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, const float *scale, typename Body::Sum *) {
+template <class P, class Body, class Form, class Tile, class Rows>
+DEVICE void gemm_few(Body body, const Rows &rows, const typename P::B *b, const float *scale, typename Body::Sum *) {
   typedef typename P::A T;
   constexpr int RN = Tile::RN, WN = Tile::WN, WK = Tile::WK, U = Tile::U, S = Tile::S, PHASE = Tile::PHASE;
   constexpr int ROWS = (P::M + 63) / 64, M = (P::M + ROWS - 1) / ROWS, MT = (M + 7) / 8;
@@ -108,18 +184,20 @@ DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, 
   T *const staged = reinterpret_cast<T *>(shared);
   float *const parts = reinterpret_cast<float *>(shared), *const sums = parts + (STAGED > PARTS ? STAGED : PARTS) / 4;
   u64 *const inbox = reinterpret_cast<u64 *>(sums + S * SHARE);
+  typedef RowSquares<M, WN * WK, S> Squares;
+  const Squares squares{reinterpret_cast<float *>(inbox + 1)};
   const int warp = threadIdx.x / 32, wn = warp % WN, wk = warp / WN, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const int rank = blockIdx.x % S, spot = blockIdx.x / S, n0 = spot % TILES * BN;
   const int batch = spot / TILES / ROWS, m0 = spot / TILES % ROWS * M;
   const int n = n0 + wn * RN * Form::N, first = rank * EACH, steps = least(EACH, STEPS - first);
-  a += P::a_at(batch) + m0 * P::A_M;
+  const i64 a0 = P::a_at(batch) + m0 * P::A_M;
   b += P::b_at(batch);
   const int left = M * BN - rank * SHARE, share = left > 0 ? least(left, SHARE) : 0;  // of the sums
   if constexpr (S > 1) {
     if (threadIdx.x == 0) {
       barrier_init(inbox, 1);
       barrier_init_done();
-      barrier_expect(inbox, (S - 1) * share * 4);
+      barrier_expect(inbox, (S - 1) * share * 4 + (Rows::NORMED ? Squares::SENT : 0));
     }
     __syncthreads();
     cluster_arrive();
@@ -150,28 +228,40 @@ DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, 
     const int rows = least(least(steps - U, Tile::AHEAD) * STEP, (P::K + 31) / 32 * 32 - k);
     if (threadIdx.x == 0 && rows > 0) bulk_prefetch(next, rows * int(P::B_K));
   }
+  constexpr int PIECES = PHASE * STEP / 8, TURNS = (PIECES + THREADS - 1) / THREADS;  // of a row that is staged
+  static_assert(!Rows::NORMED || EACH <= PHASE && ROWS == 1, "a row is staged once");
+  constexpr int HELD = Rows::NORMED ? least(TURNS, 4) : 0;
+  Vec<float, 8> gains[HELD + 1];
+#pragma unroll
+  for (int u = 0; u < HELD; u++) {
+    if constexpr (Rows::NORMED) gains[u] = rows.gains(first * STEP + (threadIdx.x + u * THREADS) * 8);
+  }
+  float square[M] = {};
   if constexpr (Tile::EARLY) early_read();
 
   float acc[RN][Form::TILES][MT][4] = {};
 #pragma unroll 1
   for (int from = 0; from < steps; from += PHASE) {
     if (from > 0) __syncthreads();
-#pragma unroll 2
-    for (int i = threadIdx.x; i < M * (PHASE * STEP / 8); i += THREADS) {
-      const int row = i / (PHASE * STEP / 8), piece = i % (PHASE * STEP / 8) * 8, k = (first + from) * STEP + piece;
-      uint4 v = {0, 0, 0, 0};
-      const T *const at = a + row * P::A_M + k * P::A_K;
-      if constexpr (P::A_KINNER && P::A_VEC >= 8) {
-        if (k < P::K && (ROWS == 1 || m0 + row < P::M)) v = *reinterpret_cast<const uint4 *>(at);
-      } else {
-        u32 pair[4] = {};
+    if constexpr (Rows::NORMED) {
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-          if (k + j < P::K && (ROWS == 1 || m0 + row < P::M)) pair[j / 2] |= u32(at[j * P::A_K].bits) << 16 * (j % 2);
+      for (int row = 0; row < M; row++) {
+#pragma unroll
+        for (int u = 0; u < TURNS; u++) {
+          const int piece = (threadIdx.x + u * THREADS) * 8, k = first * STEP + piece;
+          if (piece >= steps * STEP) break;  // other blocks have the rest
+          const uint4 v = rows.piece(a0 + row * P::A_M + k, k, u < HELD ? gains[u] : rows.gains(k), square[row]);
+          *reinterpret_cast<uint4 *>(staged + row * PITCH + piece) = Form::arrange(v);
         }
-        v = {pair[0], pair[1], pair[2], pair[3]};
       }
-      *reinterpret_cast<uint4 *>(staged + row * PITCH + piece) = Form::arrange(v);
+    } else {
+#pragma unroll 2
+      for (int i = threadIdx.x; i < M * PIECES; i += THREADS) {
+        const int row = i / PIECES, piece = i % PIECES * 8, k = (first + from) * STEP + piece;
+        uint4 v = {0, 0, 0, 0};
+        if (ROWS == 1 || m0 + row < P::M) v = rows.piece(a0 + row * P::A_M + k * P::A_K, k);
+        *reinterpret_cast<uint4 *>(staged + row * PITCH + piece) = Form::arrange(v);
+      }
     }
     __syncthreads();
     const int end = least(from + PHASE, steps);
@@ -243,6 +333,7 @@ DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, 
       }
     }
   }
+  if constexpr (Rows::NORMED) squares.put(warp, square);
   __syncthreads();
   if constexpr (S > 1) {
     cluster_wait();  // the others have initialised their barriers
@@ -258,6 +349,7 @@ DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, 
         cluster_send(to, sum, owner, inbox);
       }
     }
+    if constexpr (Rows::NORMED) squares.send(rank, inbox);
     __syncthreads();
     barrier_wait(inbox, 0);
   }
@@ -278,6 +370,11 @@ DEVICE void gemm_few(Body body, const typename P::A *a, const typename P::B *b, 
     if constexpr (Form::SCALES) {
 #pragma unroll
       for (int j = 0; j < W; j++) sum[j] *= scale[(n0 + column + j) * P::SCALE_N];
+    }
+    if constexpr (Rows::NORMED) {
+      const float factor = rows.factor(squares.of(row));
+#pragma unroll
+      for (int j = 0; j < W; j++) sum[j] *= factor;
     }
     body(batch, m0 + row, n0 + column, sum, static_cast<Vec<typename Body::Sum, W> *>(nullptr));
   }

@@ -17,7 +17,8 @@ template <int WARPS_, int PANELS_, int S_, int SLOTS_, int U_, int AHEAD_, bool 
   static constexpr bool EARLY = EARLY_;
 };
 
-template <class P, class Form, class Tile> struct PanelRing {
+template <class P, class Form, class Tile, bool NORMED> struct PanelRing {
+  typedef RowSquares<P::M, Tile::WARPS, Tile::S> Squares;
   static constexpr int COLUMNS = 32, OWN = Tile::U * Form::K, K = Tile::WARPS * OWN;  // OWN are a warp's
   static constexpr int CHUNK = Form::LOADS * 512, BYTES = Tile::WARPS * Tile::U * CHUNK;
   static constexpr int BLOCK = Form::GROUPS ? Form::BLOCK : K;  // rows that share scales
@@ -28,13 +29,14 @@ template <class P, class Form, class Tile> struct PanelRing {
   static constexpr int STAGED = Tile::SLOTS * SLOT, PARTS = STAGED + Tile::WARPS * P::M * PITCH * 2;
   static constexpr int PART = P::M * COLUMNS, SUMS = PARTS + 2 * Tile::WARPS * PART * 4;  // PART are the sums of a warp
   static constexpr int VECTORS = (Tile::PANELS * PART / P::W + Tile::S - 1) / Tile::S, SHARE = VECTORS * P::W;  // of a block
-  static constexpr int SCALED = SUMS + Tile::S * SHARE * 4, BARRIERS = SCALED + Tile::PANELS * COLUMNS * 4;
+  static constexpr int SCALED = SUMS + Tile::S * SHARE * 4, SQUARES = SCALED + Tile::PANELS * COLUMNS * 4;
+  static constexpr int BARRIERS = SQUARES + (NORMED ? (Squares::BYTES + 7) / 8 * 8 : 0);
   static constexpr int THREADS = 32 * Tile::WARPS;  // that multiply
 };
 
-template <class P, class Body, class Form, class Tile>
-DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *b, const float *scale, typename Body::Sum *) {
-  typedef PanelRing<P, Form, Tile> R;
+template <class P, class Body, class Form, class Tile, class Rows>
+DEVICE void gemm_panels(Body body, const Rows &rows, const typename P::B *b, const float *scale, typename Body::Sum *) {
+  typedef PanelRing<P, Form, Tile, Rows::NORMED> R;
   typedef typename P::A T;
   constexpr int WARPS = Tile::WARPS, PANELS = Tile::PANELS, S = Tile::S, SLOTS = Tile::SLOTS, U = Tile::U, M = P::M, W = P::W;
   constexpr int COLUMNS = R::COLUMNS;
@@ -42,6 +44,7 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
   SHARED;
   u64 *const full = reinterpret_cast<u64 *>(shared + R::BARRIERS), *const empty = full + SLOTS, *const inbox = empty + SLOTS;
   float *const sums = reinterpret_cast<float *>(shared + R::SUMS), *const scaled = reinterpret_cast<float *>(shared + R::SCALED);
+  const typename R::Squares squares{reinterpret_cast<float *>(shared + R::SQUARES)};
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int rank = int(blockIdx.x) % S, panel = int(blockIdx.x) / S * PANELS;
   const int panels = least(PANELS, (P::N + COLUMNS - 1) / COLUMNS - panel);
@@ -58,7 +61,7 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
   __syncthreads();
   if constexpr (S > 1) {
     cluster_arrive();
-    if (threadIdx.x == R::THREADS) barrier_expect(inbox, (S - 1) * share * 4);
+    if (threadIdx.x == R::THREADS) barrier_expect(inbox, (S - 1) * share * 4 + (Rows::NORMED ? R::Squares::SENT : 0));
   }
   if constexpr (Tile::EARLY) early_begin();
   if (warp == WARPS) {
@@ -110,25 +113,34 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
       scaled[i] = n < P::N ? scale[n * P::SCALE_N] : 0;
     }
   }
-  if constexpr (Tile::EARLY) early_read();
   T *const staged = reinterpret_cast<T *>(shared + R::STAGED) + warp * M * R::PITCH;
-#pragma unroll 4
-  for (int i = lane; i < M * (R::EACH * R::OWN / 8); i += 32) {
-    const int row = i / (R::EACH * R::OWN / 8), piece = i % (R::EACH * R::OWN / 8) * 8;
-    const int k = (first + piece / R::OWN) * R::K + warp * R::OWN + piece % R::OWN;
-    uint4 v = {0, 0, 0, 0};
-    const T *const at = a + P::a_at(0) + row * P::A_M + k * P::A_K;
-    if constexpr (P::A_KINNER && P::A_VEC >= 8) {
-      if (k < P::K) v = *reinterpret_cast<const uint4 *>(at);
-    } else {
-      u32 pair[4] = {};
+  constexpr int PIECES = R::EACH * R::OWN / 8, TURNS = (PIECES + 31) / 32;  // of a row that is staged
+  const auto at = [&](int piece) { return (first + piece / R::OWN) * R::K + warp * R::OWN + piece % R::OWN; };
+  float square[M] = {};
+  if constexpr (Rows::NORMED) {
+    constexpr int HELD = least(TURNS, 4);
+    Vec<float, 8> gains[HELD];
 #pragma unroll
-      for (int j = 0; j < 8; j++) {
-        if (k + j < P::K) pair[j / 2] |= u32(at[j * P::A_K].bits) << 16 * (j % 2);
+    for (int u = 0; u < HELD; u++) gains[u] = rows.gains(at((lane + 32 * u) * 8));
+    if constexpr (Tile::EARLY) early_read();
+#pragma unroll
+    for (int row = 0; row < M; row++) {
+#pragma unroll
+      for (int u = 0; u < TURNS; u++) {
+        const int piece = (lane + 32 * u) * 8, k = at(piece);
+        if (piece >= steps * R::OWN) break;  // other blocks have the rest
+        const uint4 v = rows.piece(P::a_at(0) + row * P::A_M + k, k, u < HELD ? gains[u] : rows.gains(k), square[row]);
+        *reinterpret_cast<uint4 *>(staged + row * R::PITCH + piece) = Form::arrange(v);
       }
-      v = {pair[0], pair[1], pair[2], pair[3]};
     }
-    *reinterpret_cast<uint4 *>(staged + row * R::PITCH + piece) = Form::arrange(v);
+  } else {
+    if constexpr (Tile::EARLY) early_read();
+#pragma unroll 4
+    for (int i = lane; i < M * PIECES; i += 32) {
+      const int row = i / PIECES, piece = i % PIECES * 8, k = at(piece);
+      const uint4 v = rows.piece(P::a_at(0) + row * P::A_M + k * P::A_K, k);
+      *reinterpret_cast<uint4 *>(staged + row * R::PITCH + piece) = Form::arrange(v);
+    }
   }
   __syncwarp();
 
@@ -202,7 +214,9 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
         if (row < M) parts[warp * R::PART + row * COLUMNS + Form::column(j, e / 2)] = acc[j][e];
       }
     }
+    if (Rows::NORMED && q == 0) squares.put(warp, square);
     named_sync(1, R::THREADS);
+    if (Rows::NORMED && S > 1 && q == 0) squares.send(rank, inbox);
     for (int i = threadIdx.x; i < R::PART; i += R::THREADS) {
       float sum = parts[i];
 #pragma unroll
@@ -230,6 +244,11 @@ DEVICE void gemm_panels(Body body, const typename P::A *a, const typename P::B *
 #pragma unroll
       for (int k = 1; k < S; k++) sum[j] += sums[k * R::SHARE + i * W + j];
       if constexpr (Form::SCALES) sum[j] *= scaled[q * COLUMNS + column + j];
+    }
+    if constexpr (Rows::NORMED) {
+      const float factor = rows.factor(squares.of(row));
+#pragma unroll
+      for (int j = 0; j < W; j++) sum[j] *= factor;
     }
     body(0, row, n, sum, static_cast<Vec<typename Body::Sum, W> *>(nullptr));
   }
