@@ -25,6 +25,9 @@ var streamCases = []struct {
 	{fewCase{m: 20, n: 264, k: 504, d: graph.BF16, batch: 2}, 7},
 	{fewCase{m: 64, n: 2048, k: 64, d: graph.BF16}, 5}, // whole tiles
 	{fewCase{m: 17, n: 904, k: 200, d: graph.BF16}, 2},
+	{fewCase{m: 32, n: 264, k: 520, d: graph.BF16, transB: true}, 12},            // clusters of two, apart
+	{fewCase{m: 50, n: 264, k: 520, d: graph.BF16}, 12},                          // with the sums over the stages
+	{fewCase{m: 33, n: 1032, k: 136, d: graph.F16, transB: true, batch: 2}, 132}, // clusters of two, a tile in parts
 }
 
 // TestMatMulStream compares products of some rows on Hopper, in one launch.
@@ -42,6 +45,42 @@ func TestMatMulStream(t *testing.T) {
 			t.Errorf("%s: %d steps:\n%s", check.Name, len(k.Steps), k.Generated())
 		}
 		cudatest.Run(t, cudatest.OpenFor(t, chip), check)
+	}
+}
+
+// TestStreamRoom: the blocks of a launch that are to be apart have more than half of the shared memory of a multiprocessor, and
+// beside one of them there is room for one of any other launch.
+func TestStreamRoom(t *testing.T) {
+	const reserved = 1024 // that the driver takes for a block
+	chip := cuda.H200
+	chip.SMs = 8
+	for _, rows := range []int{1, 8, 16, 17, 32, 33, 64} {
+		var apart, most int
+		for _, c := range []struct {
+			n, k   int
+			beside bool
+			apart  bool
+		}{{256, 512, false, true}, {512, 512, false, true}, {256, 1000, false, true}, {448, 320, false, false}, {1024, 136, false, false},
+			{64, 2048, false, false}, {256, 512, true, false}} {
+			check := fewCase{m: rows, n: c.n, k: c.k, d: graph.BF16}.check(t, rand.New(rand.NewPCG(5, 5)), 1)
+			cfg := cuda.Config{Chip: chip, Leads: c.beside}
+			k, err := cuda.Compile(check.Op, operandsOf(check.Args), rowMajor(resultsOf(t, check)), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes := k.Steps[0].Shared + reserved
+			if 2*bytes > chip.Shared != c.apart {
+				t.Errorf("%d rows, %d columns, %d steps, beside others: %v: a block has %d bytes", rows, c.n, c.k, c.beside, bytes)
+			}
+			if c.apart {
+				apart = max(apart, bytes)
+			} else {
+				most = max(most, bytes)
+			}
+		}
+		if apart+most > chip.Shared {
+			t.Errorf("%d rows: blocks have %d and %d bytes", rows, apart, most)
+		}
 	}
 }
 

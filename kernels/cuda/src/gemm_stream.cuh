@@ -12,11 +12,14 @@
 //	int STAGES;
 //	int INNER, A_AXES, B_AXES; bool B_KINNER;  as in gemm_hopper.cuh
 //	bool EARLY;            the launch may begin before those before it have ended, which do not write the weights
+//	bool OVER;             the sums take the place of the stages, once all blocks of the cluster have multiplied theirs
 
 template <class P, class Tile> struct StreamRing {
   static constexpr int BK = 64, B_BYTES = Tile::BN * 128, A_BYTES = Tile::ROWS * 128, STAGE = A_BYTES + B_BYTES, CONSUMERS = 128;
   static constexpr int PITCH = Tile::BN + 4;  // of the sums in shared memory, such that the lanes of a warp meet all banks
-  static constexpr int SUMS = STAGE * Tile::STAGES, BARRIERS = SUMS + Tile::ROWS * PITCH * 4;
+  static constexpr int SUMS = Tile::OVER ? 0 : STAGE * Tile::STAGES, END = SUMS + Tile::ROWS * PITCH * 4;
+  static constexpr int BARRIERS = Tile::OVER ? STAGE * Tile::STAGES : END;
+  static_assert(END <= BARRIERS, "the sums have room");
   static constexpr int VECTORS = P::M * (Tile::BN / P::W) / Tile::S, SHARE = VECTORS * P::W;  // of a block of a cluster
   static_assert(Tile::S * SHARE == P::M * Tile::BN, "the sums are divided evenly");
   static constexpr int TILES = (P::N + Tile::BN - 1) / Tile::BN, STEPS = (P::K + BK - 1) / BK;
@@ -47,7 +50,7 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
   }
   __syncthreads();
   if constexpr (S > 1) {
-    cluster_arrive();
+    if constexpr (!Tile::OVER) cluster_arrive();
     if (threadIdx.x == R::CONSUMERS) barrier_expect(inbox, (S - 1) * R::SHARE * 4);
   }
   if constexpr (Tile::EARLY) early_begin();
@@ -74,7 +77,10 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
         rows(i);
       }
     }
-    if constexpr (S > 1) cluster_wait();
+    if constexpr (S > 1) {
+      if constexpr (Tile::OVER) cluster_arrive();
+      cluster_wait();
+    }
     return;
   }
   if constexpr (Tile::EARLY) early_read();
@@ -104,7 +110,12 @@ DEVICE void gemm_stream(Body body, const TensorMap *map_a, const TensorMap *map_
   wgmma_wait<0>();
 #pragma unroll
   for (int i = 0; i < PARTS; i++) pin(acc[i]);
-  if constexpr (S > 1) cluster_wait();  // the others have initialised their barriers
+  if constexpr (S > 1) {
+    if constexpr (Tile::OVER) cluster_arrive();
+    cluster_wait();  // the others have initialised their barriers, and with OVER have multiplied
+  } else if constexpr (Tile::OVER) {
+    named_sync(1, R::CONSUMERS);
+  }
 #pragma unroll
   for (int i = 0; i < PARTS; i++) {
 #pragma unroll
