@@ -261,10 +261,16 @@ func TestPanelsRoom(t *testing.T) {
 // check is the product, of even cases with a residual and SiLU.
 func (c packedCase) check(t *testing.T, r *rand.Rand, i int) cudatest.Check {
 	t.Helper()
+	return c.checkOf(t, r, i, func(_ *graph.Builder, in inputs) *graph.Node { return in(c.x, c.m, c.k) })
+}
+
+// checkOf is the same of rows that a function makes.
+func (c packedCase) checkOf(t *testing.T, r *rand.Rand, i int, rows func(b *graph.Builder, in inputs) *graph.Node) cudatest.Check {
+	t.Helper()
 	op := graph.PanelMatMul{Columns: c.n, Block: max(c.block, 0), Deep: true}
 	fusion, _ := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
 		packed := graph.Type{DType: c.w, Shape: graph.DeepShape(c.w, c.k, c.n)}
-		args := []*graph.Node{in(c.x, c.m, c.k), b.Add(graph.Input{Type: packed})}
+		args := []*graph.Node{rows(b, in), b.Add(graph.Input{Type: packed})}
 		if c.block >= 0 {
 			args = append(args, b.Add(graph.Input{Type: graph.TypeOf(graph.F32, op.Blocks(c.k), c.n)}))
 		}

@@ -22,11 +22,11 @@ const (
 	separateRows = 32
 	// streamThreads are a warpgroup that multiplies and a warp that loads.
 	streamThreads = 128 + 32
-	// streamBlocks is how many blocks have room on a multiprocessor: one of this launch, and one of the next, which loads weights
+	// streamBlocks is how many blocks fit on a multiprocessor: one of this launch, and one of the next, which loads weights
 	// while this one ends.
 	streamBlocks = 2
 	// apartShared is by how much the blocks that are to be apart have more than half of a multiprocessor's shared memory, and others
-	// less, so that one of each have room.
+	// less, so that one of each fits.
 	apartShared = 1 << 10
 	// reservedShared is how much shared memory of a block the driver takes.
 	reservedShared = 1024
@@ -71,15 +71,15 @@ func (m *matmul) stream() *streamPlan {
 		}
 	}
 	half := m.cfg.Chip.Shared/streamBlocks - reservedShared
-	room, fixed := half-apartShared, 16
+	size, fixed := half-apartShared, 16
 	if m.apart(h) {
-		room = half + apartShared
-		h.shared = room
+		size = half + apartShared
+		h.shared = size
 	}
 	if !h.over {
 		fixed += h.sums()
 	}
-	h.stages = (room - fixed) / (h.stage() + 16)
+	h.stages = (size - fixed) / (h.stage() + 16)
 	h.shared = max(h.shared, h.stages*(h.stage()+16)+fixed)
 	return h
 }
@@ -87,7 +87,7 @@ func (m *matmul) stream() *streamPlan {
 // apart reports whether no two blocks of the launch are to share a multiprocessor. Else the blocks of the next launch, which load
 // ahead, take what this one leaves, two on a multiprocessor, and so on: each launch reads by a part of the multiprocessors. Of two
 // such launches the second could not load ahead. So they are those that do not have more columns than steps of k, since others
-// come between these in most models. Clusters of more than two blocks do not all have room at once then.
+// come between these in most models. Clusters of more than two blocks do not all fit at once then.
 func (m *matmul) apart(h *streamPlan) bool {
 	return h.cluster <= 2 && h.tiles*h.cluster <= m.cfg.Chip.SMs && m.n <= m.k && !m.cfg.Leads && !m.cfg.Beside
 }

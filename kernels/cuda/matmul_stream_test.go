@@ -48,9 +48,9 @@ func TestMatMulStream(t *testing.T) {
 	}
 }
 
-// TestStreamRoom: the blocks of a launch that are to be apart have more than half of the shared memory of a multiprocessor, and
-// beside one of them there is room for one of any other launch.
-func TestStreamRoom(t *testing.T) {
+// TestStreamFits: the blocks of a launch that are to be apart have more than half of the shared memory of a multiprocessor, and
+// one of any other launch fits beside one of them.
+func TestStreamFits(t *testing.T) {
 	const reserved = 1024 // that the driver takes for a block
 	chip := cuda.H200
 	chip.SMs = 8

@@ -1,74 +1,54 @@
 package cuda_test
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"fusec/graph"
-	"fusec/graph/graphtest"
 	"fusec/kernels/cuda"
 	"fusec/lowering/cuda/cudatest"
 	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
 )
 
-// normedCase is a product whose rows are normed in its launch, with weights in panels, or of bf16 as they lie.
+// normedCase is a product whose rows are normed in its launch, with weights in panels.
 type normedCase struct {
 	packedCase
-	lie   bool
-	chips int // multiprocessors
+	sms int // multiprocessors
 }
 
 var normedCases = []normedCase{
-	{packedCase{m: 1, n: 128, k: 1024, w: graph.BF16, block: -1}, false, 132},
-	{packedCase{m: 1, n: 4096, k: 2056, w: graph.BF16, block: -1}, false, 132},
-	{packedCase{m: 3, n: 92, k: 4672, w: graph.BF16, block: -1}, false, 132},
-	{packedCase{m: 4, n: 4320, k: 192, w: graph.BF16, block: -1}, false, 5},
-	{packedCase{m: 1, n: 4320, k: 192, w: graph.I8}, false, 132},
-	{packedCase{m: 1, n: 192, k: 2080, w: graph.F8E4M3}, false, 132},
-	{packedCase{m: 8, n: 160, k: 1056, w: graph.I8}, false, 132},
-	{packedCase{m: 5, n: 8561, k: 1000, w: graph.F8E5M2}, false, 132},
-	{packedCase{m: 1, n: 1032, k: 3000, w: graph.I4, block: 128}, false, 132},
-	{packedCase{m: 1, n: 4096, k: 4096, w: graph.I4, block: 128}, false, 3},
-	{packedCase{m: 4, n: 132, k: 1096, w: graph.I4, block: 64}, false, 132},
-	{packedCase{m: 6, n: 200, k: 1096, w: graph.I4, block: 128}, false, 132},
-	{packedCase{m: 1, n: 1, k: 8, w: graph.I8}, false, 132},
-	{packedCase{m: 2, n: 33, k: 264, w: graph.I4}, false, 132},
-	{packedCase{m: 1, n: 130, k: 16384, w: graph.I4, block: 128}, false, 2}, // gains that registers do not hold
+	{packedCase{m: 1, n: 128, k: 1024, w: graph.BF16, block: -1}, 132},
+	{packedCase{m: 1, n: 4096, k: 2056, w: graph.BF16, block: -1}, 132},
+	{packedCase{m: 3, n: 92, k: 4672, w: graph.BF16, block: -1}, 132},
+	{packedCase{m: 4, n: 4320, k: 192, w: graph.BF16, block: -1}, 5},
+	{packedCase{m: 1, n: 4320, k: 192, w: graph.I8}, 132},
+	{packedCase{m: 1, n: 192, k: 2080, w: graph.F8E4M3}, 132},
+	{packedCase{m: 8, n: 160, k: 1056, w: graph.I8}, 132},
+	{packedCase{m: 5, n: 8561, k: 1000, w: graph.F8E5M2}, 132},
+	{packedCase{m: 1, n: 1032, k: 3000, w: graph.I4, block: 128}, 132},
+	{packedCase{m: 1, n: 4096, k: 4096, w: graph.I4, block: 128}, 3},
+	{packedCase{m: 4, n: 132, k: 1096, w: graph.I4, block: 64}, 132},
+	{packedCase{m: 6, n: 200, k: 1096, w: graph.I4, block: 128}, 132},
+	{packedCase{m: 1, n: 1, k: 8, w: graph.I8}, 132},
+	{packedCase{m: 2, n: 33, k: 264, w: graph.I4}, 132},
+	{packedCase{m: 1, n: 130, k: 16384, w: graph.I4, block: 128}, 2}, // gains that registers do not hold
 }
 
 // check is the product, of even cases with a residual and SiLU.
 func (c normedCase) check(t *testing.T, r *rand.Rand, i int) cudatest.Check {
 	t.Helper()
-	op := graph.PanelMatMul{Columns: c.n, Block: max(c.block, 0), Deep: true}
-	fusion, _ := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
-		x := b.CastTo(graph.BF16, b.Add(graph.RMSNorm{Eps: 1e-6}, in(graph.F32, c.m, c.k), in(graph.F32, c.k)))
-		args := []*graph.Node{x, b.Add(graph.Input{Type: graph.Type{DType: c.w, Shape: graph.DeepShape(c.w, c.k, c.n)}})}
-		if c.block >= 0 {
-			args = append(args, b.Add(graph.Input{Type: graph.TypeOf(graph.F32, op.Blocks(c.k), c.n)}))
-		}
-		y := b.Add(op, args...)
-		if i%2 == 0 {
-			y = b.Unary(graph.Silu, b.Binary(graph.Add, y, in(graph.F32, c.m, c.n)))
-		}
-		b.Output("", y)
+	return c.checkOf(t, r, i, func(b *graph.Builder, in inputs) *graph.Node {
+		return b.CastTo(graph.BF16, b.Add(graph.RMSNorm{Eps: 1e-6}, in(graph.F32, c.m, c.k), in(graph.F32, c.k)))
 	})
-	check := cudatest.Check{Name: fmt.Sprintf("%d %+v", i, c), Op: fusion}
-	for _, n := range fusion.Body.Nodes {
-		if in, ok := n.Op.(graph.Input); ok {
-			check.Args = append(check.Args, graphtest.Tensor(r, in.Type))
-		}
-	}
-	return check
 }
 
 // kernel is the kernel, whose weights, scales and gains are frozen.
 func (c normedCase) kernel(t *testing.T, check cudatest.Check) *cuda.Kernel {
 	t.Helper()
 	chip := cuda.H200
-	chip.SMs = c.chips
+	chip.SMs = c.sms
 	args := operandsOf(check.Args)
 	for i := range args {
 		args[i].Frozen = i > 0
@@ -90,7 +70,7 @@ func TestNormedProducts(t *testing.T) {
 			t.Errorf("%s: %d steps:\n%s", check.Name, len(k.Steps), k.Generated())
 		}
 		chip := cuda.H200
-		chip.SMs = c.chips
+		chip.SMs = c.sms
 		cudatest.Run(t, cudatest.OpenFor(t, chip), check)
 	}
 }
@@ -99,8 +79,8 @@ func TestNormedProducts(t *testing.T) {
 func TestNormedExtremes(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for _, c := range []normedCase{
-		{packedCase{m: 4, n: 160, k: 1056, w: graph.I8}, false, 132},
-		{packedCase{m: 4, n: 132, k: 1096, w: graph.I4, block: 64}, false, 132},
+		{packedCase{m: 4, n: 160, k: 1056, w: graph.I8}, 132},
+		{packedCase{m: 4, n: 132, k: 1096, w: graph.I4, block: 64}, 132},
 	} {
 		for name, x := range map[string]float64{"zero": 0, "infinite": math.Inf(1), "NaN": math.NaN(), "large": 1e16, "small": 1e-30} {
 			check := c.check(t, r, 1)
@@ -127,7 +107,7 @@ func TestNormedCode(t *testing.T) {
 		{m: 8, n: 4096, k: 4096, w: graph.I4, block: 128},
 		{m: 1, n: 14336, k: 8192, w: graph.I4, block: 128},
 	} {
-		n := normedCase{c, false, cuda.H200.SMs}
+		n := normedCase{c, cuda.H200.SMs}
 		check := n.check(t, rand.New(rand.NewPCG(6, 6)), i)
 		wellCompiled(t, nvrtctest.Open(t), check.Name, cuda.H200, n.kernel(t, check))
 	}

@@ -74,27 +74,27 @@ template <class P> struct NormedRows {
 // The sums of the squares of M rows, added in order: each of WARPS warps puts its own, and the S blocks of a cluster send theirs.
 template <int M, int WARPS, int S> struct RowSquares {
   static constexpr int BYTES = (WARPS + S) * M * 4, SENT = (S - 1) * M * 4;
-  float *room;
+  float *parts;  // of the warps, and then of the blocks
   DEVICE void put(int warp, float (&lanes)[M]) const {
 #pragma unroll
     for (int row = 0; row < M; row++) {
 #pragma unroll
       for (int step = 16; step > 0; step /= 2) lanes[row] += __shfl_xor_sync(0xffffffffu, lanes[row], step);
-      if (threadIdx.x % 32 == 0) room[warp * M + row] = lanes[row];
+      if (threadIdx.x % 32 == 0) parts[warp * M + row] = lanes[row];
     }
   }
-  template <int OF> static DEVICE float sum(const float *parts, int row) {
-    float x = parts[row];
+  template <int OF> static DEVICE float sum(const float *of, int row) {
+    float x = of[row];
 #pragma unroll
-    for (int i = 1; i < OF; i++) x += parts[i * M + row];
+    for (int i = 1; i < OF; i++) x += of[i * M + row];
     return x;
   }
   // After a barrier of the warps.
   DEVICE void send(int rank, u64 *inbox) const {
     const int row = threadIdx.x;
     if (row >= M) return;
-    const float x = sum<WARPS>(room, row);
-    float *const to = room + (WARPS + rank) * M + row;
+    const float x = sum<WARPS>(parts, row);
+    float *const to = parts + (WARPS + rank) * M + row;
 #pragma unroll
     for (int i = 0; i < S; i++) {
       if (i == rank) {
@@ -105,7 +105,7 @@ template <int M, int WARPS, int S> struct RowSquares {
     }
   }
   // After a further one, and when the inbox has all.
-  DEVICE float of(int row) const { return S > 1 ? sum<S>(room + WARPS * M, row) : sum<WARPS>(room, row); }
+  DEVICE float of(int row) const { return S > 1 ? sum<S>(parts + WARPS * M, row) : sum<WARPS>(parts, row); }
 };
 
 // Elements of 16 bits with k as the inner axis: a thread has pieces of eight along k of two columns.

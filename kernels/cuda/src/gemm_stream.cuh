@@ -19,7 +19,7 @@ template <class P, class Tile> struct StreamRing {
   static constexpr int PITCH = Tile::BN + 4;  // of the sums in shared memory, such that the lanes of a warp meet all banks
   static constexpr int SUMS = Tile::OVER ? 0 : STAGE * Tile::STAGES, END = SUMS + Tile::ROWS * PITCH * 4;
   static constexpr int BARRIERS = Tile::OVER ? STAGE * Tile::STAGES : END;
-  static_assert(END <= BARRIERS, "the sums have room");
+  static_assert(END <= BARRIERS, "the sums fit");
   static constexpr int VECTORS = P::M * (Tile::BN / P::W) / Tile::S, SHARE = VECTORS * P::W;  // of a block of a cluster
   static_assert(Tile::S * SHARE == P::M * Tile::BN, "the sums are divided evenly");
   static constexpr int TILES = (P::N + Tile::BN - 1) / Tile::BN, STEPS = (P::K + BK - 1) / BK;
