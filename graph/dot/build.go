@@ -635,6 +635,9 @@ func (b *builder) costs(l numbered) (words []string) {
 	if l.Kernel != "" && l.Kernel != "fusion" && l.Kernel != l.Kind {
 		words = append(words, short(l.Kernel, 28))
 	}
+	if c := l.Company(); c != "" {
+		words = append(words, c)
+	}
 	words = append(words, humanFLOPs(l.FLOPs), humanBytes(l.Bytes))
 	if b.opts.Measured && l.Measured > 0 {
 		words = append(words, humanTime(l.Measured))

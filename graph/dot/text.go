@@ -201,7 +201,7 @@ func textProgram(b *strings.Builder, p *trace.Program, opts Options) {
 		fmt.Fprintf(b, "; prepared once: launches 1 to %d, %s", n, humanBytes(p.PreparedBytes))
 	}
 	b.WriteString("\n\n")
-	t := table{head: []string{"#", "node", "kind", "name", "kernel", "device", "arithmetic", "traffic", "reads", "writes",
+	t := table{head: []string{"#", "node", "kind", "name", "kernel", "runs", "device", "arithmetic", "traffic", "reads", "writes",
 		"origin"}}
 	if opts.Measured {
 		t.head = append(t.head, "time")
@@ -222,8 +222,8 @@ func textProgram(b *strings.Builder, p *trace.Program, opts Options) {
 	}
 	t.head = append(t.head, "because")
 	for i, l := range p.Launches {
-		row := []string{fmt.Sprint(i + 1), fmt.Sprintf("%%%d", l.Node), l.Kind, short(l.Name, 40), clean(l.Kernel), clean(l.Device),
-			humanFLOPs(l.FLOPs), humanBytes(l.Bytes), strings.Join(cleanAll(p.BufferNames(l.Reads)),
+		row := []string{fmt.Sprint(i + 1), fmt.Sprintf("%%%d", l.Node), l.Kind, short(l.Name, 40), clean(l.Kernel), l.Company(),
+			clean(l.Device), humanFLOPs(l.FLOPs), humanBytes(l.Bytes), strings.Join(cleanAll(p.BufferNames(l.Reads)),
 				" "), strings.Join(cleanAll(p.BufferNames(l.Writes)), " "), textOrigin(l.Origin)}
 		if opts.Measured {
 			row = append(row, humanTime(l.Measured))

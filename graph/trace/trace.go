@@ -274,6 +274,8 @@ type Launch struct {
 	Name     string // the user's name for its result
 	Device   string
 	Reason   string // why it does not run on the program's target
+	Beside   int    // the number, from 1 on, of the launch before it with which it runs at the same time; 0: of none
+	Joined   bool   // that launch's kernel computes this one, too
 	Source   string // the generated source, on targets that have it
 	Reads    []int  // buffers, by index
 	Writes   []int
@@ -286,4 +288,15 @@ type Launch struct {
 
 	Estimates Measures // what the target estimates
 	Counts    Measures // what it has counted in a run
+}
+
+// Company says with which launch before it this one runs; empty if it waits for the ends of all of them.
+func (l *Launch) Company() string {
+	switch {
+	case l.Joined:
+		return fmt.Sprintf("in the kernel of #%d", l.Beside)
+	case l.Beside > 0:
+		return fmt.Sprintf("beside #%d", l.Beside)
+	}
+	return ""
 }

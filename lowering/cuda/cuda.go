@@ -65,6 +65,7 @@ type generated struct {
 	kernel *kernels.Kernel
 	err    error
 	again  string // of the gradient of a mixture: why it computes hidden values again
+	beside int    // see [lowering.Launch]
 }
 
 // Option configures a Device.
@@ -192,10 +193,15 @@ func (d *Device) Place(p *lowering.Program) {
 	estimate.Exchanges(p, links)
 }
 
-// Describe implements [lowering.Device]: it says for which chip the kernels are, and which hidden values are kept.
+// Describe implements [lowering.Device]: it says for which chip the kernels are, which launches run beside others or in the
+// kernels of others, and which hidden values are kept.
 func (d *Device) Describe(t *trace.Trace, p *lowering.Program) {
 	t.Chip = d.cfg.Chip.Target()
-	d.noteHidden(t, p)
+	list := d.generateAll(p)
+	for i, g := range list {
+		p.Launches[i].Beside, p.Launches[i].Joined = g.beside, g.beside > 0 && len(g.kernel.Steps) == 0
+	}
+	noteHidden(t, p, list)
 }
 
 // kernel is the kernel of a launch, which may run beside exchanges.

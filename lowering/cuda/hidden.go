@@ -49,12 +49,11 @@ func (d *Device) keepHidden(p *lowering.Program, list []generated, keeping func(
 }
 
 // noteHidden has the last stage of a trace tell what became of the hidden values of each mixture that has a gradient.
-func (d *Device) noteHidden(t *trace.Trace, p *lowering.Program) {
+func noteHidden(t *trace.Trace, p *lowering.Program, list []generated) {
 	if len(t.Stages) == 0 {
 		return
 	}
 	last := &t.Stages[len(t.Stages)-1]
-	list := d.generateAll(p)
 	for i, m := range mixturesOf(p) {
 		if m < 0 || list[i].err != nil {
 			continue

@@ -43,7 +43,7 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 		if k := d.joined(p, list, first, held); k != nil {
 			list[first].kernel = k
 			for i := range k.Joined {
-				list[first+1+i].kernel = &kernels.Kernel{}
+				list[first+1+i] = generated{kernel: &kernels.Kernel{}, beside: first + 1}
 			}
 			first += together(k)
 			continue
@@ -61,7 +61,9 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 		for i := first; i < end && end > first+1; i++ {
 			cfg := common
 			cfg.Leads, cfg.Beside, cfg.Awaits = i == first, i > first, awaits[i]
-			kernel(i, cfg)
+			if kernel(i, cfg); cfg.Beside {
+				list[i].beside = first + 1
+			}
 		}
 		first = end
 	}

@@ -2,12 +2,14 @@ package cuda_test
 
 import (
 	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"fusec/graph"
 	"fusec/graph/graphtest"
+	"fusec/graph/trace"
 	kernels "fusec/kernels/cuda"
 	"fusec/kernels/ref"
 	"fusec/lowering/cuda"
@@ -110,6 +112,30 @@ func TestNeighbours(t *testing.T) {
 	}
 	if got := orders(threeOf(t), cuda.Arch("sm_80")) + orders(gated(t), cuda.Arch("sm_80")); strings.Contains(got, "beside") {
 		t.Errorf("on sm_80: %s", got)
+	}
+}
+
+// TestNeighboursTold: what is told of a program names for each launch the one beside which it runs, or whose kernel computes it.
+func TestNeighboursTold(t *testing.T) {
+	told := func(g *graph.Graph, opts ...cuda.Option) string {
+		var list []string
+		d := cuda.New(append(opts, cuda.Precision(kernels.BF16))...)
+		p := passtest.Lowered(t, g, d, true)
+		d.Describe(&trace.Trace{}, p)
+		launches := p.Trace().Launches
+		for i := range launches[p.Prepared:] {
+			list = append(list, strings.ReplaceAll(launches[p.Prepared+i].Company(), fmt.Sprintf("#%d", p.Prepared+2), "second"))
+		}
+		return strings.Join(list, ", ")
+	}
+	if got, want := told(threeOf(t)), ", , beside second, beside second, "; got != want {
+		t.Errorf("on Hopper: %q, want %q", got, want)
+	}
+	if got, want := told(projections(t, 200, 512, 384, 192)), ", , in the kernel of second, in the kernel of second, "; got != want {
+		t.Errorf("projections on Hopper: %q, want %q", got, want)
+	}
+	if got := told(threeOf(t), cuda.Arch("sm_80")); strings.Trim(got, ", ") != "" {
+		t.Errorf("on sm_80: %q", got)
 	}
 }
 
