@@ -49,7 +49,7 @@ func init() {
 func (c *call) sliceAt(x, ix *graph.Node, axis int) *graph.Node {
 	n, step := x.Type.Shape.At(axis), 1
 	at := c.smallIndices(ix)
-	if len(at) == 0 || ix.Type.Shape.Rank() > 1 || !ix.Type.DType.IsInt() {
+	if len(at) == 0 || ix.Type.Shape.Rank() > 1 {
 		return nil
 	}
 	at = slices.Clone(at)
@@ -98,9 +98,9 @@ func (c *call) counted(ix *graph.Node, n int) *graph.Node {
 	return c.choose(c.with(graph.Lt, ix, 0), c.with(graph.Add, ix, float64(n)), ix)
 }
 
-// smallIndices are the elements of constant indices, or nil.
+// smallIndices are the elements of constant indices, or nil; it is nil of what is no integer, too.
 func (c *call) smallIndices(ix *graph.Node) []int64 {
-	if !c.m.constant(ix) {
+	if !ix.Type.DType.IsInt() || !c.m.constant(ix) {
 		return nil
 	}
 	t := c.valueOf(ix)
