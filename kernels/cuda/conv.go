@@ -199,16 +199,14 @@ func (c *convolution) multiply(m *matmul, s [2]slide) {
 	c.problem(m, s, c.groups, c.channels, c.columns)
 	m.a.flatten()
 	if m.a.patches != nil && m.math() != "" {
-		if m.widen() {
-			m.a.patches.pairUp()
-		}
+		m.widen()
 		m.k = m.a.patches.cols()
 	}
 	c.layFilters(m, s)
 }
 
 // widen adds a step that copies the images to the scratch memory with more channels, of zeros, if patches could only be
-// read in pieces of a few bytes, and reports whether it did.
+// read in pieces of a few bytes, and takes several pixels as one where it can. It reports whether it did.
 func (m *matmul) widen() bool {
 	q := m.a.patches
 	size := q.dtype.Size()
@@ -217,7 +215,11 @@ func (m *matmul) widen() bool {
 		return false
 	}
 	w := 16 / size
-	if size == 2 && q.channels <= 4 {
+	first, x := 0, &q.slides[1]
+	join := m.joinsRows(roundUp(q.channels, w))
+	if join {
+		first, width = x.first, (x.positions-1)*x.stride+x.taps
+	} else if size == 2 && q.channels <= 4 {
 		w = 4
 	}
 	wide := roundUp(q.channels, w)
@@ -228,12 +230,29 @@ func (m *matmul) widen() bool {
 	m.a.made = m.scratch(typ, "wide"+m.tag, m.a.at)
 	entry := "widen" + m.tag
 	m.elements(entry, indexType(n), n, "",
-		fmt.Sprintf("store<1, %d>(%s + i64(e) * %d, widened<%d, %d, %d, %d, %d, %d, %d, %d, %d>(%s + %d, e));",
-			w*size, m.a.made, w, w, q.channels, wide, height, width, q.stride[0], q.stride[1], q.stride[2], q.stride[3], from, q.offset))
+		fmt.Sprintf("store<1, %d>(%s + i64(e) * %d, widened<%d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d>(%s + %d, e));",
+			w*size, m.a.made, w, w, q.channels, wide, height, width, first, x.size, q.stride[0], q.stride[1], q.stride[2], q.stride[3],
+			from, q.offset))
 	m.before = append(m.before, m.elementStep(entry, n))
 	q.channels, q.offset, q.stride = wide, 0, [4]int{height * width * wide, width * wide, wide, 1}
 	m.a.offset = 0
+	if join {
+		q.joinRow()
+	} else {
+		q.pairUp()
+	}
 	return true
+}
+
+// joinsRows reports whether the copy engine should take the taps of a row, with that many channels each, as one pixel: in f32,
+// where they fill more than half of what it takes, and the product is not too small for it.
+func (m *matmul) joinsRows(channels int) bool {
+	q := m.a.patches
+	y, x, size := q.slides[0], q.slides[1], q.dtype.Size()
+	pixel := channels * size
+	filled, whole := x.taps*pixel, roundUp(x.taps*pixel, sliceBytes)
+	return m.cfg.hopper() && size == 4 && x.step == 1 && pixel < sliceBytes && sliceBytes%pixel == 0 && 2*filled > whole &&
+		min(m.n, q.rows(), y.taps*whole/size) >= hopperLeast
 }
 
 // taps is the layout of the filters of a class, [rows, columns, channels, columns of the result] of the first group.
@@ -274,16 +293,19 @@ func (c *convolution) layFilters(m *matmul, s [2]slide) {
 	}
 	size := b.dtype.Size()
 	pitch := roundUp(c.columns, 16/size)
-	n := m.batch * m.k * pitch
+	n, at := m.batch*m.k*pitch, "e"
 	from := m.pointer(*b)
 	b.at = m.reserve(int64(n) * int64(size))
 	b.made = m.scratch(ctype(b.dtype), "filters"+m.tag, b.at)
 	b.k, b.outer, b.batch[3] = pitch, 1, m.k*pitch
+	if q := m.a.patches; q != nil && q.boxed() && m.cfg.hopper() && size == 4 && !m.cfg.strict() && m.batch == 1 {
+		b.k, b.outer, at = 1, m.k, fmt.Sprintf("e %% %d * %d + e / %d", m.k, pitch, m.k) // tensor cores read tf32 along k
+	}
 	entry := "pack" + m.tag
 	shape := fmt.Sprintf("%d, %d, %d, %d, %d, %d, %d, %d, %d", m.k/channels, across, s[1].taps, pixels, shift, c.channels,
 		channels/pixels, c.columns, pitch)
-	call := fmt.Sprintf("packed<%s, %d, %d, %d, %d, %d>(%s + %d, e)", shape, l.Stride[0], l.Stride[1], l.Stride[2], l.Stride[3],
-		groupStride, from, l.Offset)
+	call := fmt.Sprintf("packed<%s, %d, %d, %d, %d, %d>(%s + %d, %s)", shape, l.Stride[0], l.Stride[1], l.Stride[2], l.Stride[3],
+		groupStride, from, l.Offset, at)
 	m.elements(entry, indexType(n), n, "", fmt.Sprintf("%s[e] = %s;", b.made, call))
 	m.before = append(m.before, m.elementStep(entry, n))
 }

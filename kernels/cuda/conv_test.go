@@ -539,3 +539,72 @@ func TestConvAcross(t *testing.T) {
 		})
 	}
 }
+
+// TestConvRows computes convolutions of few channels in f32, and gradients for their filters, whose patches are rows of taps:
+// pixels that have further channels or not, unequal sides and steps, windows past the images, divided sums, and infinities beside
+// windows.
+func TestConvRows(t *testing.T) {
+	was := cuda.SetPortableTime(math.MaxInt / 2) // small ones, too
+	defer cuda.SetPortableTime(was)
+	pair := func(p [2]int) graph.Ints { return graph.IntsOf(p[0], p[1]) }
+	for _, precision := range []cuda.Precision{cuda.TF32, cuda.F32} {
+		l := newList(96)
+		for i, c := range []struct {
+			n, height, width, channels, columns int
+			kernel, stride                      [2]int
+			pad                                 [4]int
+		}{
+			{2, 20, 22, 3, 64, [2]int{7, 7}, [2]int{2, 2}, [4]int{3, 3, 3, 3}},
+			{1, 19, 21, 3, 72, [2]int{5, 6}, [2]int{1, 2}, [4]int{2, 0, 1, 4}},
+			{3, 13, 14, 1, 64, [2]int{2, 7}, [2]int{2, 1}, [4]int{0, 0, 8, 0}},
+			{2, 24, 33, 1, 65, [2]int{7, 9}, [2]int{3, 3}, [4]int{}},
+			{1, 15, 16, 7, 64, [2]int{3, 3}, [2]int{1, 1}, [4]int{1, 1, 1, 1}},
+		} {
+			op := graph.Conv2D{Stride: pair(c.stride), Dilation: graph.IntsOf(2, 1), Pad: graph.IntsOf(c.pad[:]...), Groups: 1,
+				Layout: graph.NHWC}
+			x := graph.TypeOf(graph.F32, c.n, c.height, c.width, c.channels)
+			w := graph.TypeOf(graph.F32, c.kernel[0], c.kernel[1], c.channels, c.columns)
+			y, err := graph.InfoOf(op).Infer(op, []graph.Type{x, w})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, types := fused(t, graph.AnchorConv, func(b *graph.Builder, in inputs) {
+				v := b.Add(op, in(graph.F32, x.Shape.Slice()...), in(graph.F32, w.Shape.Slice()...))
+				b.Output("", b.Binary(graph.Add, v, b.Broadcast(in(graph.F32, c.columns), v.Type.Shape)))
+			})
+			var args []*graph.Tensor
+			for _, u := range types {
+				args = append(args, l.tensor(graph.F32, u.Shape.Slice()...))
+			}
+			forward := l.add(f, args...)
+			forward.Name = fmt.Sprintf("%v %d forward", precision, i)
+			grad := l.add(graph.Conv2DFilterGrad{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: 1, KH: c.kernel[0],
+				KW: c.kernel[1], Layout: graph.NHWC}, l.tensor(graph.F32, x.Shape.Slice()...), l.tensor(graph.F32, y[0].Shape.Slice()...))
+			grad.Name = fmt.Sprintf("%v %d gradient", precision, i)
+			for j := range 2 {
+				check := &l.checks[2*i+j]
+				check.Args[0].SetFloat(x.Shape.Elems()-1, math.Inf(1))
+				check.Args[0].SetFloat(x.Shape.Elems()/2, math.Inf(-1))
+				check.Config.Precision, check.Compare = precision, within(precision)
+				var args []graph.Type
+				for _, a := range check.Args {
+					args = append(args, a.Type)
+				}
+				results, err := graph.InfoOf(check.Op).Infer(check.Op, args)
+				if err != nil {
+					t.Fatal(err)
+				}
+				config := check.Config
+				config.Chip = cuda.H200
+				kernel, err := cuda.Compile(check.Op, rowMajor(args), rowMajor(results), config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !strings.Contains(kernel.Generated(), "gemm_hopper<") && !strings.Contains(kernel.Generated(), "gemm_across<") {
+					t.Errorf("%s is not computed with Hopper's instructions", check.Name)
+				}
+			}
+		}
+		cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), l.checks...)
+	}
+}

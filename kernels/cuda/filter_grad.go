@@ -40,12 +40,11 @@ func compileFilterGrad(op graph.Conv2DFilterGrad, args, results []Operand, cfg C
 		batch: []int{0, 0, 0, columns * y.Stride[3]}}
 	if m.a.patches != nil && m.math() != "" {
 		if m.widen() {
-			q.pairUp()
 			m.m, m.filled, m.filledTaps, m.shift = q.cols(), channels, op.KW, q.shift
 			m.space = graph.ShapeOf(op.KH, q.pixels()*q.slides[1].taps, q.channels/q.pixels(), op.Groups, columns)
 		}
 	}
-	m.flatFilterGrad(op, args, slides, channels, columns)
+	m.flatFilterGrad(op, channels, columns)
 	if err := m.write(); err != nil {
 		return nil, err
 	}
@@ -67,23 +66,24 @@ func pixelStride(l graph.Layout) int {
 // of few columns, and in TF32, which reads only one operand along other than k.
 //
 //	C[tap and channel, column] = Σ patches[position, tap and channel]·dy[position, column]
-func (m *matmul) flatFilterGrad(op graph.Conv2DFilterGrad, args []Operand, slides [2]slide, channels, columns int) {
-	q := newPatches(args[0], slides, channels)
-	q.kInner = false
-	if m.filled > 0 || m.a.patches == nil || !q.boxed() {
+func (m *matmul) flatFilterGrad(op graph.Conv2DFilterGrad, channels, columns int) {
+	q := m.a.patches
+	if q == nil || !q.boxed() {
 		return
 	}
 	y := m.b
 	y.batch = []int{0, y.batch[3], 0}
-	x := q.factor(0)
+	x := m.a
 	x.batch = []int{0, x.batch[3], 0}
 	p := &product{name: "Problem", convolves: true, acc: m.acc, m: columns, n: q.cols(), k: q.rows(), batch: op.Groups, a: y, b: x,
-		space: graph.ShapeOf(q.cols(), op.Groups, columns), rows: []int{2}, column: 0, wide: 2}
+		space: graph.ShapeOf(q.cols(), op.Groups, columns), rows: []int{2}, column: 0, wide: 2,
+		filled: m.filled, filledTaps: m.filledTaps}
+	each, row := q.channels/q.pixels(), q.pixels()*q.slides[1].taps
 	p.inBody = func(coords []string) []string {
 		n := coords[0]
 		at := joined([]string{coords[1], coords[2]}, op.Groups, columns)
-		return []string{fmt.Sprintf("%s / %d", n, op.KW*channels), fmt.Sprintf("%s / %d %% %d", n, channels, op.KW),
-			fmt.Sprintf("%s %% %d", n, channels), at[0]}
+		return []string{fmt.Sprintf("%s / %d", n, row*each), fmt.Sprintf("%s / %d %% %d", n, each, row),
+			fmt.Sprintf("%s %% %d", n, each), at[0]}
 	}
 	if op.Groups > 1 {
 		p.batchAxes = []int{1}

@@ -49,6 +49,9 @@ func (m *matmul) write() error {
 			limit = min(limit, acrossColumns)
 		}
 	}
+	if m.filled > 0 && m.wide > 0 {
+		limit = 1 // not all neighbours are in the result
+	}
 	m.columns(limit)
 	return m.writeBody()
 }
@@ -102,17 +105,17 @@ func (m *matmul) writeBody() error {
 	p := m.product
 	coords, lines := p.coords()
 	wide := p.column
+	if p.inBody != nil {
+		coords = p.inBody(coords)
+		if wide = p.wide; wide == 0 {
+			wide = len(coords) - 1
+		}
+	}
 	if p.filled > 0 {
 		lines = append(lines, fmt.Sprintf("if (%s >= %d) return;", coords[2], p.filled))
 		if p.filledTaps != p.space.At(1) {
 			coords[1] = fmt.Sprintf("(%s - %d)", coords[1], p.shift)
 			lines = append(lines, fmt.Sprintf("if (u32(%s) >= %d) return;", coords[1], p.filledTaps))
-		}
-	}
-	if p.inBody != nil {
-		coords = p.inBody(coords)
-		if wide = p.wide; wide == 0 {
-			wide = len(coords) - 1
 		}
 	}
 	b := newPrinter(m.unit, m.body, coords, wide, p.w)

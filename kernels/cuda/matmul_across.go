@@ -83,7 +83,8 @@ func (m *matmul) acrossPlan() (p *acrossPlan, reason string) {
 		}
 		p.b.pitch, p.b.kInner = roundUp(m.n, word), false
 	}
-	if !strict && (p.a.pitch > 0 && m.n < relayoutReuse/4 || p.b.pitch > 0 && m.m < relayoutReuse/4) {
+	few := m.n < relayoutReuse/4 && (m.b.patches == nil || m.b.patches.filled == 0) // joined taps take longer otherwise
+	if !strict && (p.a.pitch > 0 && few || p.b.pitch > 0 && m.m < relayoutReuse/4) {
 		return nil, "copies of the operands would take too long"
 	}
 	if p.tile, p.time, ok = m.acrossTile(p); !ok {

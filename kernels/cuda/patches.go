@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"math"
 
 	"fusec/graph"
@@ -58,10 +59,11 @@ type patches struct {
 	offset   int
 	dtype    graph.DType
 	kInner   bool // k counts the columns
-	// paired says that a pixel of the patches is two neighbouring ones of an image, and its channels are those of both. The first
-	// tap is the first of such a pixel, or, if shift is 1, the second, and the first is none.
-	paired bool
-	shift  int
+	// joins, if not 0, is how many neighbouring pixels of an image one of the patches is, whose channels are those of all. The
+	// first tap is the first of such a pixel, or, if shift is 1, the second, and the first is none.
+	joins, shift int
+	// filled, if not 0, is how many of the channels are in memory; the others are 0.
+	filled int
 }
 
 // A taps is the layout of filters, of columns and then rows of them.
@@ -89,19 +91,25 @@ func (p *patches) pairUp() {
 	if x.stride != 2 || x.step != 1 || x.size%2 != 0 || 2*p.channels*p.dtype.Size() > 16 {
 		return
 	}
-	p.paired, p.shift = true, x.first&1
+	p.joins, p.shift = 2, x.first&1
 	x.taps, x.first = ceilDiv(x.taps+p.shift, 2), (x.first-p.shift)/2
 	x.size, x.stride = x.size/2, 1
 	p.channels, p.stride[2] = 2*p.channels, 2*p.stride[2]
 }
 
-// pixels is how many pixels of an image make up one of the patches.
-func (p *patches) pixels() int {
-	if p.paired {
-		return 2
-	}
-	return 1
+// joinRow takes the taps of a row, which are neighbours in images that have all of them, as one pixel. Pixels overlap in memory,
+// and their channels are filled up to whole slices.
+func (p *patches) joinRow() {
+	x, each := &p.slides[1], p.channels
+	p.filled = x.taps * each
+	p.channels = roundUp(p.filled, sliceBytes/p.dtype.Size())
+	p.joins = p.channels / each
+	p.stride[2] *= x.stride
+	x.size, x.stride, x.first, x.taps = x.positions, 1, 0, 1
 }
+
+// pixels is how many pixels of an image make up one of the patches.
+func (p *patches) pixels() int { return max(p.joins, 1) }
 
 // factor is operand A of a product whose axis 3 counts the groups of channels.
 func (p *patches) factor(arg int) factor {
@@ -152,6 +160,9 @@ func (p *patches) boxed() bool {
 		return false
 	}
 	least := uint64(p.width() * size)
+	if p.filled > 0 {
+		least = 0 // pixels overlap
+	}
 	for i, s := range t.Strides {
 		if s%16 != 0 || s < least || s >= 1<<40 || p.stride[2-i] < 0 {
 			return false
@@ -174,7 +185,7 @@ func (p *patches) tensorMap(base Param, box int, kInner bool) *TensorMap {
 		box = slice
 	}
 	t := &TensorMap{Base: base, DType: p.dtype, Swizzle: sliceBytes, Box: []uint32{uint32(slice), uint32(box)},
-		Dims: []uint64{uint64(p.width()), uint64(x.size), uint64(y.size), uint64(p.images)}, Windows: &Windows{}}
+		Dims: []uint64{uint64(cmp.Or(p.filled, p.width())), uint64(x.size), uint64(y.size), uint64(p.images)}, Windows: &Windows{}}
 	for i, s := range []slide{x, y} {
 		t.Windows.First[i] = s.first + min(s.step, 0)*(s.taps-1)
 		t.Windows.Count[i], t.Windows.Step[i] = s.positions, s.stride
@@ -222,6 +233,7 @@ func (p *patches) write(u *unit) {
 		max(y.taps, 1), max(x.taps, 1), max(y.positions, 1), max(x.positions, 1), y.size, x.size)
 	u.printf("    static constexpr int SY = %d, SX = %d, Y0 = %d, X0 = %d, DY = %d, DX = %d, ROWS = %d, COLS = %d;\n",
 		y.stride, x.stride, y.first, x.first, y.step, x.step, p.rows(), p.cols())
+	u.printf("    static constexpr int FILLED = %d;\n", cmp.Or(p.filled, max(p.channels, 1)))
 	u.printf("    static constexpr i64 S_N = %d, S_Y = %d, S_X = %d, S_C = %d;\n  };\n", p.stride[0], p.stride[1], p.stride[2],
 		p.stride[3])
 }

@@ -3,6 +3,7 @@
 // channels: column t is channel t % C of tap t / C, in row t / C / KW of the window. P::Image describes it, as constants:
 //
 //	int C, KH, KW;                   channels; rows and columns of taps
+//	int FILLED;                      channels that are in memory; the others are 0
 //	int OH, OW;                      positions
 //	int H, WIDTH;                    of the image
 //	int SY, SX, Y0, X0, DY, DX;      position (oy, ox) has tap (ky, kx) at row oy·SY + Y0 + ky·DY, column ox·SX + X0 + kx·DX
@@ -34,7 +35,7 @@ template <class I> struct PatchColumn {
   DEVICE explicit PatchColumn(int column) {
     const int c = column % I::C, tap = column / I::C, kx = tap % I::KW, ky = tap / I::KW;
     typedef typename I::Offset O;
-    y = column < I::COLS ? ky * I::DY : NOWHERE;
+    y = column < I::COLS && c < I::FILLED ? ky * I::DY : NOWHERE;
     x = kx * I::DX;
     at = O(c) * O(I::S_C) + O(ky * I::DY) * O(I::S_Y) + O(x) * O(I::S_X);
   }
@@ -93,13 +94,14 @@ DEVICE T packed(const T *w, I e) {
   return w[g * S_G + tap / (ACROSS * PIXELS) * S_Y + kx * S_X + c * S_C + n * S_N];
 }
 
-// widened is piece e of W channels of images whose C channels are filled up with zeros to CPAD.
-template <int W, int C, int CPAD, int HEIGHT, int WIDTH, i64 S_N, i64 S_Y, i64 S_X, i64 S_C, class T, class I>
+// widened is piece e of W channels of images whose C channels are filled up with zeros to CPAD. Rows are WIDTH pixels from number
+// FIRST on, of which the images have those from 0 to SIZE.
+template <int W, int C, int CPAD, int HEIGHT, int WIDTH, int FIRST, int SIZE, i64 S_N, i64 S_Y, i64 S_X, i64 S_C, class T, class I>
 DEVICE Vec<T, W> widened(const T *x, I e) {
-  const int c = int(e % (CPAD / W)) * W, col = int(e / (CPAD / W) % WIDTH), row = int(e / (I(CPAD / W) * WIDTH) % HEIGHT);
+  const int c = int(e % (CPAD / W)) * W, col = int(e / (CPAD / W) % WIDTH) + FIRST, row = int(e / (I(CPAD / W) * WIDTH) % HEIGHT);
   const T *const at = x + e / (I(CPAD / W) * WIDTH * HEIGHT) * S_N + row * S_Y + col * S_X;
   Vec<T, W> v;
 #pragma unroll
-  for (int i = 0; i < W; i++) v[i] = c + i < C ? at[(c + i) * S_C] : T{};
+  for (int i = 0; i < W; i++) v[i] = c + i < C && u32(col) < u32(SIZE) ? at[(c + i) * S_C] : T{};
   return v;
 }
