@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"fusec/graph"
 	"fusec/graph/body"
@@ -109,12 +110,18 @@ func transposedConv(op graph.Conv2DTranspose, p *body.Program) *convolution {
 	return c
 }
 
-// kernel makes a kernel of one product for each class.
+// kernel makes a kernel of one product for each class. Where that is possible, one launch computes all.
 func (c *convolution) kernel(u *unit, p *body.Program, cfg Config) (*Kernel, error) {
 	all, fast := &Kernel{}, true
 	var templates []string
+	blocks := c.blocks(u, p, cfg)
+	joined := Step{Entry: "matmul", Grid: [3]int{0, 1, 1}, Block: hopperThreads}
+	var calls strings.Builder
 	for i, s := range c.classes {
 		m := &matmul{unit: u, body: p, cfg: cfg, used: all.Scratch}
+		if blocks != nil {
+			m.joined = joinedBlocks{joined.Grid[0], blocks[i]}
+		}
 		if len(c.classes) > 1 {
 			m.tag = fmt.Sprint(i)
 			u.printf("namespace class%d {\n", i)
@@ -133,6 +140,12 @@ func (c *convolution) kernel(u *unit, p *body.Program, cfg Config) (*Kernel, err
 		if len(c.classes) > 1 {
 			u.printf("}\n")
 		}
+		if blocks != nil {
+			joined.Grid[0] += blocks[i]
+			joined.Shared = max(joined.Shared, t.shared)
+			fmt.Fprintf(&calls, "  if (blockIdx.x < %d) return class%d::product(p);\n", joined.Grid[0], i)
+			k.Steps = nil
+		}
 		all.Steps, all.Scratch, fast = append(all.Steps, k.Steps...), k.Scratch, fast && t.fast
 		for _, name := range t.source {
 			if !slices.Contains(templates, name) {
@@ -140,7 +153,57 @@ func (c *convolution) kernel(u *unit, p *body.Program, cfg Config) (*Kernel, err
 			}
 		}
 	}
+	if blocks != nil {
+		u.printf("LATE_KERNEL(%s, %d, 1) {\n%s}\n", joined.Entry, joined.Block, &calls)
+		all.Steps = []Step{joined}
+	}
 	return u.finish(all, fast, templates...), nil
+}
+
+const (
+	// mostClasses is how many products a launch computes at most.
+	mostClasses = 9
+	// classBytes is how many bytes of a class a block stores in a ns, beside what a tile of a product of matrices takes: rows of a
+	// class are apart.
+	classBytes = 50
+)
+
+// blocks divides the blocks of one launch among the classes, so that all should end at the same time. It is nil where classes have
+// launches of their own: unless each is one step, a product on Hopper's own instructions.
+func (c *convolution) blocks(u *unit, p *body.Program, cfg Config) (list []int) {
+	n := len(c.classes)
+	if n == 1 || n > min(mostClasses, cfg.Chip.SMs) || c.depthwise() || !cfg.hopper() ||
+		slices.ContainsFunc(u.results, func(o Operand) bool { return o.Update }) {
+		return nil
+	}
+	tiles, each := make([]int, n), make([]int, n) // each: what one takes, in ns
+	for i, s := range c.classes {
+		m := &matmul{unit: newUnit(u.args, u.results), body: p, cfg: cfg}
+		c.multiply(m, s)
+		h, _ := m.hopperPlans()
+		if h == nil || len(m.before) > 0 || h.a.pitch+h.b.pitch > 0 || h.tile.splits*h.tile.cm*h.tile.cn > 1 {
+			return nil
+		}
+		tiles[i] = m.batch * ceilDiv(m.m, h.tile.bm) * ceilDiv(m.n, h.tile.bn)
+		each[i] = h.time / ceilDiv(tiles[i], cfg.Chip.SMs)
+		if m.a.patches == nil {
+			each[i] += h.tile.bm * h.tile.bn * m.elementBytes() / classBytes
+		}
+		list = append(list, 1)
+	}
+	for range cfg.Chip.SMs - n {
+		last, end := 0, 0 // the class that ends last
+		for i, blocks := range list {
+			if t := ceilDiv(tiles[i], blocks) * each[i]; t > end {
+				last, end = i, t
+			}
+		}
+		if list[last] == tiles[last] {
+			break
+		}
+		list[last]++
+	}
+	return list
 }
 
 // inImage turns coordinates of a product whose space is images, positions, groups and columns of a group into those of

@@ -608,3 +608,54 @@ func TestConvRows(t *testing.T) {
 		cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), l.checks...)
 	}
 }
+
+// TestConvClasses computes transposes with strides, all classes in one launch: unequal sides and steps, groups, tiles that are not
+// full, classes with one tile and with several for each block, and fewer multiprocessors than classes.
+func TestConvClasses(t *testing.T) {
+	pair := func(p [2]int) graph.Ints { return graph.IntsOf(p[0], p[1]) }
+	l := newList(97)
+	for _, c := range []struct {
+		n, height, width, channels, columns, groups int
+		kernel, stride, dilation                    [2]int
+		pad                                         [4]int
+		sms, launches                               int // 0: it depends on the type
+	}{
+		{2, 33, 31, 64, 64, 1, [2]int{3, 3}, [2]int{2, 2}, [2]int{1, 1}, [4]int{1, 1, 1, 1}, 132, 1},
+		{2, 33, 31, 64, 64, 1, [2]int{3, 3}, [2]int{2, 2}, [2]int{1, 1}, [4]int{1, 1, 1, 1}, 5, 1},
+		{2, 33, 31, 64, 64, 1, [2]int{3, 3}, [2]int{2, 2}, [2]int{1, 1}, [4]int{1, 1, 1, 1}, 3, 4},
+		{1, 34, 33, 128, 128, 2, [2]int{4, 3}, [2]int{3, 1}, [2]int{1, 2}, [4]int{0, 1, 2, 0}, 132, 0},
+		{2, 25, 39, 64, 96, 1, [2]int{2, 2}, [2]int{2, 2}, [2]int{1, 1}, [4]int{}, 5, 0}, // in 16 bits threads copy patches
+		{1, 41, 29, 72, 64, 1, [2]int{5, 3}, [2]int{2, 3}, [2]int{1, 1}, [4]int{2, 2, 0, 1}, 8, 1},
+	} {
+		op := graph.Conv2D{Stride: pair(c.stride), Dilation: pair(c.dilation), Pad: graph.IntsOf(c.pad[:]...), Groups: c.groups,
+			Layout: graph.NHWC}
+		for _, d := range []graph.DType{graph.BF16, graph.F32} {
+			x := graph.TypeOf(d, c.n, c.height, c.width, c.channels)
+			w := graph.TypeOf(d, c.kernel[0], c.kernel[1], c.channels/c.groups, c.columns)
+			y, err := graph.InfoOf(op).Infer(op, []graph.Type{x, w})
+			if err != nil {
+				t.Fatal(err)
+			}
+			dy := graph.Type{DType: d, Shape: y[0].Shape}
+			check := l.add(graph.Conv2DTranspose{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, H: c.height,
+				W: c.width, Layout: graph.NHWC}, l.tensor(d, dy.Shape.Slice()...), l.tensor(d, w.Shape.Slice()...))
+			check.Config.Precision = cuda.BF16
+			if d == graph.F32 {
+				check.Config.Precision = cuda.TF32
+			}
+			check.Compare = within(check.Config.Precision)
+			check.Config.Chip = cuda.H200
+			check.Config.Chip.SMs = c.sms
+			check.Name = fmt.Sprintf("%v %+v", d, c)
+			kernel, err := cuda.Compile(check.Op, rowMajor([]graph.Type{dy, w}),
+				rowMajor([]graph.Type{{DType: graph.F32, Shape: x.Shape}}), check.Config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.launches > 0 && len(kernel.Steps) != c.launches {
+				t.Errorf("%s takes %d launches", check.Name, len(kernel.Steps))
+			}
+		}
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), l.checks...)
+}

@@ -22,7 +22,7 @@ DEVICE void load_patches(const typename P::A *images, const TensorMap *map_b, co
   };
   Spot spot;
   int end;
-  for (int i = blockIdx.x; work.find(i, spot, end); i += gridDim.x) {
+  for (int i = R::first(); work.find(i, spot, end); i += R::apart()) {
     const T *const from = images + P::a_at(spot.batch);
     Walk walk(spot.m);
     const int first = work.begin(spot);
