@@ -28,21 +28,46 @@ template <bool TF32> DEVICE void tensor_product(u32 d, u64 a, u64 b, u32 form, i
                  "l"(a), "l"(b), "r"(form), "r"(add) : "memory");
   }
 }
+// The same of a in tensor memory, as tensor_multiply_stored says.
+DEVICE void tensor_product_stored(u32 d, u32 a, u64 b, u32 form, int add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %4, 0;\ntcgen05.mma.cta_group::1.kind::f16 [%0], [%1], %2, %3, p;\n}" ::"r"(d),
+               "r"(a), "l"(b), "r"(form), "r"(add) : "memory");
+}
 // Arrives at a barrier when all products are done that this thread has called so far.
 DEVICE void tensor_commit(u64 *bar) {
   asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(shared_address(bar)) : "memory");
 }
-// Reads 16 lanes of 64 columns from address `at` on, which is in the quarter of lanes of this warp, a quarter of those of its
-// warpgroup. Lane l of the warp gets of each eight columns 2·(l % 4) and the next, of tensor lane l / 4 and of l / 4 + 8.
-DEVICE void tensor_load(float (&d)[32], u32 at) {
-  asm volatile("tcgen05.ld.sync.aligned.16x256b.x8.b32 {" NAMES_32 "}, [%32];\ntcgen05.wait::ld.sync.aligned;"
-               : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]), "=f"(d[4]), "=f"(d[5]), "=f"(d[6]), "=f"(d[7]), "=f"(d[8]),
-                 "=f"(d[9]), "=f"(d[10]), "=f"(d[11]), "=f"(d[12]), "=f"(d[13]), "=f"(d[14]), "=f"(d[15]), "=f"(d[16]),
-                 "=f"(d[17]), "=f"(d[18]), "=f"(d[19]), "=f"(d[20]), "=f"(d[21]), "=f"(d[22]), "=f"(d[23]), "=f"(d[24]),
-                 "=f"(d[25]), "=f"(d[26]), "=f"(d[27]), "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31])
-               : "r"(at)
-               : "memory");
+// Loads and stores are of 16 lanes and 2·R columns from address `at` on, which is in the quarter of lanes of this warp, a quarter of
+// those of its warpgroup. They are done when the function returns. Lane l of the warp has of each eight columns 2·(l % 4) and the
+// next, of tensor lane l / 4 and of l / 4 + 8.
+#define EIGHT(c, i) \
+  c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
+#define EACH_32(c, i) EIGHT(c, i), EIGHT(c, i + 8), EIGHT(c, i + 16), EIGHT(c, i + 24)
+template <int R> DEVICE void tensor_load(float (&d)[R], u32 at) {
+#pragma unroll
+  for (int i = 0; i < R; i += 32) {
+    asm volatile("tcgen05.ld.sync.aligned.16x256b.x8.b32 {" NAMES_32 "}, [%32];" : EACH_32("=f", i) : "r"(at + 2 * i) : "memory");
+  }
+  asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
+  pin(d);
 }
+template <int R> DEVICE void tensor_store(u32 at, const float (&d)[R]) {
+#pragma unroll
+  for (int i = 0; i < R; i += 32) {
+    asm volatile("tcgen05.st.sync.aligned.16x256b.x8.b32 [%32], {" NAMES_32 "};" ::EACH_32("f", i), "r"(at + 2 * i) : "memory");
+  }
+  asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");
+}
+// The same of pairs of numbers of 16 bits: a lane of the warp has of each four columns l % 4, of tensor lane l / 4 and of l / 4 + 8.
+template <int R> DEVICE void tensor_store(u32 at, const u32 (&d)[R]) {
+#pragma unroll
+  for (int i = 0; i < R; i += 32) {
+    asm volatile("tcgen05.st.sync.aligned.16x128b.x16.b32 [%32], {" NAMES_32 "};" ::EACH_32("r", i), "r"(at + 2 * i) : "memory");
+  }
+  asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");
+}
+#undef EACH_32
+#undef EIGHT
 
 #endif
 
@@ -55,14 +80,20 @@ template <> struct TensorType<f16> { static constexpr u32 number = 0; };
 template <> struct TensorType<bf16> { static constexpr u32 number = 1; };
 template <> struct TensorType<tf32> { static constexpr u32 number = 2; };
 
+// What the number of a product says: sums of f32, the types, the transposes, N / 8, 128 / 16.
+template <class T, int N, bool TRANS_A, bool TRANS_B> constexpr u32 TENSOR_FORM =
+    1u << 4 | TensorType<T>::number << 7 | TensorType<T>::number << 10 | u32(TRANS_A) << 15 | u32(TRANS_B) << 16 |
+    u32(N / 8) << 17 | 8u << 24;
+
 // d += a·b for d [128, N] in tensor memory, a [128, K], b [K, N] in shared memory, where K is 16, of tf32 8, and without add the
 // old d counts as 0. b is stored [N, K], or with TRANS_B [K, N]; a [128, K], or with TRANS_A [K, 128]. One thread calls it. Its
 // products are done in order.
 template <class T, int N, bool TRANS_A, bool TRANS_B> DEVICE void tensor_multiply(u32 d, u64 a, u64 b, int add) {
   constexpr bool TF32 = sizeof(T) == 4;
-  constexpr u32 TYPE = TensorType<T>::number;
   static_assert(!TF32 || !TRANS_A && !TRANS_B, "tf32 is stored along k");
-  // Sums of f32, the types, the transposes, N / 8, 128 / 16.
-  constexpr u32 FORM = 1u << 4 | TYPE << 7 | TYPE << 10 | u32(TRANS_A) << 15 | u32(TRANS_B) << 16 | u32(N / 8) << 17 | 8u << 24;
-  tensor_product<TF32>(d, a, b, FORM, add);
+  tensor_product<TF32>(d, a, b, TENSOR_FORM<T, N, TRANS_A, TRANS_B>, add);
+}
+// The same of 16-bit operands for a in tensor memory, two neighbours along k in each of eight columns, as tensor_store writes them.
+template <class T, int N, bool TRANS_B> DEVICE void tensor_multiply_stored(u32 d, u32 a, u64 b, int add) {
+  tensor_product_stored(d, a, b, TENSOR_FORM<T, N, false, TRANS_B>, add);
 }

@@ -34,8 +34,10 @@ void fusec_product_wait(int left);
 void fusec_tensor_take(unsigned *address, int columns);
 void fusec_tensor_give_back(unsigned at, int columns);
 void fusec_tensor_product(bool tf32, unsigned d, unsigned long long a, unsigned long long b, unsigned form, bool add);
+void fusec_tensor_product_stored(unsigned d, unsigned a, unsigned long long b, unsigned form, bool add);
 void fusec_tensor_commit(unsigned long long *bar);
 void fusec_tensor_load(float *d, unsigned at);
+void fusec_tensor_store(unsigned at, const void *d, bool pairs);
 }
 
 namespace host {
@@ -161,5 +163,16 @@ inline void tensor_after() {}
 template <bool TF32> inline void tensor_product(unsigned d, unsigned long long a, unsigned long long b, unsigned form, int add) {
   fusec_tensor_product(TF32, d, a, b, form, add);
 }
+inline void tensor_product_stored(unsigned d, unsigned a, unsigned long long b, unsigned form, int add) {
+  fusec_tensor_product_stored(d, a, b, form, add);
+}
 inline void tensor_commit(unsigned long long *bar) { fusec_tensor_commit(bar); }
-inline void tensor_load(float (&d)[32], unsigned at) { fusec_tensor_load(d, at); }
+template <int R> inline void tensor_load(float (&d)[R], unsigned at) {
+  for (int i = 0; i < R; i += 32) fusec_tensor_load(d + i, at + 2 * i);
+}
+template <int R> inline void tensor_store(unsigned at, const float (&d)[R]) {
+  for (int i = 0; i < R; i += 32) fusec_tensor_store(at + 2 * i, d + i, false);
+}
+template <int R> inline void tensor_store(unsigned at, const unsigned (&d)[R]) {
+  for (int i = 0; i < R; i += 32) fusec_tensor_store(at + 2 * i, d + i, true);
+}

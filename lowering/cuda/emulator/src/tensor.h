@@ -34,8 +34,12 @@ struct Form {
 struct Product {
   Form form;
   unsigned column;
-  products::Operand a, b;
+  std::optional<products::Operand> a;  // or it is in tensor memory, from column stored on
+  unsigned stored;
+  products::Operand b;
   bool add;
+
+  unsigned depth() const { return form.kind == products::TF32 ? 8 : 16; }
 };
 // A Step is a product, or an arrival at a counter.
 struct Step {
@@ -43,13 +47,17 @@ struct Step {
   Counter *counter;
 };
 
+// What is in a column of 16 lanes.
+enum Content : uint8_t { NOTHING, SUMS, PAIRS };  // numbers of f32, or two of 16 bits for each
+
 // Memory is that of a block: the columns that it has taken, with what is in them.
 struct Memory {
   std::deque<Step> queue;
   unsigned first, taken;
-  bool known[columns];
-  unsigned pending[columns];  // products into a column that are not done
-  float at[lanes][columns];
+  Content content[columns][lanes / 16];
+  // Products that are not done which write a column, and which read it.
+  unsigned writing[columns], reading[columns];
+  uint32_t at[lanes][columns];
 };
 inline Memory memories[16];
 inline Memory &mine() { return memories[current->block->rank]; }
@@ -67,19 +75,31 @@ inline unsigned columnOf(uint32_t at, unsigned n) {
   return c;
 }
 
+// has looks whether a column has a content, in 16 lanes.
+inline void has(const Memory &m, unsigned column, unsigned sixteen, Content content) {
+  const Content found = m.content[column][sixteen];
+  if (found == NOTHING) fail("reads column %u of tensor memory, which was never written", column);
+  if (found != content) fail("reads column %u of tensor memory as %s, which it has not", column, content == SUMS ? "numbers of f32" : "pairs of 16 bits");
+}
+
 inline void multiply(Memory &m, const Product &p) {
   static double a[lanes][16], b[16][products::MOST];
-  const int depth = p.form.kind == products::TF32 ? 8 : 16;
-  p.a.read(lanes, [](int i, int k, float x) { a[i][k] = x; });
+  if (p.a) {
+    p.a->read(lanes, [](int i, int k, float x) { a[i][k] = x; });
+  } else {
+    for (unsigned i = 0; i < lanes; i++)
+      for (unsigned k = 0; k < p.depth(); k++) a[i][k] = products::part(p.form.kind, m.at[i][p.stored + k / 2], k % 2);
+    for (unsigned k = 0; k < p.depth(); k += 2) m.reading[p.stored + k / 2]--;
+  }
   p.b.read(p.form.n, [](int j, int k, float x) { b[k][j] = x; });
   for (unsigned i = 0; i < lanes; i++) {
     double sums[products::MOST];
-    float *const d = m.at[i] + p.column;
-    for (unsigned j = 0; j < p.form.n; j++) sums[j] = p.add ? d[j] : 0;
-    products::multiply(sums, p.form.n, depth, a[i], b);
-    for (unsigned j = 0; j < p.form.n; j++) d[j] = float(sums[j]);
+    uint32_t *const d = m.at[i] + p.column;
+    for (unsigned j = 0; j < p.form.n; j++) sums[j] = p.add ? host::float_of(d[j]) : 0;
+    products::multiply(sums, p.form.n, p.depth(), a[i], b);
+    for (unsigned j = 0; j < p.form.n; j++) d[j] = host::bits_of(float(sums[j]));
   }
-  for (unsigned j = 0; j < p.form.n; j++) m.known[p.column + j] = true, m.pending[p.column + j]--;
+  for (unsigned j = 0; j < p.form.n; j++) m.writing[p.column + j]--;
 }
 
 // waiting is how many blocks have something to do, and step does the oldest of the i-th. Operands were looked at when the product
@@ -110,7 +130,7 @@ inline void step(unsigned i) {
 // A Request is what a lane brings to an instruction of its warp.
 struct Request {
   uint32_t *address;
-  float *d;
+  void *d;
   uint32_t at;
   unsigned columns;
 };
@@ -129,8 +149,9 @@ inline void take(void *const *lanes) {
   if (r.columns < 32 || r.columns > columns || (r.columns & (r.columns - 1))) fail("takes %u columns of tensor memory", r.columns);
   if (m.taken) fail("takes tensor memory twice");
   m.taken = r.columns;
-  memset(m.known, 0, sizeof m.known);
-  memset(m.pending, 0, sizeof m.pending);
+  memset(m.content, 0, sizeof m.content);
+  memset(m.writing, 0, sizeof m.writing);
+  memset(m.reading, 0, sizeof m.reading);
   m.first = chance.below((columns - r.columns) / 32 + 1) * 32;
   memory::access(r.address, 4, true);
   *r.address = m.first;
@@ -144,19 +165,68 @@ inline void giveBack(void *const *lanes) {
   m.taken = 0;
 }
 
+// accessed are the columns and the first lane of an access of 16 lanes and 64 columns, which has to be this warp's.
+inline unsigned accessed(const Request &r, unsigned *from) {
+  *from = r.at >> 16;
+  if (*from % 16 || *from / 32 != current->index / 32 % 4) fail("accesses lanes of tensor memory from %u on, which another warp can", *from);
+  return columnOf(r.at, 64);
+}
+
 inline void load(void *const *lanes) {
-  const Request &r = first(lanes);
+  unsigned from;
   const Memory &m = mine();
-  const unsigned c = columnOf(r.at, 64), from = r.at >> 16;
-  if (from % 16 || from / 32 != current->index / 32 % 4) fail("reads lanes of tensor memory from %u on, which another warp can", from);
+  const unsigned c = accessed(first(lanes), &from);
   for (unsigned j = c; j < c + 64; j++) {
-    if (m.pending[j]) fail("reads column %u of tensor memory while a product is under way", j);
-    if (!m.known[j]) fail("reads column %u of tensor memory, which was never written", j);
+    if (m.writing[j]) fail("reads column %u of tensor memory while a product is under way", j);
+    has(m, j, from / 16, SUMS);
   }
   for (int l = 0; l < 32; l++) {
-    float *d = static_cast<Request *>(lanes[l])->d;
-    for (int i = 0; i < 32; i++) d[i] = m.at[from + l / 4 + i / 2 % 2 * 8][c + i / 4 * 8 + l % 4 * 2 + i % 2];
+    float *d = static_cast<float *>(static_cast<Request *>(lanes[l])->d);
+    for (int i = 0; i < 32; i++) d[i] = host::float_of(m.at[from + l / 4 + i / 2 % 2 * 8][c + i / 4 * 8 + l % 4 * 2 + i % 2]);
   }
+}
+
+template <Content CONTENT> void store(void *const *lanes) {
+  unsigned from;
+  Memory &m = mine();
+  const unsigned c = accessed(first(lanes), &from);
+  for (unsigned j = c; j < c + 64; j++) {
+    if (m.writing[j] || m.reading[j]) fail("writes column %u of tensor memory while a product is under way", j);
+    m.content[j][from / 16] = CONTENT;
+  }
+  for (int l = 0; l < 32; l++) {
+    const uint32_t *d = static_cast<uint32_t *>(static_cast<Request *>(lanes[l])->d);
+    for (int i = 0; i < 32; i++) {
+      if (CONTENT == SUMS) m.at[from + l / 4 + i / 2 % 2 * 8][c + i / 4 * 8 + l % 4 * 2 + i % 2] = d[i];
+      else m.at[from + l / 4 + i % 2 * 8][c + i / 2 * 4 + l % 4] = d[i];
+    }
+  }
+}
+
+// start puts a product into the queue.
+inline void start(uint32_t d, const Product &p) {
+  if (d >> 16) fail("a product into tensor memory from lane %u on", d >> 16);
+  if (p.a) p.a->read(lanes, [](int, int, float) {});
+  p.b.read(p.form.n, [](int, int, float) {});
+  Memory &m = mine();
+  if (!p.a) {
+    for (unsigned j = p.stored; j < p.stored + p.depth() / 2; j++) {
+      for (unsigned i = 0; i < lanes / 16; i++) has(m, j, i, PAIRS);
+      m.reading[j]++;
+    }
+  }
+  for (unsigned j = p.column; j < p.column + p.form.n; j++) {
+    for (unsigned i = 0; i < lanes / 16; i++) {
+      if (p.add) has(m, j, i, SUMS);
+      m.content[j][i] = SUMS;
+    }
+    m.writing[j]++;
+  }
+  m.queue.push_back({p, nullptr});
+}
+
+inline void descriptor(uint64_t x) {
+  if ((x >> 46 & 7) != 1 || x >> 61 != 2) fail("a matrix descriptor %016llx for tensor memory", (unsigned long long)x);
 }
 
 }  // namespace tensor
@@ -175,21 +245,24 @@ void fusec_tensor_load(float *d, unsigned at) {
   tensor::Request r = {nullptr, d, at, 0};
   fusec_together(tensor::load, &r);
 }
+void fusec_tensor_store(unsigned at, const void *d, bool pairs) {
+  tensor::Request r = {nullptr, const_cast<void *>(d), at, 0};
+  fusec_together(pairs ? tensor::store<tensor::PAIRS> : tensor::store<tensor::SUMS>, &r);
+}
 void fusec_tensor_product(bool tf32, unsigned d, unsigned long long a, unsigned long long b, unsigned form, bool add) {
-  for (unsigned long long x : {a, b})
-    if ((x >> 46 & 7) != 1 || x >> 61 != 2) fail("a matrix descriptor %016llx for tensor memory", x);
+  tensor::descriptor(a);
+  tensor::descriptor(b);
   const tensor::Form f(form, tf32);
-  const unsigned c = tensor::columnOf(d, f.n);
-  if (d >> 16) fail("a product into tensor memory from lane %u on", d >> 16);
-  const tensor::Product p = {f, c, {a, f.kind, f.transA}, {b, f.kind, f.transB}, add};
-  p.a.read(f.m, [](int, int, float) {});
-  p.b.read(f.n, [](int, int, float) {});
-  tensor::Memory &m = tensor::mine();
-  for (unsigned j = c; j < c + f.n; j++) {
-    if (add && !m.known[j] && !m.pending[j]) fail("adds to column %u of tensor memory, which was never written", j);
-    m.pending[j]++;
-  }
-  m.queue.push_back({p, nullptr});
+  const products::Operand left(a, f.kind, f.transA), right(b, f.kind, f.transB);
+  tensor::start(d, {f, tensor::columnOf(d, f.n), left, 0, right, add});
+}
+void fusec_tensor_product_stored(unsigned d, unsigned a, unsigned long long b, unsigned form, bool add) {
+  tensor::descriptor(b);
+  const tensor::Form f(form, false);
+  if (f.transA) fail("a transposed operand in tensor memory");
+  if (a >> 16) fail("an operand in tensor memory from lane %u on", a >> 16);
+  const products::Operand right(b, f.kind, f.transB);
+  tensor::start(d, {f, tensor::columnOf(d, f.n), std::nullopt, tensor::columnOf(a, 8), right, add});
 }
 void fusec_tensor_commit(unsigned long long *bar) { tensor::mine().queue.push_back({std::nullopt, counter(bar)}); }
 }
