@@ -9,7 +9,7 @@ import (
 )
 
 // Attention by the copy engine and the warpgroups of Hopper: src/attention_hopper.cuh, src/attention_grad_hopper.cuh,
-// src/attention_grad_joint.cuh.
+// src/attention_grad_joint.cuh. With tensor memory forward attention of 16 bits is planned here, too: src/attention_blackwell.cuh.
 
 // attentionTiling are the sizes that attention's kernels for Hopper work in.
 type attentionTiling struct {
@@ -54,6 +54,12 @@ func (a *attentionProblem) attentionTiling() attentionTiling {
 		}
 		if added := a.op.HasMask && a.operand(a.mask).DType != graph.Bool; added || a.op.HasMask && a.op.Dropout > 0 && !wide {
 			t.keys /= 2 // what fits in registers
+		}
+		return t
+	case a.cfg.tensorMemory(): // two halves of 128 queries; stages that fit in shared memory
+		t := attentionTiling{groups: 4, keys: 128, stages: 4}
+		if wide {
+			t.stages /= 2
 		}
 		return t
 	case a.divides():
@@ -126,11 +132,16 @@ func (a *attentionProblem) hopperFits() bool {
 	return true
 }
 
+// asynchronous reports whether the chip has kernels of its own for the problem: in tensor memory, of 16 bits and forward alone.
+func (a *attentionProblem) asynchronous() bool {
+	return a.cfg.hopper() || a.cfg.tensorMemory() && !a.grad && a.dtype.Size() == 2
+}
+
 // hopperShape reports whether Hopper's kernels serve all but the elements of queries, keys and values: no pages, rows that the copy
 // engine writes, and enough queries to fill a warpgroup's tile. Gradients have no masks of numbers.
 func (a *attentionProblem) hopperShape() bool {
 	d, op := a.dims, a.op
-	if !a.cfg.hopper() || op.Page > 0 || op.HasScales ||
+	if !a.asynchronous() || op.Page > 0 || op.HasScales ||
 		!(a.hopperScale() > 0) || d.Queries < 64 || d.Keys == 0 || a.heads() == 0 ||
 		a.heads()*roundUp(d.Queries, 128) > math.MaxInt32 {
 		return false
@@ -376,7 +387,7 @@ func (a *attentionProblem) hopperMasks(u *unit, scratch int64) (masks string, st
 	return "AttentionMasks<Problem::Mask>{" + strings.Join(list, ", ") + "}", steps, end
 }
 
-// forwardHopper is attention on Hopper.
+// forwardHopper is attention on Hopper, or in tensor memory.
 func (a *attentionProblem) forwardHopper() (*Kernel, bool) {
 	if a.grad || !a.out.there() || !a.hopperFits() {
 		return nil, false
@@ -392,18 +403,21 @@ func (a *attentionProblem) forwardHopper() (*Kernel, bool) {
 	return kernel, true
 }
 
-// hopperForward writes the entry of attention_hopper, which begins with first, and returns its step, after those that make the bits
-// of its masks. counter is 0 at the start, maps are the tensor maps of queries, keys and values, last are arguments at the end.
-// The bits come from byte scratch on, and it returns how far they reach.
+// hopperForward writes the entry of attention_hopper or attention_blackwell, which begins with first, and returns its step, after
+// those that make the bits of its masks. counter is 0 at the start, maps are the tensor maps of queries, keys and values, last are
+// arguments at the end. The bits come from byte scratch on, and it returns how far they reach.
 func (a *attentionProblem) hopperForward(u *unit, scratch int64, counter string, maps [3]string, first, last string) (
 	[]Step, int64) {
 	d, t := a.dims, a.attentionTiling()
 	a.hopperProblem(u, t)
 	out, lse := a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse)
 	masks, steps, scratch := a.hopperMasks(u, scratch)
-	threads := 128 * (t.groups + 1)
-	u.printf("KERNEL(attention, %d, 1) {\n%s  attention_hopper<Problem>(%s, %s, %s, %s, %s, %s,\n    %s%s);\n}\n", threads,
-		first, maps[0], maps[1], maps[2], counter, out, lse, masks, last)
+	template, threads := "attention_hopper", 128*(t.groups+1)
+	if a.cfg.tensorMemory() {
+		template, threads = "attention_blackwell", 3*128
+	}
+	u.printf("KERNEL(attention, %d, 1) {\n%s  %s<Problem>(%s, %s, %s, %s, %s, %s,\n    %s%s);\n}\n", threads,
+		first, template, maps[0], maps[1], maps[2], counter, out, lse, masks, last)
 	depth, width := roundUp(d.Depth, 64), roundUp(d.Width, 64)
 	step := Step{
 		Entry: "attention",
@@ -412,7 +426,10 @@ func (a *attentionProblem) hopperForward(u *unit, scratch int64, counter string,
 		// AttentionShared: tiles, results on their way out, what warpgroups give others, barriers, and two numbers of tiles.
 		Shared: 2*max(a.parts, 1)*(t.rows()*depth+t.stages*t.keys*(depth+width)) + 8*(6+4*t.stages) + 8,
 	}
-	if a.parts < 2 {
+	switch {
+	case a.cfg.tensorMemory():
+		step.Shared += 4*8 + 8 // TensorAttention: more barriers, an address
+	case a.parts < 2:
 		step.Shared += t.rows() * (d.Width*a.operand(a.out).DType.Size() + 16)
 	}
 	if t.divided {
@@ -429,6 +446,9 @@ func (a *attentionProblem) hopperKernel(u *unit, scratch int64, steps []Step) *K
 		}
 	}
 	templates := []string{"cluster", "hopper", "attention_hopper"}
+	if a.cfg.tensorMemory() {
+		templates = append(templates, "blackwell", "attention_blackwell")
+	}
 	if a.grad {
 		templates = append(templates, "attention_grad_hopper")
 	}

@@ -174,9 +174,10 @@ func (f hopperFusion) compile(t *testing.T, cfg cuda.Config) *cuda.Kernel {
 	return kernelOf(t, f.Fusion, f.types, cfg)
 }
 
-// byHopper reports whether a kernel is one of Hopper's own.
+// byHopper reports whether a kernel is one of Hopper's own, or one in tensor memory.
 func byHopper(k *cuda.Kernel) bool {
-	return strings.Contains(k.Source, "attention_hopper<") || strings.Contains(k.Source, "attention_grad_rows<")
+	return strings.Contains(k.Source, "attention_hopper<") || strings.Contains(k.Source, "attention_grad_rows<") ||
+		strings.Contains(k.Source, "attention_blackwell<")
 }
 
 // nearHalf compares sums of terms that were rounded to 16 bits, several times each, and added up in f32.
@@ -212,10 +213,12 @@ func TestAttentionHopper(t *testing.T) {
 		for _, name := range []string{c.name, c.name + ", special"} {
 			args := drawAll(r, forward.types)
 			setNumbers(c, args)
+			compare := nearWeighted(t, c, forward, args)
 			if name != c.name {
+				compare = nearHalf(c.d)
 				hostile(r, args)
 			}
-			checks = append(checks, cudatest.Check{Name: name, Op: forward.Fusion, Args: args, Compare: nearHalf(c.d)})
+			checks = append(checks, cudatest.Check{Name: name, Op: forward.Fusion, Args: args, Compare: compare})
 			checks = append(checks, cudatest.Check{Name: name + ", gradient", Op: backward.Fusion,
 				Args: backwardArgs(t, r, forward, backward, args), Compare: nearHalf(c.d)})
 		}
@@ -224,6 +227,103 @@ func TestAttentionHopper(t *testing.T) {
 		chip := cuda.H200
 		chip.SMs = multiprocessors
 		cudatest.Run(t, cudatest.OpenFor(t, chip), checks...)
+	}
+}
+
+// tensorCases are more sizes for halves of 128 queries: one key, one query in the second half or in the second tile, several tiles
+// of keys with steep scores, tiles and a batch of which no key counts.
+var tensorCases = []hopperCase{
+	{name: "one key", d: graph.BF16, b: 1, h: 2, group: 2, queries: 130, keys: 1, depth: 128, width: 128,
+		op: graph.Attention{Scale: 0.1}},
+	{name: "a query in the second half", d: graph.F16, b: 2, h: 3, group: 3, queries: 129, keys: 129, depth: 16, width: 24,
+		op: graph.Attention{Scale: 0.25, Causal: true}, half: true},
+	{name: "a query in the second tile", d: graph.BF16, b: 1, h: 2, group: 1, queries: 257, keys: 600, depth: 72, width: 104,
+		op: graph.Attention{Scale: 2, Causal: true}, half: true},
+	{name: "steep scores", d: graph.F16, b: 1, h: 2, group: 1, queries: 400, keys: 900, depth: 64, width: 128,
+		op: graph.Attention{Scale: 3}},
+	{name: "tiles of queries without keys", d: graph.BF16, b: 1, h: 1, group: 1, queries: 700, keys: 130, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, Causal: true}, half: true},
+	{name: "mask, lengths", d: graph.BF16, b: 2, h: 2, group: 1, queries: 300, keys: 260, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, HasMask: true, HasLengths: true}, mask: []int{300, 260}},
+}
+
+// inTensorMemory is the configuration of attention in tensor memory, on a chip of so many multiprocessors.
+func inTensorMemory(multiprocessors int) cuda.Config {
+	cfg := cuda.Config{Chip: cuda.ChipOf(100), TensorMemory: true}
+	cfg.Chip.SMs = multiprocessors
+	return cfg
+}
+
+// TestAttentionBlackwell computes attentions in tensor memory, on the emulator, of ordinary numbers and of special ones: where each
+// block has one tile, and where blocks have several.
+func TestAttentionBlackwell(t *testing.T) {
+	r := rand.New(rand.NewPCG(100, 1))
+	var checks []cudatest.Check
+	for _, c := range append(tensorCases, hopperCases...) {
+		forward, backward := c.fusions(t)
+		if !byHopper(forward.compile(t, inTensorMemory(2))) || byHopper(backward.compile(t, inTensorMemory(2))) {
+			t.Errorf("%s: forward is not in tensor memory, or its gradient is", c.name)
+		}
+		for _, name := range []string{c.name, c.name + ", special"} {
+			args := drawAll(r, forward.types)
+			setNumbers(c, args)
+			if c.op.HasMask && !c.added { // a row without keys
+				for i := range c.keys {
+					args[c.op.MaskArg()].SetInt(i, 0)
+				}
+			}
+			compare := nearWeighted(t, c, forward, args)
+			if name != c.name {
+				compare = nearHalf(c.d)
+				hostile(r, args)
+			} else if c.op.HasLengths {
+				spoilPadding(c, args)
+			}
+			checks = append(checks, cudatest.Check{Name: name, Op: forward.Fusion, Args: args, Compare: compare})
+		}
+	}
+	for _, multiprocessors := range []int{148, 2} {
+		cfg := inTensorMemory(multiprocessors)
+		for i := range checks {
+			checks[i].Config = cfg
+		}
+		cudatest.Run(t, cudatest.OpenFor(t, cfg.Chip), checks...)
+	}
+}
+
+// nearWeighted compares the results of an attention of these operands, with values up to 1.5: weights, whose sum is 1, and results
+// are rounded once, and scores are not.
+func nearWeighted(t *testing.T, c hopperCase, forward hopperFusion, args []*graph.Tensor) func(*graph.Tensor, ref.Value) error {
+	t.Helper()
+	in := make([]ref.Value, len(args))
+	for i, a := range args {
+		in[i] = ref.FromTensor(a)
+	}
+	results, err := ref.Op(forward.Fusion, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := map[graph.DType]float64{graph.BF16: 0x1p-8, graph.F16: 0x1p-11}[c.d] * 1.5 / (1 - c.op.Dropout)
+	return func(got *graph.Tensor, of ref.Value) error {
+		for _, want := range results {
+			for i := 0; want.Type == of.Type && i < len(want.F); i++ {
+				w, g := want.F[i], got.Float(i)
+				if bound := most + 2*of.Type.DType.Tolerance()*math.Abs(w); w != g && !(math.Abs(g-w) <= bound) {
+					return fmt.Errorf("element %d is %v, want %v ± %v", i, g, w, bound)
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// spoilPadding makes the values NaN that do not count: they are not multiplied, not even by 0.
+func spoilPadding(c hopperCase, args []*graph.Tensor) {
+	lengths, v := args[c.op.LengthsArg()], args[2]
+	for i, n := 0, v.Type.Shape.Elems(); i < n; i++ {
+		if i/c.width%c.keys >= int(lengths.Int(i/(n/c.b))) {
+			v.SetFloat(i, math.NaN())
+		}
 	}
 }
 
@@ -264,43 +364,60 @@ func drawAll(r *rand.Rand, types []graph.Type) (list []*graph.Tensor) {
 	return list
 }
 
+// compiledCases have the sizes of models.
+var compiledCases = []hopperCase{
+	{name: "causal d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
+		op: graph.Attention{Scale: 0.088, Causal: true}, half: true},
+	{name: "full d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
+		op: graph.Attention{Scale: 0.088}},
+	{name: "causal d64", d: graph.F16, b: 2, h: 16, group: 1, queries: 8192, keys: 8192, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, Causal: true}},
+	{name: "mask d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
+		op: graph.Attention{Scale: 0.088, HasMask: true, HasLengths: true}, mask: []int{4096, 4096}},
+	{name: "dropout d64", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, Causal: true, Dropout: 0.1}},
+	{name: "mask and dropout d64", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, HasMask: true, Dropout: 0.1}, mask: []int{4, 1, 4096, 4096}},
+	{name: "mask and dropout d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
+		op:   graph.Attention{Scale: 0.088, Causal: true, HasMask: true, HasLengths: true, Dropout: 0.1},
+		mask: []int{4, 1, 4096, 4096}},
+	{name: "dropout d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
+		op: graph.Attention{Scale: 0.088, Dropout: 0.1}},
+	{name: "divided d64", d: graph.BF16, b: 1, h: 8, group: 1, queries: 1024, keys: 1024, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, Causal: true}, half: true},
+	{name: "mask, many keys d64", d: graph.BF16, b: 1, h: 1, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, Causal: true, HasMask: true}, mask: []int{4096, 4096}},
+	{name: "dropout, many keys d64", d: graph.F16, b: 1, h: 1, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, Dropout: 0.1}},
+	{name: "mask and dropout, divided d128", d: graph.F16, b: 1, h: 8, group: 1, queries: 1024, keys: 1024,
+		depth: 128, width: 128,
+		op: graph.Attention{Scale: 0.088, HasMask: true, Dropout: 0.1}, mask: []int{1024, 1024}},
+}
+
 // TestAttentionHopperCompiled looks at what NVRTC makes of the kernels: products of warpgroups, none of which waits for
 // another without need, and nothing spilled.
 func TestAttentionHopperCompiled(t *testing.T) {
 	compiler := nvrtctest.Open(t)
-	for _, c := range []hopperCase{
-		{name: "causal d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
-			op: graph.Attention{Scale: 0.088, Causal: true}, half: true},
-		{name: "full d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
-			op: graph.Attention{Scale: 0.088}},
-		{name: "causal d64", d: graph.F16, b: 2, h: 16, group: 1, queries: 8192, keys: 8192, depth: 64, width: 64,
-			op: graph.Attention{Scale: 0.125, Causal: true}},
-		{name: "mask d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
-			op: graph.Attention{Scale: 0.088, HasMask: true, HasLengths: true}, mask: []int{4096, 4096}},
-		{name: "dropout d64", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
-			op: graph.Attention{Scale: 0.125, Causal: true, Dropout: 0.1}},
-		{name: "mask and dropout d64", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
-			op: graph.Attention{Scale: 0.125, HasMask: true, Dropout: 0.1}, mask: []int{4, 1, 4096, 4096}},
-		{name: "mask and dropout d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
-			op:   graph.Attention{Scale: 0.088, Causal: true, HasMask: true, HasLengths: true, Dropout: 0.1},
-			mask: []int{4, 1, 4096, 4096}},
-		{name: "dropout d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
-			op: graph.Attention{Scale: 0.088, Dropout: 0.1}},
-		{name: "divided d64", d: graph.BF16, b: 1, h: 8, group: 1, queries: 1024, keys: 1024, depth: 64, width: 64,
-			op: graph.Attention{Scale: 0.125, Causal: true}, half: true},
-		{name: "mask, many keys d64", d: graph.BF16, b: 1, h: 1, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
-			op: graph.Attention{Scale: 0.125, Causal: true, HasMask: true}, mask: []int{4096, 4096}},
-		{name: "dropout, many keys d64", d: graph.F16, b: 1, h: 1, group: 1, queries: 4096, keys: 4096, depth: 64, width: 64,
-			op: graph.Attention{Scale: 0.125, Dropout: 0.1}},
-		{name: "mask and dropout, divided d128", d: graph.F16, b: 1, h: 8, group: 1, queries: 1024, keys: 1024,
-			depth: 128, width: 128,
-			op: graph.Attention{Scale: 0.088, HasMask: true, Dropout: 0.1}, mask: []int{1024, 1024}},
-	} {
+	for _, c := range compiledCases {
 		forward, backward := c.fusions(t)
 		for i, f := range []hopperFusion{forward, backward} {
 			name := c.name + []string{"", ", gradient"}[i]
 			k := f.compile(t, cuda.Config{Chip: cuda.H200})
 			wellCompiled(t, compiler, name, cuda.H200, k, "wgmma.mma_async", "cp.async.bulk.tensor.4d", "setmaxnreg.inc")
+		}
+	}
+}
+
+// TestAttentionBlackwellCompiled does so for attention in tensor memory, whose weights are an operand there.
+func TestAttentionBlackwellCompiled(t *testing.T) {
+	compiler := nvrtctest.Open(t)
+	for _, c := range append(tensorCases, compiledCases...) {
+		forward, _ := c.fusions(t)
+		k := forward.compile(t, inTensorMemory(148))
+		for _, arch := range []int{100, 103} {
+			chip := cuda.ChipOf(arch)
+			wellCompiled(t, compiler, c.name+" for "+chip.Target(), chip, k, "tcgen05.mma", "tcgen05.ld", "tcgen05.st",
+				"cp.async.bulk.tensor.4d", "setmaxnreg.inc")
 		}
 	}
 }
@@ -352,7 +469,7 @@ func TestAttentionHopperDivided(t *testing.T) {
 	}
 }
 
-// TestAttentionHopperRefuses checks that what Hopper's kernels do not serve is left to others.
+// TestAttentionHopperRefuses checks that what Hopper's kernels, and those in tensor memory, do not serve is left to others.
 func TestAttentionHopperRefuses(t *testing.T) {
 	base := hopperCases[0]
 	h200 := cuda.Config{Chip: cuda.H200}
@@ -364,6 +481,9 @@ func TestAttentionHopperRefuses(t *testing.T) {
 		{"few keys of f32", h200, func(c *hopperCase) { c.d, c.queries, c.keys = graph.F32, 64, 16 }},
 		{"another chip", cuda.Config{Chip: cuda.ChipOf(80)}, func(*hopperCase) {}},
 		{"portable", cuda.Config{Chip: cuda.H200, Portable: true}, func(*hopperCase) {}},
+		{"tensor memory is off", cuda.Config{Chip: cuda.ChipOf(100)}, func(*hopperCase) {}},
+		{"f32 in tensor memory", inTensorMemory(148), func(c *hopperCase) { c.d, c.queries, c.keys = graph.F32, 4096, 4096 }},
+		{"one query in tensor memory", inTensorMemory(148), func(c *hopperCase) { c.queries = 1 }},
 		{"few queries", h200, func(c *hopperCase) { c.queries = 8 }},
 		{"wide heads", h200, func(c *hopperCase) { c.depth = 256 }},
 		{"rows not of 16 bytes", h200, func(c *hopperCase) { c.depth = 60 }},
@@ -374,7 +494,7 @@ func TestAttentionHopperRefuses(t *testing.T) {
 		forward, backward := changed.fusions(t)
 		for _, f := range []hopperFusion{forward, backward} {
 			if byHopper(f.compile(t, c.cfg)) {
-				t.Errorf("%s: taken by Hopper's kernels", c.name)
+				t.Errorf("%s: taken by such kernels", c.name)
 			}
 		}
 	}

@@ -272,8 +272,8 @@ type Config struct {
 	Precision Precision
 	// Portable leaves out what only Hopper has, to test the other path on it.
 	Portable bool
-	// TensorMemory lets products use the instructions of sm_100a and sm_103a that keep sums in tensor memory (tcgen05). No such
-	// chip has run them: they compile, and compute what they should in the emulator.
+	// TensorMemory lets products and attention use the instructions of sm_100a and sm_103a that keep sums in tensor memory
+	// (tcgen05). No such chip has run them: they compile, and compute what they should in the emulator.
 	TensorMemory bool
 	// Tuning holds choices that were measured; where it has none, and if nil, the choice goes by rules.
 	Tuning *Tuning

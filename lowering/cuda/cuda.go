@@ -87,8 +87,8 @@ func Apart() Option { return func(d *Device) { d.apart = true } }
 // Portable disables the kernels that only one generation of chips can run.
 func Portable() Option { return func(d *Device) { d.cfg.Portable = true } }
 
-// TensorMemory lets products use tcgen05 on chips that have it (sm_100a, sm_103a). Nobody has run these kernels on such a chip;
-// the default are those of every chip since sm_80.
+// TensorMemory lets products and attention use tcgen05 on chips that have it (sm_100a, sm_103a). Nobody has run these kernels on
+// such a chip; the default are those of every chip since sm_80.
 func TensorMemory() Option { return func(d *Device) { d.cfg.TensorMemory = true } }
 
 // Tuned uses the kernel variants that were measured as fastest on the chip. Without this option a target that is opened by its name

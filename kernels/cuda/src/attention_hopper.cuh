@@ -111,15 +111,15 @@ template <class P> struct AttentionTile {
 template <class T> constexpr DEVICE int staged_row(int width) { return width * int(sizeof(T)) + 16; }
 
 // The shared memory of a block. A tile of rows of COLUMNS elements is stored as chunks of 64 columns, with rows of 128
-// bytes.
-template <class P> struct AttentionShared {
+// bytes. STAGED_ROWS of the result leave through it.
+template <class P, int STAGED_ROWS = P::PARTS == 2 ? 0 : AttentionTile<P>::ROWS> struct AttentionShared {
   static constexpr int DEPTH = (P::DEPTH + 63) / 64 * 64, WIDTH = (P::WIDTH + 63) / 64 * 64;
   static constexpr int PARTS = P::PARTS == 2 ? 2 : 1, ROWS = AttentionTile<P>::ROWS;
   static constexpr int Q_PART = ROWS * DEPTH * 2, K_PART = P::KEY_TILE * DEPTH * 2, V_PART = P::KEY_TILE * WIDTH * 2;
   static constexpr int Q = PARTS * Q_PART, K = PARTS * K_PART, V = PARTS * V_PART;
-  static constexpr int STAGED = Q + P::STAGES * (K + V), ROW = PARTS == 2 ? 0 : staged_row<typename P::Out>(P::WIDTH);
+  static constexpr int STAGED = Q + P::STAGES * (K + V), ROW = staged_row<typename P::Out>(P::WIDTH);
   // What each thread of a warpgroup but the first has of a tile, if their keys are divided.
-  static constexpr int OTHERS = STAGED + ROWS * ROW, OTHER = (WIDTH / 2 + 4) * 128 * 4;
+  static constexpr int OTHERS = STAGED + STAGED_ROWS * ROW, OTHER = (WIDTH / 2 + 4) * 128 * 4;
   static constexpr int BARRIERS = OTHERS + (AttentionTile<P>::WAYS - 1) * OTHER;
   static constexpr int NEXT = BARRIERS + 8 * (6 + 4 * P::STAGES), BYTES = NEXT + 8;
   u8 *base;
@@ -177,10 +177,9 @@ DEVICE void load_parts(u8 *to, const TensorMap *map, u64 *bar, int row, int head
 }
 
 // The producer takes tiles from a counter in device memory, which starts at 0, and passes them to the consumers.
-template <class P>
+template <class P, class Shared = AttentionShared<P>>
 DEVICE void attention_produce(const TensorMap *q, const TensorMap *k, const TensorMap *v, int *counter,
                               const AttentionMasks<typename P::Mask> &masks) {
-  typedef AttentionShared<P> Shared;
   constexpr int KV_HEADS = P::HEADS / P::GROUP;
   SHARED;
   const Shared s{shared};
@@ -457,6 +456,17 @@ DEVICE void store_rows(T *to, i64 stride, int there, u8 *staged, const float (&d
   bulk_commit();
 }
 
+// Stores the log-sum-exp of the thread's two rows, if there is memory for it.
+template <class P> DEVICE void store_lse(float *lse, int batch, int head, int row, const RowState &r, const float (&sum)[2]) {
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    if (lse && threadIdx.x % 4 == 0 && row + 8 * h < P::QUERIES) {
+      lse[i64(P::LSE_BATCH) * batch + i64(P::LSE_HEAD) * head + i64(P::LSE_ROW) * (row + 8 * h)] =
+          r.top[h] * UNIT<P> + logf(sum[h] * bits_to_float(u32(127 - RAISED<P>) << 23));
+    }
+  }
+}
+
 // split_pair gives the numbers of f16 that are nearest to x and y, and those nearest to what they leave.
 DEVICE void split_pair(u32 &high, u32 &low, float x, float y) {
   high = pack_f16(x, y);
@@ -703,14 +713,7 @@ DEVICE void attention_consume(typename P::Out *out, float *lse, const u32 *large
       store_rows<P::WIDTH>(to + i64(P::OUT_ROW) * top, P::OUT_ROW, P::QUERIES - top, sh.staged(4 * group + warp), o, factor[0],
                            factor[1]);
     }
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const int row = t.row + in_row + 8 * h;
-      if (lse && lane % 4 == 0 && row < P::QUERIES) {
-        lse[i64(P::LSE_BATCH) * batch + i64(P::LSE_HEAD) * head + i64(P::LSE_ROW) * row] =
-            r.top[h] * UNIT<P> + logf(sum[h] * bits_to_float(u32(127 - RAISED<P>) << 23));
-      }
-    }
+    store_lse<P>(lse, batch, head, t.row + in_row, r, sum);
   }
   bulk_read_wait();
 }

@@ -36,7 +36,7 @@ var compiled = struct {
 
 // MachineCode compiles the kernels of checks, made for the given chips. It fails if a kernel is refused, if registers
 // are spilled ([nvrtc.Usages]), if instructions that should overlap are serialised ([nvrtc.Losses]), if the machine code of a
-// product or an attention for Hopper has no wgmma, of a product in tensor memory no tcgen05, or if it reads uniform registers
+// product or an attention for Hopper has no wgmma, of one in tensor memory no tcgen05, or if it reads uniform registers
 // that nothing sets ([nvrtc.Unset]; without $FUSEC_LONG in products and attention for Hopper alone). A kernel with tensor-core
 // instructions is compiled for the first target that has them. Other kernels have the same text for all targets: each is
 // compiled for one target, chosen by its key. Without NVRTC the test is skipped, unless it is required; see [nvrtctest.Open].
@@ -113,6 +113,7 @@ var (
 	}{
 		{regexp.MustCompile(`gemm_hopper<|gemm_across<|attention_hopper<|attention_grad_(keys|queries)<`), "HGMMA"},
 		{regexp.MustCompile(`gemm_blackwell<`), "UTCHMMA"},
+		{regexp.MustCompile(`attention_blackwell<`), "UTCHMMA tmem["}, // of an operand in tensor memory
 	}
 )
 
