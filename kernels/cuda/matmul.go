@@ -155,7 +155,7 @@ func (m *matmul) writeBody() error {
 	}
 	fields := m.readAhead(b)
 	if h, _ := m.hopperPlans(); h != nil && h.tile.splits == 1 {
-		m.boxes = m.resultBoxes(h.tile.bn)
+		m.boxes = m.resultBoxes(h.tile.columns())
 	}
 	m.printf("struct Body {\n  static constexpr int SUMS = %d;\n  static constexpr bool AHEAD = %v, LONG = false;\n"+
 		"  typedef %s Sum;\n  const Params &p;\n", len(m.sums), len(fields) > 0, m.sum)

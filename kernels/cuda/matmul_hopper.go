@@ -10,21 +10,49 @@ import (
 
 // A hopperTile is how gemm_hopper cuts a product; see src/gemm_hopper.cuh.
 type hopperTile struct {
-	bm, bn   int // of a block
+	bm, bn   int // of a block; if it is turned, bm columns of the result by bn rows
 	stages   int
-	cm, cn   int // blocks of a cluster
+	cm, cn   int // blocks of a cluster along them
 	pingpong bool
-	splits   int // parts that k is cut into
-	operands int // of the body, which the copy engine brings
-	more     int // bytes of shared memory of a warp that finishes a tile, beside leastTurn
+	turned   bool // the operands change places
+	resident int  // slices of B at most that stay in shared memory; or 0
+	splits   int  // parts that k is cut into
+	operands int  // of the body, which the copy engine brings
+	more     int  // bytes of shared memory of a warp that finishes a tile, beside leastTurn
 }
 
 // leastTurn is what a warp needs at least to finish a tile: 16 rows of 64 sums.
 const leastTurn = 4096
 
-// shared is the shared memory of a block in bytes: the stages, that of eight warps, two barriers a stage.
+// shared is the shared memory of a block in bytes: the stages, that of eight warps, two barriers a stage, what stays of B and its
+// barrier.
 func (t hopperTile) shared() int {
-	return (t.bm+roundUp(t.bn, 64))*sliceBytes*t.stages + 8*(leastTurn+t.more) + 2*8*t.stages
+	side := t.bn
+	if !t.turned {
+		side = roundUp(side, 64)
+	}
+	bytes := (t.bm+side)*sliceBytes*t.stages + 8*(leastTurn+t.more) + 2*8*t.stages
+	if t.resident > 0 {
+		bytes += side*sliceBytes*(t.resident-t.stages) + 8
+	}
+	return bytes
+}
+
+// columns are those of the result in a tile.
+func (t hopperTile) columns() int {
+	if t.turned {
+		return t.bm
+	}
+	return t.bn
+}
+
+// tiles is how many tiles of a cluster's size there are.
+func (m *matmul) tiles(t hopperTile) int {
+	rows, columns := m.m, m.n
+	if t.turned {
+		rows, columns = columns, rows
+	}
+	return m.batch * ceilDiv(rows, t.bm*t.cm) * ceilDiv(columns, t.bn*t.cn)
 }
 
 // hopperTemplate is the template that computes a tile on the chip, with the files that it needs and the shared memory of a block
@@ -72,7 +100,8 @@ type hopperFactor struct {
 	pitch  int    // if it is first copied to rows of that many elements along its inner axis, else 0
 	stride [2]int // along the axes of batches, in elements; 0: all have the same matrix
 	kInner bool
-	odd    int // of B, whose rows along n the threads of the producer copy, wherever they begin: the elements up to its last; or 0
+	once   bool // of B: it is larger than what the L2 cache keeps, and all that read it do so at once
+	odd    int  // of B, whose rows along n the threads of the producer copy, wherever they begin: the elements up to its last; or 0
 }
 
 // batches are the two axes, inner and outer, that batch axes are merged to.
@@ -155,6 +184,8 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 	if h.tile, h.time, ok = m.hopperTile(h); !ok {
 		return nil, "it is too small"
 	}
+	h.b.once = m.cfg.Chip.Name == H200.Name && m.batch == 1 && m.m == h.tile.bm && h.tile.cm == 1 && m.b.patches == nil &&
+		m.b.taps == nil && m.n*m.k*m.b.dtype.Size() > m.cfg.Chip.L2*3/4
 	for _, f := range []*hopperFactor{&h.a, &h.b} {
 		if f.pitch > 0 {
 			h.time += f.relayoutTime(m.k, h.batches)
@@ -338,19 +369,22 @@ func (f *hopperFactor) copies(size batches) int {
 func (m *matmul) hopperCut(h *hopperPlan) cut {
 	t := h.tile
 	cluster := t.cm * t.cn
-	tilesM, tilesN := ceilDiv(m.m, t.bm*t.cm), ceilDiv(m.n, t.bn*t.cn)
-	spots := m.batch * tilesM * tilesN * t.splits
+	spots := m.tiles(t) * t.splits
 	warps := 8
 	if t.pingpong {
 		warps = 4
 	}
 	name, source, shared := m.cfg.hopperTemplate(t)
 	c := cut{bm: t.bm, bn: t.bn, splits: t.splits, threads: hopperThreads, shared: shared, blocks: 1, cluster: cluster,
-		grid: cluster * min(m.cfg.Chip.SMs/cluster, spots), sumBlocks: m.batch * tilesM * t.cm * warps,
+		grid: cluster * min(m.cfg.Chip.SMs/cluster, spots), sumBlocks: m.batch * ceilDiv(m.m, t.bm*t.cm) * t.cm * warps,
 		scratch: m.used, fast: m.cfg.Precision != F32, work: "Whole<Problem, Tile>{}",
 		late: m.cfg.hopper() && !m.update, source: source}
 	maps := [2]string{}
-	for i, f := range []*hopperFactor{&h.a, &h.b} {
+	factors := []*hopperFactor{&h.a, &h.b}
+	if t.turned {
+		slices.Reverse(factors)
+	}
+	for i, f := range factors {
 		if f.gathered() || f.odd > 0 {
 			maps[i] = "(const TensorMap *)nullptr"
 			continue
@@ -369,7 +403,7 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 		maps[i] = "&" + m.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", "map_"+operand+m.tag)
 	}
 	m.relayouts(&c)
-	t.write(m.unit, "Tile", h.kind, &h.a, &h.b, h.batches, m.boxes != nil, m.joined)
+	t.write(m.unit, "Tile", h.kind, factors[0], factors[1], h.batches, m.boxes != nil, m.joined)
 	c.call = fmt.Sprintf("%s<Problem, %%s, Tile>(%%s, %s, %s, %%s, %%s", name, maps[0], maps[1])
 	if m.a.gathered() {
 		c.call += ", " + m.pointer(m.a)
@@ -391,6 +425,8 @@ func (t hopperTile) write(u *unit, name, kind string, a, b *hopperFactor, size b
 	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v, GATHERS = %v, TAPS = %v;\n", a.kInner,
 		b.kInner, t.pingpong, a.gathered(), b.taps != nil)
 	u.printf("  static constexpr bool B_PATCHES = %v;\n  static constexpr i64 ODD = %d;\n", b.patches != nil, b.odd)
+	u.printf("  static constexpr bool TURNED = %v, B_ONCE = %v;\n  static constexpr int RESIDENT = %d;\n", t.turned, b.once,
+		t.resident)
 	u.printf("  static constexpr int FIRST = %d, BLOCKS = %d;\n", blocks.first, blocks.count)
 	u.printf("  static constexpr int TURN = %d, OPERANDS = %d;\n  static constexpr bool STORES = %v;\n};\n\n", leastTurn+t.more,
 		t.operands, stores)
@@ -496,6 +532,15 @@ var wideTiles = []hopperTileCost{
 		boxes: hopperCost{290, 2100}, last: 3000},
 }
 
+// turnedTile is a further one for matrices of 16 bits, A with k as its inner axis, and results that the copy engine stores, on an
+// H200: the rows of a tile need not be a multiple of 64.
+var turnedTile = hopperTileCost{hopperTile: hopperTile{bm: 128, bn: 160, stages: 5, cm: 2, cn: 1, pingpong: true, turned: true},
+	boxes: hopperCost{445, 4700}}
+
+// residentTile is a further one for matrices of 16 bits and such results, where k has 3 or 4 slices, on an H200.
+var residentTile = hopperTileCost{hopperTile: hopperTile{bm: 64, bn: 256, stages: 8, cm: 1, cn: 1, pingpong: true, resident: 4},
+	boxes: hopperCost{390, 1640}}
+
 // patchTiles are further ones for patches along k: each warpgroup finishes a tile while the other multiplies.
 var patchTiles = []hopperTileCost{
 	{hopperTile: hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1, pingpong: true}, patches: hopperCost{296, 1900}, last: 1000},
@@ -523,6 +568,8 @@ var oddTiles = []hopperTileCost{
 const (
 	// hopperLeast is the least size of a product for which the tiles are not too large.
 	hopperLeast = 64
+	// residentRows are how many rows there are at least for B to stay in shared memory.
+	residentRows = 4096
 	// finishTime is what a second step takes to start, in ns, and finishBytes what it moves in one.
 	finishTime, finishBytes = 2500, 3000
 	// leastSteps are the steps of k that a share has at least.
@@ -557,6 +604,16 @@ func (m *matmul) hopperCandidates(h *hopperPlan) (list []hopperCandidate) {
 		m.cfg.Chip.Name == H200.Name {
 		shapes = slices.Concat(hopperTiles, wideTiles)
 	}
+	if boxes && !m.convolves && m.b.taps == nil && m.cfg.Chip.Name == H200.Name {
+		shapes = slices.Clip(shapes)
+		if h.a.kInner {
+			shapes = append(shapes, turnedTile)
+		}
+		if t := residentTile; m.batch == 1 && m.m >= residentRows && steps > 2 && steps <= t.resident &&
+			ceilDiv(m.n, t.bn) <= m.cfg.Chip.SMs {
+			shapes = append(shapes, t)
+		}
+	}
 	crossing := boxes && h.a.crosses() && h.b.crosses() && m.batch*ceilDiv(m.m, 128)*ceilDiv(m.n, 128) <= m.cfg.Chip.SMs/2
 	if crossing {
 		shapes = append(slices.Clip(shapes), crossingTile)
@@ -577,15 +634,22 @@ func (m *matmul) hopperCandidates(h *hopperPlan) (list []hopperCandidate) {
 		if slots == 0 || cost.step == 0 && !boxes || (m.a.gathered() || m.cfg.tensorMemory()) && (t.cm*t.cn > 1 || t.pingpong) {
 			continue
 		}
-		tiles := m.batch * ceilDiv(m.m, t.bm*t.cm) * ceilDiv(m.n, t.bn*t.cn)
+		tiles := m.tiles(t)
 		for t.splits = 1; ; t.splits++ {
 			each := ceilDiv(steps, t.splits)
 			time := ceilDiv(tiles*t.splits, slots)*(each*cost.step+cost.fixed) + c.last
 			if short && t.splits == 1 {
+				if t.turned && tiles <= slots { // one warpgroup multiplies alone
+					c.boxes.step += c.boxes.step / 5
+				}
 				if crossing {
 					c.boxes.step = max(c.boxes.step, (t.bm/t.cn+t.bn/t.cm)*tiles*t.cm*t.cn/crossingRows)
 				}
-				time = m.shortTime(c, steps, ceilDiv(tiles, slots), boxes)
+				each := ceilDiv(tiles, slots)
+				if columns := ceilDiv(m.n, t.bn); t.resident > 0 {
+					each = ceilDiv(tiles/columns, slots/columns)
+				}
+				time = m.shortTime(c, steps, each, boxes)
 			} else if t.splits > 1 {
 				time += finishTime + (t.splits+1)*m.batch*m.m*m.n*m.acc.Size()/finishBytes
 			}

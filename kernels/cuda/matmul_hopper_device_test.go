@@ -235,6 +235,138 @@ func TestMatMulHopperWide(t *testing.T) {
 	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
 }
 
+// TestMatMulHopperTurned computes products whose operands change places: odd sizes, batches, B in both orders, and a body that
+// reads something for each column. Where k is not the inner axis of A, or threads store the result, there are no such tiles.
+func TestMatMulHopperTurned(t *testing.T) {
+	config := cuda.Config{Chip: cuda.H200, Precision: cuda.BF16}
+	config.Chip.SMs = 4 // which have several tiles one after another
+	r := rand.New(rand.NewPCG(17, 90))
+	var checks []cudatest.Check
+	turned := func(way string) bool { return strings.Contains(way, " turned") }
+	for i, s := range [][4]int{{1, 480, 512, 128}, {1, 333, 328, 200}, {3, 70, 136, 72}} {
+		e, batch, m, n, k := []graph.DType{graph.BF16, graph.F16}[i%2], s[0], s[1], s[2], s[3]
+		for _, with := range []string{"", "B turned", "A turned", "bias", "rows"} {
+			op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+				sides := func(rows, columns int, turned bool) *graph.Node {
+					if turned {
+						rows, columns = columns, rows
+					}
+					return in(e, batch, rows, columns)
+				}
+				y := b.MatMul(sides(m, k, with == "A turned"), sides(k, n, with == "B turned"), with == "A turned", with == "B turned")
+				switch with {
+				case "bias":
+					y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, n), y.Type.Shape)))
+				case "rows":
+					y = b.Binary(graph.Mul, y, b.CastTo(graph.F32, in(e, batch, m, n)))
+				}
+				b.Output("y", b.CastTo(e, y))
+			})
+			product, ways := cuda.MatMulWays(op, rowMajor(types), rowMajor([]graph.Type{graph.TypeOf(e, batch, m, n)}), config)
+			if none := with == "A turned" || with == "rows"; slices.ContainsFunc(ways, turned) == none {
+				t.Errorf("%v %s: %q", s, with, ways)
+			}
+			for _, way := range ways {
+				if !turned(way) {
+					continue
+				}
+				c := cudatest.Check{Name: fmt.Sprint(s, with, way), Op: op, Config: config, Compare: within(cuda.BF16)}
+				for _, u := range types {
+					c.Args = append(c.Args, graphtest.Tensor(r, u))
+				}
+				c.Config.Tuning = &cuda.Tuning{Chip: cuda.H200.Name, Ways: map[cuda.Product]string{product: way}}
+				checks = append(checks, c)
+			}
+		}
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
+}
+
+// TestMatMulHopperResident computes products whose blocks keep B of their columns: slices that k fills or not, columns of tiles
+// that divide the blocks or not, operands in both orders, and a body. With fewer or more slices, or batches, there is no such tile.
+func TestMatMulHopperResident(t *testing.T) {
+	config := cuda.Config{Chip: cuda.H200, Precision: cuda.BF16}
+	config.Chip.SMs = 5
+	r := rand.New(rand.NewPCG(18, 90))
+	var checks []cudatest.Check
+	resident := func(way string) bool { return strings.Contains(way, " resident") }
+	for i, s := range [][4]int{{1, 4096, 256, 256}, {1, 4099, 648, 136}, {1, 4200, 264, 200}, {1, 4096, 256, 128},
+		{1, 4096, 256, 264}, {2, 4096, 256, 256}, {1, 200, 256, 256}} {
+		e, batch, m, n, k := []graph.DType{graph.BF16, graph.F16}[i%2], s[0], s[1], s[2], s[3]
+		for _, with := range []string{"", "both turned", "bias", "rows"} {
+			op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+				var y *graph.Node
+				if with == "both turned" {
+					y = b.MatMul(in(e, batch, k, m), in(e, batch, n, k), true, true)
+				} else {
+					y = b.MatMul(in(e, batch, m, k), in(e, batch, k, n), false, false)
+				}
+				switch with {
+				case "bias":
+					y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, n), y.Type.Shape)))
+				case "rows":
+					y = b.Binary(graph.Mul, y, b.CastTo(graph.F32, in(e, batch, m, n)))
+				}
+				b.Output("y", b.CastTo(e, y))
+			})
+			product, ways := cuda.MatMulWays(op, rowMajor(types), rowMajor([]graph.Type{graph.TypeOf(e, batch, m, n)}), config)
+			if none := i > 2 || with == "rows"; slices.ContainsFunc(ways, resident) == none && len(ways) > 0 {
+				t.Errorf("%v %s: %q", s, with, ways)
+			}
+			for _, way := range ways {
+				if !resident(way) {
+					continue
+				}
+				c := cudatest.Check{Name: fmt.Sprint(s, with, way), Op: op, Config: config, Compare: within(cuda.BF16)}
+				for _, u := range types {
+					c.Args = append(c.Args, graphtest.Tensor(r, u))
+				}
+				c.Config.Tuning = &cuda.Tuning{Chip: cuda.H200.Name, Ways: map[cuda.Product]string{product: way}}
+				checks = append(checks, c)
+			}
+		}
+	}
+	if len(checks) < 8 {
+		t.Errorf("only %d products", len(checks))
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
+}
+
+// TestMatMulHopperOnce computes products of 128 rows whose other operand is larger than what the L2 cache keeps, in every way.
+func TestMatMulHopperOnce(t *testing.T) {
+	config := cuda.Config{Chip: cuda.H200, Precision: cuda.BF16}
+	config.Chip.L2 = 1 << 16
+	r := rand.New(rand.NewPCG(19, 90))
+	var checks []cudatest.Check
+	once := 0
+	for i, s := range [][4]int{{1, 128, 512, 256}, {1, 128, 328, 200}, {2, 128, 512, 256}, {1, 300, 512, 256}, {1, 77, 512, 256},
+		{1, 128, 128, 128}} {
+		e, batch, m, n, k := []graph.DType{graph.BF16, graph.F16}[i%2], s[0], s[1], s[2], s[3]
+		op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			b.Output("y", b.CastTo(e, b.MatMul(in(e, batch, m, k), in(e, batch, k, n), false, false)))
+		})
+		product, ways := cuda.MatMulWays(op, rowMajor(types), rowMajor([]graph.Type{graph.TypeOf(e, batch, m, n)}), config)
+		for _, way := range ways {
+			c := cudatest.Check{Name: fmt.Sprint(s, way), Op: op, Config: config, Compare: within(cuda.BF16)}
+			for _, u := range types {
+				c.Args = append(c.Args, graphtest.Tensor(r, u))
+			}
+			c.Config.Tuning = &cuda.Tuning{Chip: cuda.H200.Name, Ways: map[cuda.Product]string{product: way}}
+			if strings.Contains(kernelOf(t, op, types, c.Config).Generated(), "B_ONCE = true") {
+				once++
+				if i > 1 {
+					t.Errorf("%s reads B once", c.Name)
+				}
+			}
+			checks = append(checks, c)
+		}
+	}
+	if once == 0 {
+		t.Error("no product reads B once")
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
+}
+
 // TestMatMulHopperBoxes computes products whose results of 16 bits the copy engine stores: by every tile, of odd numbers of rows,
 // columns that fill a part of a box, batches, and a result that is a slice. Threads store what reads rows, two results, and rows
 // that begin at any place.
@@ -397,8 +529,9 @@ func TestMatMulHopperCompiled(t *testing.T) {
 	for _, c := range []struct {
 		d       graph.DType
 		m, n, k int
-	}{{graph.BF16, 8192, 16384, 4096}, {graph.BF16, 8192, 3072, 768}, {graph.F16, 512, 4096, 4096}, {graph.F16, 999, 1000, 1000},
-		{graph.BF16, 8192, 768, 3072}, {graph.BF16, 2047, 513, 1023}, {graph.BF16, 127, 8191, 8191}, {graph.F32, 2048, 2048, 2048}} {
+	}{{graph.BF16, 8192, 16384, 4096}, {graph.BF16, 16384, 4096, 1024}, {graph.BF16, 65536, 1024, 256},
+		{graph.BF16, 8192, 3072, 768}, {graph.F16, 512, 4096, 4096}, {graph.F16, 999, 1000, 1000}, {graph.BF16, 8192, 768, 3072},
+		{graph.BF16, 2047, 513, 1023}, {graph.BF16, 127, 8191, 8191}, {graph.F32, 2048, 2048, 2048}} {
 		op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
 			y := b.MatMul(in(c.d, c.m, c.k), in(c.d, c.k, c.n), false, false)
 			y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, c.n), y.Type.Shape)))

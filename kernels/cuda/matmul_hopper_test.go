@@ -129,11 +129,12 @@ func TestHopperTiles(t *testing.T) {
 		why                     string
 	}{
 		{8192, 4096, 16384, 128, 256, 1, "the least is read for each product"},
-		{16384, 1024, 4096, 128, 128, 1, "finishing is hidden behind the other warpgroup's products"},
+		{16384, 1024, 4096, 128, 160, 1, "turned, 25 tiles for each multiprocessor, of which the last is nearly full"},
 		{512, 4096, 4096, 128, 128, 1, "128 tiles for 132 multiprocessors"},
 		{8192, 768, 3072, 128, 128, 1, "with few steps finishing is hidden behind the other warpgroup's products"},
 		{1024, 1024, 1024, 128, 64, 1, "128 tiles again"},
-		{65536, 256, 1024, 128, 128, 1, "there is more to store than to multiply"},
+		{65536, 256, 1024, 64, 256, 1, "what is read for each product is the least where B stays"},
+		{65536, 128, 1024, 128, 128, 1, "there is more to store than to multiply"},
 		{65536, 64, 193, 128, 256, 1, "threads store single elements, so the fewest tiles"},
 		{256, 4096, 6144, 64, 192, 1, "128 tiles once more"},
 		{768, 4096, 2048, 64, 192, 1, "132 tiles"},

@@ -48,7 +48,7 @@ func Join(launches []Launch, cfg Config) (*Kernel, error) {
 		if err != nil {
 			return nil, err
 		}
-		m.joined = joinedBlocks{step.Grid[0], min(part.Chip.SMs, m.batch*ceilDiv(m.m, h.tile.bm)*ceilDiv(m.n, h.tile.bn))}
+		m.joined = joinedBlocks{step.Grid[0], min(part.Chip.SMs, m.tiles(h.tile))}
 		one, c := m.steps()
 		if len(one.Steps) != 1 || one.Scratch > 0 || c.cluster > 1 {
 			return nil, fmt.Errorf("%v takes %d steps", l.Op, len(one.Steps))

@@ -126,6 +126,12 @@ func (t hopperTile) String() string {
 	if t.pingpong {
 		s += " pingpong"
 	}
+	if t.turned {
+		s += " turned"
+	}
+	if t.resident > 0 {
+		s += " resident"
+	}
 	if t.more > 0 {
 		s += fmt.Sprint(" more ", t.more)
 	}

@@ -3,8 +3,8 @@
 // here Cᵀ = Bᵀ·Aᵀ is computed: Bᵀ comes from registers, which threads load in any order, and A, with k as its inner
 // axis, from shared memory.
 //
-// A Tile describes the division of the work: T, INNER, A_AXES, B_AXES, BM, BN, STAGES, CM = CN = 1, SPLITS and B_PATCHES
-// as in gemm_hopper.cuh, and
+// A Tile describes the division of the work: T, INNER, A_AXES, B_AXES, BM, BN, STAGES, CM = CN = 1, SPLITS, B_PATCHES,
+// TURNED = false and RESIDENT = 0 as in gemm_hopper.cuh, and
 //
 //	bool STRICT; nearly as accurate as f32: each operand is the sum of a big and a small tf32 number, and only
 //	small·small is left out (Markidis et al., arXiv 1803.04014). The big one of A is A itself, of which the tensor cores

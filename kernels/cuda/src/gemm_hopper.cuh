@@ -20,6 +20,11 @@
 //	i64 ODD;               if not 0, the producer's threads copy B, whose rows begin anywhere: the elements from its buffer's start
 //	                       to its last
 //	int TURN;              bytes of shared memory of a warp that finishes a tile
+//	bool TURNED;           Cᵀ = Bᵀ·Aᵀ is computed, and the copy engine stores C: A, BM and CM are those of its columns, and B, BN and
+//	                       CN those of its rows
+//	bool B_ONCE;           what is read of B is the first to leave the L2 cache
+//	int RESIDENT;          if not 0, a block's tiles have the same columns, and their B, so many slices at most, stays in shared
+//	                       memory
 //	bool STORES;           the copy engine stores the result, see store_tile
 //	bool TAPS;             B has axes for rows and columns of taps of filters, which k counts together with channels
 //	int FIRST, BLOCKS;     the product's blocks, where the launch has others besides; else 0, and all are
@@ -33,10 +38,11 @@ template <class P, class Tile> struct Ring {
   typedef typename Tile::T T;
   static constexpr int BK = 128 / int(sizeof(T)), B_ROWS = Tile::B_KINNER ? Tile::BN : (Tile::BN + 63) / 64 * 64;
   static constexpr int A_BYTES = Tile::BM * 128, B_BYTES = B_ROWS * 128;
-  static constexpr int STAGE = A_BYTES + B_BYTES, CLUSTER = Tile::CM * Tile::CN;
+  static constexpr int STAGE = A_BYTES + (Tile::RESIDENT ? 0 : B_BYTES), CLUSTER = Tile::CM * Tile::CN;
   static constexpr int WARP_ROWS = 16, CHUNK = 64;  // of the tile that a warp exchanges at once, see finish_tile
   static constexpr int TURN = Tile::TURN;
-  static constexpr int TURNS = STAGE * Tile::STAGES, BARRIERS = TURNS + 8 * TURN;
+  static constexpr int HELD = STAGE * Tile::STAGES;  // where B stands that stays
+  static constexpr int TURNS = HELD + Tile::RESIDENT * B_BYTES, BARRIERS = TURNS + 8 * TURN;
   // The number of a block's first tile, and how far its tiles are apart.
   static DEVICE int first() { return (int(blockIdx.x) - Tile::FIRST) / CLUSTER; }
   static DEVICE int apart() { return (Tile::BLOCKS > 0 ? Tile::BLOCKS : int(gridDim.x)) / CLUSTER; }
@@ -312,6 +318,51 @@ DEVICE void store_tile(const Body &body, const float (&acc)[PARTS][BN / 2], u8 *
   }
 }
 
+// store_turned_tile is store_tile where the rows of the accumulators are columns of the result. The warps of a warpgroup write
+// boxes of 16 rows by 64 columns together. turn is the memory of its four warps, barrier the number of a named barrier of its own.
+template <class P, int TURN, int BN, int PARTS, class Body>
+DEVICE void store_turned_tile(const Body &body, const float (&acc)[PARTS][BN / 2], u8 *turn, u32 &number, int batch, int m, int n,
+                              int barrier) {
+  typedef typename Body::Result T;
+  constexpr int BOX = 16 * 128, AT_ONCE = 4 * TURN / BOX / 2;  // boxes: while those are stored, others are written
+  static_assert(sizeof(T) == 2 && BN % 16 == 0, "whole boxes of 16-bit elements");
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const int row = lane / 16 * 8 + lane % 8, piece = warp * 2 + lane / 8 % 2, at = row * 128 + (piece ^ row % 8) * 16;
+#pragma unroll
+  for (int i = 0; i < PARTS; i++) {
+    const int column = n + i * 64 + warp * 16 + lane / 4;
+#pragma unroll
+    for (int first = 0; first < BN / 16; first += AT_ONCE, number++) {
+      u8 *const boxes = turn + number % 2 * AT_ONCE * BOX;
+      const int end = least(BN / 16, first + AT_ONCE);
+      if (threadIdx.x % 128 == 0) bulk_read_wait<1>();
+      named_sync(barrier, 128);
+#pragma unroll
+      for (int b = first; b < end; b++) {
+        u32 words[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+          const float *const x = acc[i] + b * 8 + j * 2;
+          const int r = m + b * 16 + j / 2 * 8 + lane % 4 * 2, c = column + j % 2 * 8;
+          const auto value = [&](int k) {
+            if (P::N % 64 != 0 && c >= P::N) return 0.0f;
+            return float(body.value(batch, r + k, c, Vec<float, 1>{x[k]})[0]);
+          };
+          words[j] = pack2(T{}, value(0), value(1));
+        }
+        store_turned(boxes + (b - first) * BOX + at, words);
+      }
+      shared_fence();
+      named_sync(barrier, 128);
+      if (threadIdx.x % 128 == 0) {
+#pragma unroll
+        for (int b = first; b < end; b++) body.store_box(boxes + (b - first) * BOX, batch, m + b * 16, n + i * 64);
+        bulk_commit();
+      }
+    }
+  }
+}
+
 // load_patches is the producer of a product whose A is patches of images, and load_odd of one whose B the copy engine cannot read;
 // see gemm_hopper_patches.cuh and gemm_hopper_odd.cuh.
 template <class P, class Tile, class Work>
@@ -326,17 +377,30 @@ DEVICE void load_odd(const TensorMap *map_a, const typename P::B *b, const Work 
 // Whole is the work on whole matrices, Listed on tiles of rows in a list in memory, {batch, first row, rows}, times matrix
 // `batch` of B; the list has room for TILES, and behind those stands how many there are. A begins with row `base` of those.
 template <class P, class Tile> struct Whole {
+  static constexpr int M = Tile::TURNED ? P::N : P::M, N = Tile::TURNED ? P::M : P::N;
   static constexpr int ROWS = Tile::BM * Tile::CM, COLS = Tile::BN * Tile::CN;
-  static constexpr int TM = (P::M + ROWS - 1) / ROWS, TN = (P::N + COLS - 1) / COLS;
+  static constexpr int TM = (M + ROWS - 1) / ROWS, TN = (N + COLS - 1) / COLS;
   static constexpr int SPOTS = TM * TN * P::BATCH * Tile::SPLITS;
   static constexpr int BK = 128 / int(sizeof(typename Tile::T)), STEPS = (P::K + BK - 1) / BK;
   static constexpr int EACH = (STEPS + Tile::SPLITS - 1) / Tile::SPLITS;
   static_assert((Tile::SPLITS - 1) * EACH < STEPS, "every share of k has a step");
-  static constexpr bool EXACT = P::M % ROWS == 0 && P::N % COLS == 0, RAGGED = false;
+  static constexpr bool EXACT = M % ROWS == 0 && N % COLS == 0, RAGGED = false;
   static constexpr int base = 0;
   DEVICE bool find(int i, Spot &spot, int &end) const {
-    spot = spot_of<P, ROWS, COLS, Tile::SPLITS>(i);
-    end = P::M;
+    if constexpr (Tile::RESIDENT > 0) {
+      static_assert(P::BATCH == 1 && Ring<P, Tile>::CLUSTER == 1 && STEPS <= Tile::RESIDENT, "all of k stays");
+      const int apart = Ring<P, Tile>::apart(), down = apart / TN, at = i % apart;  // blocks in all and for each column
+      const int tile = at / TN + i / apart * down;
+      spot = {0, tile * ROWS, at % TN * COLS, 0, tile};
+      end = M;
+      return at < down * TN && tile < TM;
+    } else if constexpr (Tile::TURNED) {  // in the order of the result's tiles
+      const Spot s = spot_of<P, COLS, ROWS, Tile::SPLITS>(i);
+      spot = {s.batch, s.n, s.m, s.split, s.block};
+    } else {
+      spot = spot_of<P, ROWS, COLS, Tile::SPLITS>(i);
+    }
+    end = M;
     return i < SPOTS;
   }
   DEVICE int begin(const Spot &spot) const { return spot.split * EACH; }
@@ -402,6 +466,16 @@ DEVICE void load_tiles(const Body &body, const TensorMap *map_a, const TensorMap
   u32 phase = 0;
   Spot spot;
   int end;
+  if constexpr (Tile::RESIDENT > 0) {
+    if (work.find(R::first(), spot, end)) {
+      u64 *const held = empty + STAGES;
+      barrier_expect(held, Work::STEPS * R::B_BYTES);
+      for (int step = 0; step < Work::STEPS; step++) {
+        load_slice<BN, 1, Tile::B_KINNER, Tile::B_AXES, Tile::INNER>(
+            shared + R::HELD + step * R::B_BYTES, map_b, held, spot.n, step * R::BK, 0, 0, 0);
+      }
+    }
+  }
   for (int i = R::first(); work.find(i, spot, end); i += R::apart()) {
     const int m = spot.m - work.base + rank_m * BM, n = spot.n + rank_n * BN, first = work.begin(spot);
     for (int step = first; step < first + work.steps(spot); step++) {
@@ -416,7 +490,8 @@ DEVICE void load_tiles(const Body &body, const TensorMap *map_a, const TensorMap
         load_slice<BM, CN, Tile::A_KINNER, Tile::A_AXES, Tile::INNER>(
             to, map_a, full + stage, m, k, spot.batch, rank_n, mask_a);
       }
-      if constexpr (Tile::B_PATCHES) {
+      if constexpr (Tile::RESIDENT > 0) {  // B is there
+      } else if constexpr (Tile::B_PATCHES) {
         load_patches_slice<typename P::Image, R::BK, BN, CM, Tile::B_KINNER>(
             to + R::A_BYTES, map_b, full + stage, n, k, spot.batch, rank_m, mask_b);
       } else if constexpr (Tile::TAPS) {
@@ -426,7 +501,7 @@ DEVICE void load_tiles(const Body &body, const TensorMap *map_a, const TensorMap
         static_assert(CM == 1, "pieces are not shared");
         load_pieces<Tile::B_AXES, Tile::INNER>(to + R::A_BYTES, map_b, full + stage, Columns<BN, true>{n}, k, spot.batch);
       } else {
-        load_slice<BN, CM, Tile::B_KINNER, Tile::B_AXES, Tile::INNER>(
+        load_slice<BN, CM, Tile::B_KINNER, Tile::B_AXES, Tile::INNER, 64, Tile::B_ONCE>(
             to + R::A_BYTES, map_b, full + stage, n, k, spot.batch, rank_m, mask_b);
       }
       if (++stage == STAGES) stage = 0, phase ^= 1;
@@ -471,6 +546,7 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       barrier_init(full + i, COPIES ? 1 + 128 : 1);
       barrier_init(empty + i, (CM + CN - 1) * (Tile::PINGPONG ? 4 : 8));
     }
+    if constexpr (Tile::RESIDENT > 0) barrier_init(empty + STAGES, 1);
     barrier_init_done();
   }
   if constexpr (R::CLUSTER > 1) {
@@ -495,7 +571,7 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
     // Whether the block number lane of the cluster sends to this one, and is notified when a stage is free.
     const bool tell = lane < R::CLUSTER && (lane % CM == rank_m || lane / CM == rank_n);
     const u64 a0 = wgmma_operand(shared + (Tile::PINGPONG ? 0 : (group - 1) * ROWS * 128), 8192, 1024);
-    const u64 b0 = wgmma_operand(shared + R::A_BYTES, 8192, 1024);
+    const u64 b0 = wgmma_operand(shared + (Tile::RESIDENT > 0 ? R::HELD : R::A_BYTES), 8192, 1024);
     u8 *const turn = shared + R::TURNS + (warp - 4) * R::TURN;
     int stage = 0;
     u32 phase = 0;
@@ -539,11 +615,12 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
         }
       }
       int last = 0;
+      if constexpr (Tile::RESIDENT > 0) barrier_wait(empty + STAGES, 0);
       for (int k = 0; k < steps; k++) {
         barrier_wait(full + stage, phase);
         wgmma_fence();
-        const u64 at = u64(stage * (R::STAGE / 16));
-        multiply_slice<T, Tile::A_KINNER, Tile::B_KINNER, BN, PARTS>(acc, a0 + at, b0 + at, k > 0);
+        const u64 at = u64(stage * (R::STAGE / 16)), b_at = Tile::RESIDENT > 0 ? u64(k * (R::B_BYTES / 16)) : at;
+        multiply_slice<T, Tile::A_KINNER, Tile::B_KINNER, BN, PARTS>(acc, a0 + at, b0 + b_at, k > 0);
         wgmma_commit();
         if (k > 0) {
           wgmma_wait<1>();
@@ -571,7 +648,10 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
         operands.tiles[j] = shared + stage * R::STAGE + upper * 128;
         if (++stage == STAGES) stage = 0, phase ^= 1;
       }
-      if constexpr (Tile::STORES) {
+      if constexpr (Tile::TURNED) {
+        store_turned_tile<P, R::TURN, BN>(body, acc, shared + R::TURNS + (group - 1) * 4 * R::TURN, boxes, spot.batch, n,
+                                          Tile::PINGPONG ? m : m + (group - 1) * ROWS, 2 + group);
+      } else if constexpr (Tile::STORES) {
         store_tile<P, R::TURN>(body, acc, turn, boxes, spot.batch, row, columns);
       } else if (Work::EXACT || m + BM <= end && n + BN <= P::N) {
         finish_tile<P, true, BLOCKS>(body, acc, turn, spot.batch, row, columns, end, partial, block, operands);

@@ -257,6 +257,13 @@ WGMMA_TF32(128, 64, 64, 65, 66, 67, 68, 69)
 WGMMA_TF32(192, 96, 96, 97, 98, 99, 100, 101)
 WGMMA_TF32(256, 128, 128, 129, 130, 131, 132, 133)
 
+// Stores four matrices of 8 × 8 elements of 16 bits turned: a thread has of matrix j the elements [g][2t, 2t+1], which become
+// [2t, 2t+1][g]. Lane i names where row i%8 of matrix i/8 goes.
+DEVICE void store_turned(void *row, const u32 (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+               ::"r"(shared_address(row)), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
 // Copies bytes, a multiple of 16 as both addresses are, out of shared memory, where they were written before a
 // shared_fence of the threads that wrote them. bulk_commit ends a thread's group of copies, and bulk_read_wait waits
 // until all its groups but the last N have been read.

@@ -67,6 +67,17 @@ inline unsigned to_tf32(unsigned x) {
 // hopper.cuh
 struct alignas(64) TensorMap { unsigned long long words[16]; };
 struct tf32 { float value; };
+inline void store_turned(void *row, const unsigned (&r)[4]) {
+  const int lane = host::lane(), column = lane % 8;
+  unsigned short elements[8];
+  for (int q = 0; q < 4; q++) {
+    for (int i = 0; i < 8; i++) {
+      const unsigned two = __shfl_sync(0xffffffffu, r[q], i * 4 + column / 2);
+      if (q == lane / 8) elements[i] = (unsigned short)(two >> 16 * (column % 2));
+    }
+  }
+  for (int i = 0; i < 8; i++) static_cast<unsigned short *>(row)[i] = elements[i];
+}
 inline unsigned shared_address(const void *p) { return __cvta_generic_to_shared(p); }
 inline void barrier_init(unsigned long long *bar, int arrivals) { fusec_counter_init(bar, arrivals); }
 inline void barrier_init_done() {}
