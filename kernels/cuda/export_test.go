@@ -14,12 +14,26 @@ func SetPortableTime(ns int) (was int) {
 	return was
 }
 
-// OnlyAcross leaves of the tiles of products across only that of the given size, until restore is called.
+// OnlyAcross leaves of the tiles of products across only those of the given size, until restore is called.
 func OnlyAcross(bm, bn int, strict, writes bool) (restore func()) {
+	return onlyAcross(func(t acrossTile) bool { return t.bm == bm && t.bn == bn && t.strict == strict && t.writes == writes })
+}
+
+// OnlyMeeting leaves of them only that of so many rows whose shares of k meet, for short products, too, as if it took no time.
+func OnlyMeeting(bm int) (restore func()) {
+	was, tiles := meetingSteps, onlyAcross(func(t acrossTile) bool { return t.bm == bm && t.meets })
+	meetingSteps, acrossTiles[0].step, acrossTiles[0].fixed = 2, 0, 0
+	return func() {
+		meetingSteps = was
+		tiles()
+	}
+}
+
+func onlyAcross(stays func(t acrossTile) bool) (restore func()) {
 	was := acrossTiles
 	acrossTiles = nil
 	for _, c := range was {
-		if c.bm == bm && c.bn == bn && c.strict == strict && c.writes == writes {
+		if stays(c.acrossTile) {
 			acrossTiles = append(acrossTiles, c)
 		}
 	}

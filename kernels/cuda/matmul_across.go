@@ -10,6 +10,7 @@ import (
 // An acrossTile is how gemm_across cuts a product; see src/gemm_across.cuh.
 type acrossTile struct {
 	bm, bn, stages, splits int
+	meets                  bool // the two blocks of a cluster have a share of k each, and one tile
 	strict                 bool
 	writes                 bool // of a strict one: the small parts of A, to shared memory; else they are copied from memory
 }
@@ -113,6 +114,9 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 		grid: min(m.cfg.Chip.SMs, m.batch*tilesM*tilesN*t.splits), sumBlocks: m.batch * tilesM * t.down(),
 		scratch: m.used, fast: !t.strict, work: "Whole<Problem, Tile>{}",
 		source: []string{"cluster", "hopper", "gemm_hopper", "gemm_across"}}
+	if t.meets {
+		c.splits, c.cluster, c.sumBlocks = 1, t.splits, t.splits*c.sumBlocks
+	}
 	field := func(f *hopperFactor, name string, at int64) string {
 		tm := f.tensorMap(m.k, t.bm, p.batches, at)
 		tm.Round = !t.strict && f == &p.a && f.pitch == 0
@@ -145,7 +149,8 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 		t.bn, t.stages, t.splits)
 	m.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", p.batches[0], p.a.axes(), p.b.axes())
 	m.printf("  static constexpr int RESIDENT = 0;\n  static constexpr bool TURNED = false;\n")
-	m.printf("  static constexpr bool STRICT = %v, WRITES = %v, B_PATCHES = %v;\n};\n\n", t.strict, t.writes, p.b.patches != nil)
+	m.printf("  static constexpr bool STRICT = %v, WRITES = %v, MEETS = %v, B_PATCHES = %v;\n};\n\n", t.strict, t.writes, t.meets,
+		p.b.patches != nil)
 	c.call = fmt.Sprintf("gemm_across<Problem, %%s, Tile>(%%s, %s, %s, %s, %s, %s, %%s, %%s)", mapA, small, mapB,
 		m.pointer(m.a), m.pointer(m.b))
 	return c
@@ -159,6 +164,8 @@ var acrossTiles = []struct {
 	{acrossTile{bm: 256, bn: 128, stages: 4}, 690, 5000},
 	{acrossTile{bm: 128, bn: 128, stages: 6}, 365, 2500},
 	{acrossTile{bm: 64, bn: 128, stages: 8}, 250, 1500},
+	{acrossTile{bm: 256, bn: 128, stages: 4, meets: true}, 650, 5500},
+	{acrossTile{bm: 128, bn: 128, stages: 6, meets: true}, 365, 3500},
 	{acrossTile{bm: 128, bn: 128, stages: 4, strict: true}, 1050, 1300},
 	{acrossTile{bm: 128, bn: 128, stages: 4, strict: true, writes: true}, 1110, 4200},
 	{acrossTile{bm: 256, bn: 64, stages: 3, strict: true, writes: true}, 1300, 5000},
@@ -167,6 +174,10 @@ var acrossTiles = []struct {
 
 // portableFlops is what gemm_mma does in a ns in products of f32, patchFlops in convolutions.
 const portableFlops, patchFlops = 62000, 42000
+
+// meetingSteps is how many steps of k a product has at least whose shares meet. Shorter ones have not been timed, nor convolutions,
+// and those of 257 rows take longer so.
+var meetingSteps = 128
 
 // portableTime is what such a product takes beside that, in ns.
 var portableTime = 5000
@@ -191,6 +202,16 @@ func (m *matmul) acrossTile(p *acrossPlan) (best acrossTile, least int, ok bool)
 			before = p.a.relayoutTime(m.k, p.batches)
 		}
 		tiles := m.batch * ceilDiv(m.m, t.bm) * ceilDiv(m.n, t.bn)
+		if t.meets {
+			const shares = 2
+			time := ceilDiv(steps, shares)*c.step + c.fixed
+			fits := m.m%t.bm == 0 && m.n%t.bn == 0 && tiles*shares <= m.cfg.Chip.SMs
+			if fits && steps >= meetingSteps && !m.convolves && time < least {
+				least, best = time, t
+				best.splits = shares
+			}
+			continue
+		}
 		for t.splits = 1; ; t.splits++ {
 			each := ceilDiv(steps, t.splits)
 			time := before + ceilDiv(tiles*t.splits, m.cfg.Chip.SMs)*(each*c.step+c.fixed)

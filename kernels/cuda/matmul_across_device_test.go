@@ -67,6 +67,21 @@ func TestMatMulAcross(t *testing.T) {
 	was := cuda.SetPortableTime(math.MaxInt / 2) // small products, too
 	defer cuda.SetPortableTime(was)
 	t.Run("tf32", func(t *testing.T) { acrossProducts(t, cuda.TF32) })
+	for _, bm := range []int{128, 256} {
+		t.Run(fmt.Sprint("tf32, shares that meet, ", bm), func(t *testing.T) {
+			defer cuda.OnlyMeeting(bm)()
+			var checks []cudatest.Check
+			for i, c := range []acrossCase{
+				{m: bm, k: 70, n: 256, out: graph.F32, sums: true}, // shares of two steps and one
+				{m: 2 * bm, k: 600, n: 128, sms: 4, out: graph.F32, sums: true},
+				{batch: []int{2, 3}, m: bm, k: 64, n: 128, out: graph.F32, sums: true},
+				{m: bm, k: 90, n: 256, sms: 4, transA: true, out: graph.BF16},
+			} {
+				checks = append(checks, c.check(t, cuda.TF32, i, "MEETS = true"))
+			}
+			cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), checks...)
+		})
+	}
 	t.Run("f32", func(t *testing.T) {
 		defer cuda.OnlyAcross(128, 128, true, false)()
 		acrossProducts(t, cuda.F32)
@@ -79,8 +94,22 @@ func TestMatMulAcross(t *testing.T) {
 	}
 }
 
+// check is case number i, whose kernel has that text.
+func (c acrossCase) check(t *testing.T, p cuda.Precision, i int, text string) cudatest.Check {
+	t.Helper()
+	r := rand.New(rand.NewPCG(4, uint64(i)))
+	op, types := c.fusion(t)
+	check := cudatest.Check{Name: fmt.Sprint(p, " ", i), Op: op, Config: c.config(p), Compare: within(p)}
+	for _, u := range types {
+		check.Args = append(check.Args, graphtest.Tensor(r, u))
+	}
+	if k := kernelOf(t, op, types, check.Config); !strings.Contains(k.Generated(), text) {
+		t.Errorf("%v %d takes another path", p, i)
+	}
+	return check
+}
+
 func acrossProducts(t *testing.T, p cuda.Precision) {
-	r := rand.New(rand.NewPCG(4, 32))
 	var checks []cudatest.Check
 	for i, c := range []acrossCase{
 		{m: 130, k: 70, n: 260, out: graph.F32, sums: true},
@@ -94,21 +123,13 @@ func acrossProducts(t *testing.T, p cuda.Precision) {
 		if p == cuda.TF32 && c.transB {
 			continue // this is what the other path is for
 		}
-		op, types := c.fusion(t)
-		check := cudatest.Check{Name: fmt.Sprint(p, " ", i), Op: op, Config: c.config(p)}
-		for _, u := range types {
-			check.Args = append(check.Args, graphtest.Tensor(r, u))
-		}
+		check := c.check(t, p, i, "gemm_across<")
 		if i == 0 && p == cuda.F32 {
 			check.Args[0].SetFloat(3, math.Inf(1))
 			check.Args[0].SetFloat(2*c.k+12, math.Inf(-1))
 			check.Args[0].SetFloat(5*c.k, math.NaN())
 			check.Args[1].SetFloat(3*c.n+2, 0.5) // exact: nothing is left of it
 			check.Args[1].SetFloat(9*c.n+7, math.Inf(1))
-		}
-		check.Compare = within(p)
-		if k := kernelOf(t, op, types, check.Config); !strings.Contains(k.Generated(), "gemm_across<") {
-			t.Errorf("%v %d takes another path", p, i)
 		}
 		checks = append(checks, check)
 	}
@@ -132,6 +153,13 @@ func TestMatMulAcrossCompiled(t *testing.T) {
 			check(fmt.Sprintf("%v, %d multiprocessors", p, sms), kernelOf(t, op, types, c.config(p)))
 		}
 	}
+	c := acrossCase{m: 512, k: 4096, n: 4096, out: graph.F32, sums: true}
+	op, types := c.fusion(t)
+	k := kernelOf(t, op, types, c.config(cuda.TF32))
+	if !strings.Contains(k.Generated(), "MEETS = true") {
+		t.Error("the shares of 512x4096x4096 do not meet")
+	}
+	check("shares that meet", k)
 	ones := graph.IntsOf(1, 1)
 	for _, tile := range writingTiles {
 		restore := cuda.OnlyAcross(tile[0], tile[1], true, true)

@@ -17,9 +17,13 @@ func TestAcrossPlan(t *testing.T) {
 		reason         string
 		pitchA, pitchB int
 		bm, splits     int
-		writes         bool
+		writes, meets  bool
 	}{
-		{name: "tf32", cfg: tf32, linear: linearCase{m: 512, k: 4096, n: 4096}, bm: 128, splits: 1},
+		{name: "tf32", cfg: tf32, linear: linearCase{m: 512, k: 2048, n: 4096}, bm: 128, splits: 1},
+		{name: "tf32, shares that meet", cfg: tf32, linear: linearCase{m: 512, k: 4096, n: 4096}, bm: 256, splits: 2, meets: true},
+		{name: "tf32, few columns that meet", cfg: tf32, linear: linearCase{m: 512, k: 4096, n: 2048}, bm: 128, splits: 2,
+			meets: true},
+		{name: "tf32, a row more", cfg: tf32, linear: linearCase{m: 257, k: 4096, n: 4096}, bm: 128, splits: 1},
 		{name: "tf32, large", cfg: tf32, linear: linearCase{m: 8192, k: 4096, n: 16384}, bm: 256, splits: 1},
 		{name: "tf32, long", cfg: tf32, linear: linearCase{m: 256, k: 8192, n: 512}, bm: 128, splits: 16},
 		{name: "tf32, A across", cfg: tf32, linear: linearCase{m: 1024, k: 514, n: 1024, transA: true}, pitchA: 516, bm: 128,
@@ -59,8 +63,9 @@ func TestAcrossPlan(t *testing.T) {
 			if !p.a.kInner || p.b.kInner {
 				t.Error("k must be the inner axis of A and not of B")
 			}
-			if p.tile.bm != c.bm || p.tile.splits != c.splits || p.tile.writes != c.writes {
-				t.Errorf("takes %+v, want %d rows, %d shares of k, and that it writes: %v", p.tile, c.bm, c.splits, c.writes)
+			if p.tile.bm != c.bm || p.tile.splits != c.splits || p.tile.writes != c.writes || p.tile.meets != c.meets {
+				t.Errorf("takes %+v, want %d rows, %d shares of k, that it writes: %v, and that they meet: %v", p.tile, c.bm, c.splits,
+					c.writes, c.meets)
 			}
 			if s := p.tile.shared(); s > c.cfg.Chip.Shared {
 				t.Errorf("%+v needs %d bytes of shared memory", p.tile, s)

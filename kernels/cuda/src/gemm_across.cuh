@@ -10,6 +10,7 @@
 //	small·small is left out (Markidis et al., arXiv 1803.04014). The big one of A is A itself, of which the tensor cores
 //	              read the upper 19 bits.
 //	bool WRITES;  a warpgroup writes the small ones of A in shared memory; else they are copied from memory
+//	bool MEETS;   the two blocks of a cluster have a share of k each, and one tile: each adds up one half of its rows
 //
 // A warpgroup has 64 columns: two have the same rows, or where BN is 64 one half of them each.
 
@@ -132,6 +133,18 @@ DEVICE void finish_across(const Body &body, const float (&acc)[ROWS / 2], const 
   }
 }
 
+// meet adds the accumulators of the same thread in both blocks of a cluster. It gives block number `rank` one half. At `mine` each
+// of 256 threads has every 256th number of the stages, which nobody reads or writes any more.
+template <int N> DEVICE void meet(float (&sum)[N], const float (&acc)[2 * N], float *mine, int rank) {
+  named_sync(1, 256);
+#pragma unroll
+  for (int e = 0; e < N; e++) mine[e * 256] = rank == 0 ? acc[N + e] : acc[e];
+  cluster_sync();
+#pragma unroll
+  for (int e = 0; e < N; e++) sum[e] = (rank == 0 ? acc[e] : acc[N + e]) + cluster_read(mine + e * 256, 1 - rank);
+  cluster_sync();
+}
+
 // gemm_across computes a product. map_small is the small part of A, if that is to be copied; a and b are the operands in
 // memory.
 template <class P, class Body, class Tile, class Work>
@@ -204,6 +217,7 @@ DEVICE void gemm_across(Body body, const TensorMap *map_a, const TensorMap *map_
         }
       }
     }
+    if constexpr (Tile::MEETS) cluster_sync(), cluster_sync();
   } else {
     more_registers<MANY>();
     // A warp has 16 columns of 32, which are 128 bytes of each step of k; the copy engine has permuted pieces of 16
@@ -275,8 +289,17 @@ DEVICE void gemm_across(Body body, const TensorMap *map_a, const TensorMap *map_
 #pragma unroll
         for (int k = 0; k < 4; k++) pin(loaded[k]);
       }
-      if constexpr (Tile::SPLITS > 1) body.split = spot.split;
-      const int m = spot.m + down * ROWS + 2 * t, n = spot.n + box * 32 + piece * 4, begin = first * BK;
+      const int n = spot.n + box * 32 + piece * 4;
+      if constexpr (Tile::MEETS) {
+        float sum[ROWS / 4];
+        meet(sum, acc, reinterpret_cast<float *>(shared) + threadIdx.x - FIRST * 128, spot.split);
+        finish_across<P, false, ROWS / 2, P::BATCH * Work::TM * R::DOWN * 2>(
+            body, sum, a, b, spot.batch, spot.m + down * ROWS + spot.split * (ROWS / 2) + 2 * t + half, n, 0, 0, partial,
+            ((spot.batch * Work::TM + spot.m / BM) * R::DOWN + down) * 2 + spot.split);
+        continue;
+      }
+      if constexpr (Tile::SPLITS > 1 && !Tile::MEETS) body.split = spot.split;
+      const int m = spot.m + down * ROWS + 2 * t, begin = first * BK;
       const int end_k = least(P::K, (first + steps) * BK);
       if constexpr (Tile::WRITES) {
         mend<P, Tile, ROWS>(acc, a + P::a_at(spot.batch), b + P::b_at(spot.batch), m, n + 2 * half, begin, end_k);
