@@ -117,6 +117,14 @@ DEVICE int load_acquire(const int *p) {
   return x;
 }
 DEVICE void store_release(int *p, int x) { asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
+// The blocks of a launch that run at the same time wait for one another at counts in device memory: count_arrive announces what the
+// thread has written, and what others have written that it has waited for, and count_await waits until n have come.
+DEVICE void count_arrive(int *count) { asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(count) : "memory"); }
+DEVICE void count_await(const int *count, int n) {
+  while (load_acquire(count) < n) {}
+}
+// An entry whose blocks run at the same time.
+#define TOGETHER_KERNEL(name, threads) KERNEL(name, threads, 1)
 // Adds to numbers in device memory without waiting for it.
 DEVICE void add4(float4 *p, float x, float y, float z, float w) {
   asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");

@@ -2,8 +2,9 @@
 // without a GPU.
 //
 // A kernel's text, the same that a GPU's compiler gets, is compiled by g++ (or clang++, or what $CXX names) against
-// src/host.h into a shared library. Blocks run one after another in a shuffled order; the threads of a block run in
-// turn, each until it waits for others. [Open] returns a device and a compiler that replace those of package driver:
+// src/host.h into a shared library. Blocks run one after another in a shuffled order, or together if they wait for one
+// another; the threads of a block run in turn, each until it waits for others. [Open] returns a device and a compiler that
+// replace those of package driver:
 //
 //	gpu, compiler, err := emulator.Open(emulator.Options{})
 //

@@ -292,7 +292,7 @@ func (g *gpu) launch(f *function, grid [3]int, block, shared int, params []byte)
 	switch most := g.options.Chip.Shared; {
 	case grid[0] < 1 || grid[1] < 1 || grid[2] < 1 || grid[0] > 1<<31-1 || grid[1] > maxGridYZ || grid[2] > maxGridYZ:
 		return fmt.Errorf("%s: a grid of %v blocks", call, grid)
-	case grid[0]%int(f.entry.cluster) != 0:
+	case f.entry.cluster > 0 && grid[0]%int(f.entry.cluster) != 0:
 		return fmt.Errorf("%s: a grid of %v blocks, in clusters of %d", call, grid, f.entry.cluster)
 	case block < 1 || block > maxThreads || block > int(f.entry.threads):
 		return fmt.Errorf("%s: a block of %d threads, of at most %d", call, block, min(maxThreads, f.entry.threads))

@@ -31,7 +31,7 @@ type entryRecord struct {
 	unit, name      *byte
 	run             uintptr
 	params, threads uint64
-	cluster         uint64  // blocks
+	cluster         uint64  // blocks; 0: all of the launch, which run together
 	fixed, fixedEnd uintptr // shared memory of a fixed size
 	next            *entryRecord
 }

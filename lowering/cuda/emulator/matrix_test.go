@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,6 +113,37 @@ const halves = `for (int i = 0; i < 4; i++) a[i] = *(const u32 *)(p.a + (g + i %
     const bf16 *const at = (const bf16 *)p.b + (2 * t + 8 * i) * 8 + g;
     b[i] = at[0].bits | u32(at[8].bits) << 16;
   }`
+
+// TestIntegers multiplies bytes with signs.
+func TestIntegers(t *testing.T) {
+	r := newRig(t, emulator.Options{})
+	rnd := rand.New(rand.NewPCG(1, 1))
+	a, b, want := make([]int8, 16*32), make([]int8, 8*32), make([]int32, 16*8)
+	for i := range a {
+		a[i] = int8(rnd.IntN(256) - 128)
+	}
+	for i := range b {
+		b[i] = int8(rnd.IntN(256) - 128)
+	}
+	for i := range want {
+		want[i] = 1
+		for k := range 32 {
+			want[i] += int32(a[i/8*32+k]) * int32(b[i%8*32+k])
+		}
+	}
+	y := r.alloc(16 * 8 * 4)
+	r.must(r.launch("const u32 *a, *b; int *y;", `
+  const int g = threadIdx.x / 4, t = threadIdx.x % 4;
+  u32 a[4], b[2];
+  int d[4] = {1, 1, 1, 1};
+  for (int i = 0; i < 4; i++) a[i] = p.a[(g + i % 2 * 8) * 8 + t + i / 2 * 4];
+  for (int i = 0; i < 2; i++) b[i] = p.b[g * 8 + t + i * 4];
+  mma_integers(d, a, b);
+  for (int i = 0; i < 4; i++) p.y[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = d[i];`, 1, 32, 0, upload(r, a), upload(r, b), y))
+	if got := download[int32](r, y, len(want)); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
 
 // TestLoads passes both operands through shared memory, copied there asynchronously, and load_matrices.
 func TestLoads(t *testing.T) {
@@ -562,6 +594,49 @@ CLUSTER_KERNEL(k, 64, 1, 2) {
 	got := download[float32](r, y, blocks*512)
 	for i := range blocks {
 		same(t, got[i*512:(i+1)*512], x[32*32:48*32], 32)
+	}
+}
+
+// TestWaiting has blocks wait for one another: each reads what the next one has written, and all are there. If one does not count,
+// the others wait in vain.
+func TestWaiting(t *testing.T) {
+	text := kernels.Prelude() + `
+struct Params { int *y, *count; };
+TOGETHER_KERNEL(k, 32) {
+  if (threadIdx.x == 0) {
+    p.y[blockIdx.x] = blockIdx.x * 3;
+    count_arrive(p.count);
+    count_await(p.count, gridDim.x);
+    p.y[gridDim.x + blockIdx.x] = p.y[(blockIdx.x + 1) % gridDim.x];
+  }
+}
+`
+	const blocks = 20
+	for _, idle := range []bool{false, true} {
+		r := newRig(t, emulator.Options{})
+		if idle {
+			text = strings.Replace(text, "count_arrive", "if (blockIdx.x != 7) count_arrive", 1)
+		}
+		image, _, err := r.compiler.Compile(text, r.gpu.Chip())
+		r.must(err)
+		module, err := r.gpu.Load(image)
+		r.must(err)
+		f, err := module.Function("k")
+		r.must(err)
+		y := r.alloc(2 * blocks * 4)
+		params := binary.LittleEndian.AppendUint64(nil, uint64(y))
+		params = binary.LittleEndian.AppendUint64(params, uint64(upload(r, []int32{0})))
+		err = r.stream.Launch(f, [3]int{blocks, 1, 1}, 32, 0, params)
+		if idle {
+			refused(t, err, "for a count of blocks, which is 19")
+			continue
+		}
+		r.must(err)
+		for i, x := range download[int32](r, y, 2*blocks)[blocks:] {
+			if want := int32(i+1) % blocks * 3; x != want {
+				t.Errorf("block %d read %d, want %d", i, x, want)
+			}
+		}
 	}
 }
 

@@ -56,6 +56,8 @@ void fusec_barrier(int id, int threads, bool wait);  // threads 0: all of the bl
 uint64_t fusec_collective(host::Collective kind, unsigned mask, uint64_t value, int from);
 void fusec_access(const void *p, size_t bytes, bool write);  // of memory that the compiler does not see to be accessed
 [[noreturn]] void fusec_fail(const char *message);
+void fusec_arrive(int *count);             // adds 1 to a count of blocks
+void fusec_await(const int *count, int n);  // until it is at least n
 }
 
 namespace host {
@@ -117,6 +119,8 @@ inline void held_begin() {}
                                        sizeof(Params), threads, cluster, FUSEC_FIXED, 0};                              \
   static ::host::Register name##_register(name##_entry);                                                               \
   static void name##_kernel(const Params &p)
+// All blocks run together; see hopper.cuh.
+#define TOGETHER_KERNEL(name, threads) CLUSTER_KERNEL(name, threads, 1, 0)
 #define SHARED unsigned char *const shared = fusec_shared()
 
 inline void __syncthreads() { fusec_barrier(0, 0, true); }

@@ -7,6 +7,7 @@ extern "C" {
 // All lanes of the warp come with what f is given; f is called once.
 void fusec_together(void (*f)(void *const *lanes), void *mine);
 void fusec_mma(int kind, float *d, const unsigned *a, const unsigned *b);
+void fusec_mma_integers(int *d, const unsigned *a, const unsigned *b);
 void fusec_load_matrices(unsigned *r, const void *row, bool transposed);
 void fusec_copy_async(void *to, const void *from, int bytes, bool there);
 void fusec_copy_commit();
@@ -60,6 +61,7 @@ template <bool TRANS> inline void load_matrices(unsigned (&r)[4], const void *ro
 template <class T> inline void mma(T, float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   fusec_mma(host::kind<T>(), d, a, b);
 }
+inline void mma_integers(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { fusec_mma_integers(d, a, b); }
 inline unsigned to_tf32(unsigned x) {
   return (x & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : (x + 0x1000u) & 0xffffe000u;
 }
@@ -139,6 +141,8 @@ inline void bulk_prefetch(const void *from, int bytes) { fusec_bulk_prefetch(fro
 template <class Map> inline void tma_prefetch(const Map *) {}
 inline int load_acquire(const int *p) { return *p; }
 inline void store_release(int *p, int x) { *p = x; }
+inline void count_arrive(int *count) { fusec_arrive(count); }
+inline void count_await(const int *count, int n) { fusec_await(count, n); }
 inline void add4(float4 *p, float x, float y, float z, float w) { p->x += x, p->y += y, p->z += z, p->w += w; }
 template <int N> inline void more_registers() {}
 template <int N> inline void fewer_registers() {}

@@ -203,6 +203,31 @@ void fusec_mma(int kind, float *d, const unsigned *a, const unsigned *b) {
   fusec_together(products::warp, &w);
 }
 
+// Integers is what a lane brings to mma_integers: its part of d, a and b.
+namespace products {
+struct Integers { int *d; const unsigned *a, *b; };
+inline void integers(void *const *lanes) {
+  auto of = [&](int i) { return static_cast<const Integers *>(lanes[i]); };
+  for (int i = 0; i < 32; i++) {
+    for (int e = 0; e < 4; e++) {
+      const int row = i / 4 + e / 2 * 8, column = i % 4 * 2 + e % 2;
+      unsigned sum = of(i)->d[e];
+      for (int k = 0; k < 32; k++) {
+        const int lane = k % 16 / 4, shift = k % 4 * 8;
+        const unsigned a = of(row % 8 * 4 + lane)->a[row / 8 + k / 16 * 2] >> shift;
+        const unsigned b = of(column * 4 + lane)->b[k / 16] >> shift;
+        sum += unsigned(int(int8_t(a)) * int(int8_t(b)));
+      }
+      of(i)->d[e] = int(sum);
+    }
+  }
+}
+}  // namespace products
+void fusec_mma_integers(int *d, const unsigned *a, const unsigned *b) {
+  products::Integers w = {d, a, b};
+  fusec_together(products::integers, &w);
+}
+
 void fusec_load_matrices(unsigned *r, const void *row, bool transposed) {
   if (reinterpret_cast<uint64_t>(row) % 16) fail("a row of a matrix at %p, which is no multiple of 16", row);
   memory::access(row, 16, false);

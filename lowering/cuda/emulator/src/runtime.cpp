@@ -31,7 +31,7 @@ static bool lazy;             // copies are done when nothing else is left to do
 static Thread *first, *last;  // the queue of threads that can go on
 static unsigned *order;       // in which the threads of the blocks begin
 static unsigned started, ended;
-constexpr unsigned mostThreads = 1024, mostBlocks = 16;  // of a block, of a cluster
+constexpr unsigned mostThreads = 1024, mostBlocks = 160;  // of a block, that run together
 static Stack spare[mostThreads * mostBlocks];
 static unsigned spares;
 static Block blocks[mostBlocks];
@@ -132,7 +132,7 @@ static void stuck() {
     auto like = [&](const Thread &u) {
       const bool same = u.state == t.state && (t.state != AT_BARRIER || u.barrier == t.barrier) &&
                         (t.state != IN_COLLECTIVE || (u.kind == t.kind && u.mask == t.mask)) &&
-                        (t.state != AT_COUNTER || u.counter == t.counter);
+                        ((t.state != AT_COUNTER && t.state != AT_COUNT) || u.counter == t.counter);
       if (same) told[u.index] = true;
       return same;
     };
@@ -145,6 +145,7 @@ static void stuck() {
       case AT_CLUSTER: say(" at the cluster's barrier (%u of %u came)", clusterBarrier.arrived, running); break;
       case IN_COLLECTIVE: say(" in a collective of the lanes %08x of their warp", t.mask); break;
       case IN_PRODUCT: say(" for a product of their warpgroup"); break;
+      case AT_COUNT: say(" for a count of blocks, which is %d", *static_cast<const int *>(t.counter)); break;
       case AT_COUNTER: {
         const Counter &c = *static_cast<const Counter *>(t.counter);
         const unsigned long long at = reinterpret_cast<uint64_t>(t.counter) - block->shared.base;
@@ -197,6 +198,20 @@ void fusec_cluster_barrier() {
   if (++clusterBarrier.arrived < running) return pause(AT_CLUSTER);
   clusterBarrier.arrived = 0;
   release([](const Thread &t) { return t.state == AT_CLUSTER; });
+}
+
+// A thread that waits for a count is woken by each that counts, and looks again.
+void fusec_arrive(int *count) {
+  memory::access(count, 4, true);
+  ++*count;
+  release([&](const Thread &t) { return t.state == AT_COUNT && t.counter == count; });
+}
+void fusec_await(const int *count, int n) {
+  memory::access(count, 4, false);
+  while (*count < n) {
+    current->counter = count;
+    pause(AT_COUNT);
+  }
 }
 
 // A Call is what a lane brings to an instruction that is the whole warp's.
@@ -459,7 +474,7 @@ static bool some() {
   return true;
 }
 
-// run runs the blocks of a cluster, of which there may be one, to their end.
+// run runs blocks that run together, of which there may be one, to their end.
 static void run() {
   const unsigned n = launch->block;
   first = last = nullptr;
@@ -528,7 +543,11 @@ extern "C" bool fusec_launch(Launch *l) {
   gridDim = {unsigned(l->grid[0]), unsigned(l->grid[1]), unsigned(l->grid[2])};
   blockDim = {unsigned(l->block), 1, 1};
   // A walk over all clusters with a stride that has no divisor in common with their number.
-  const unsigned together = l->entry->cluster;
+  const unsigned together = l->entry->cluster ? l->entry->cluster : l->grid[0];
+  if (together > mostBlocks) {
+    snprintf(l->error, sizeof l->error, "%u blocks at once, of at most %u", together, mostBlocks);
+    failed = true;
+  }
   running = together * l->block;
   const uint64_t wide = l->grid[0] / together, n = wide * l->grid[1] * l->grid[2];
   uint64_t step = n > 1 ? chance.next() % n : 1, at = n > 1 ? chance.next() % n : 0;

@@ -22,13 +22,13 @@ struct Launch {
   char error[1024];
 };
 
-enum State : uint8_t { FRESH, READY, AT_BARRIER, AT_CLUSTER, IN_COLLECTIVE, AT_COUNTER, IN_PRODUCT, DONE };
+enum State : uint8_t { FRESH, READY, AT_BARRIER, AT_CLUSTER, IN_COLLECTIVE, AT_COUNTER, AT_COUNT, IN_PRODUCT, DONE };
 
 struct Barrier {
   unsigned expected, arrived;
 };
 
-// A Block and its shared memory. The blocks of a cluster run together.
+// A Block and its shared memory. The blocks of a cluster run together, and all blocks of a TOGETHER_KERNEL.
 struct Block {
   unsigned rank;
   uint3 index;
@@ -45,7 +45,8 @@ struct Thread {
   void *sp;
   Stack stack;
   Thread *next;  // in the queue of those that can go on
-  // Where it waits: at a barrier, in a collective of its warp, at a counter (mbarrier) in shared memory.
+  // Where it waits: at a barrier, in a collective of its warp, at a counter (mbarrier) in shared memory,
+  // for a count in memory.
   int barrier;
   host::Collective kind;
   unsigned mask;
