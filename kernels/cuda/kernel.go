@@ -35,6 +35,8 @@ type Kernel struct {
 	// Zeroed is how many bytes of memory the steps have besides that are 0 before a run of the program, and that no other launch
 	// has.
 	Zeroed int64
+	// Resets says that the steps leave that memory 0, too.
+	Resets bool
 	// Kept is how many bytes of memory the steps have besides that no other launch has, so that what they write there is there at
 	// the end of the run. The gradient of a mixture has those of the mixture, see [Config.KeepHidden].
 	Kept int64
@@ -54,8 +56,10 @@ type Step struct {
 	Early bool
 	// Beside says that the step may run beside the one before it: they need only the steps before those, and write different memory.
 	Beside bool
-	Bytes  int64 // of a fill: how many
-	Value  byte  // of a fill: with what
+	// Together says that all blocks run at the same time, and wait for one another.
+	Together bool
+	Bytes    int64 // of a fill: how many
+	Value    byte  // of a fill: with what
 	// Exchange is what is exchanged; nil of other steps.
 	Exchange *Exchange
 }
@@ -284,6 +288,8 @@ type Config struct {
 	// Awaits says of a launch Beside others that it waits for the end of all before it, those that it runs beside too, before it
 	// reads what is [Kernel.Late] and before it writes.
 	Awaits bool
+	// Chained says of a product that it is one of a chain; see [Chain].
+	Chained bool
 	// EarlyLarge lets launches whose blocks have a multiprocessor each begin early, too. Chains of short ones would take longer.
 	EarlyLarge bool
 	// KeepHidden has a mixture of experts keep its hidden values before the activation, with the lists of slots and their rows of x,

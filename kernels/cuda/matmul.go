@@ -42,7 +42,7 @@ func (m *matmul) write() error {
 	if m.math() == "" {
 		limit = min(limit, simtColumns)
 	}
-	if m.panelStream() != nil {
+	if m.cfg.Chained || m.panelStream() != nil {
 		limit = min(limit, m.m) // so that more threads have columns
 	} else if _, _, few := m.few(); !few && m.stream() == nil {
 		if _, across := m.hopperPlans(); across != nil {
@@ -119,7 +119,7 @@ func (m *matmul) writeBody() error {
 		}
 	}
 	b := newPrinter(m.unit, m.body, coords, wide, p.w)
-	b.overtake = !m.cfg.Awaits
+	b.overtake = !m.cfg.Awaits && !m.cfg.Chained
 	b.define(m.body.IndexOf(0), value{kind: vector, expr: "acc", lane: lane(m.body.Anchor.Type.DType)})
 	var summed []value
 	m.sum = "float"

@@ -349,15 +349,20 @@ func (e *executable) shareScratch(list []*kernels.Kernel) (at []int64, bytes int
 	return at, bytes
 }
 
-// takeZeroed says how much memory is filled with zeros before each run, and where in it each launch has its part: behind the
-// reports.
+// takeZeroed says how much memory is filled with zeros, and where in it each launch has its part: behind the reports. Before each
+// run it is filled up to the parts of launches that leave zeros.
 func (e *executable) takeZeroed(list []*kernels.Kernel) {
 	e.zeroed = e.statusesBytes()
-	for i, k := range list {
-		if k != nil {
-			e.zeroed = (e.zeroed + 15) / 16 * 16
-			e.launches[i].zeroed = driver.Ptr(e.zeroed)
-			e.zeroed += k.Zeroed
+	for _, resets := range []bool{false, true} {
+		if resets {
+			e.filled = e.zeroed
+		}
+		for i, k := range list {
+			if k != nil && k.Resets == resets {
+				e.zeroed = (e.zeroed + 15) / 16 * 16
+				e.launches[i].zeroed = driver.Ptr(e.zeroed)
+				e.zeroed += k.Zeroed
+			}
 		}
 	}
 }
@@ -492,6 +497,9 @@ func (l *launch) resolve(k *kernels.Kernel, m driver.Module) error {
 			}
 			if f, ok := s.function.(driver.EarlyFunction); ok && s.Early {
 				f.StartEarly()
+			}
+			if f, ok := s.function.(driver.TogetherFunction); ok && s.Together {
+				f.StartTogether()
 			}
 		}
 		l.steps = append(l.steps, s)

@@ -35,7 +35,7 @@ func compiledOf(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, froze
 	opts ...cuda.Option) (lowering.Executable, *lowering.Program) {
 	t.Helper()
 	gpu, compiler := open(t)
-	d := cuda.New(append(opts, cuda.On(gpu, compiler))...)
+	d := cuda.New(append([]cuda.Option{cuda.On(gpu, compiler)}, opts...)...)
 	p := passtest.Lowered(t, g, d, frozen)
 	var sources []string
 	for _, s := range d.Sources(p) {

@@ -39,6 +39,7 @@ type executable struct {
 	scratchAt []int64 // by launch: where in the scratch memory it has its part
 	status    driver.Ptr
 	zeroed    int64           // bytes from status on that are 0 before each run
+	filled    int64           // of these, those that are filled: launches leave the others 0
 	reports   bool            // some launch may report, or reads reports
 	report    *kernels.Status // pinned
 	staged    []unsafe.Pointer
@@ -344,8 +345,8 @@ func (e *executable) needs(buffer int) bool {
 
 // begin queues the work before the first launch; without the copies the values on the GPU stay.
 func (e *executable) begin(copies bool) error {
-	if e.reports || e.zeroed > e.statusesBytes() {
-		if err := e.stream.Fill(e.status, 0, e.zeroed); err != nil {
+	if e.reports || e.filled > e.statusesBytes() {
+		if err := e.stream.Fill(e.status, 0, e.filled); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,8 @@ import (
 
 // generateAll makes the kernels of all launches. On chips whose launches begin early, neighbours that use nothing of one another
 // run at the same time, such as the queries, keys and values of an attention, and so does one that can await what it uses of them.
-// Products of many rows become one kernel for that. Programs that train have branches instead, and there all launches begin early.
+// Products of many rows become one kernel for that, and products of one row with weights of i4 one in which some use what others
+// make. Programs that train have branches instead, and there all launches begin early.
 func (d *Device) generateAll(p *lowering.Program) []generated {
 	list := make([]generated, len(p.Launches))
 	branches := p.Trains() && d.branching() > 0
@@ -40,7 +41,11 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 		return g.err == nil && g.kernel.MayRunBeside() && !updates(p, &p.Launches[i])
 	}
 	for first := p.Prepared; first < len(list); {
-		if k := d.joined(p, list, first, held); k != nil {
+		k := d.joined(p, list, first, held)
+		if k == nil {
+			k = d.chain(p, list, first, held)
+		}
+		if k != nil {
 			list[first].kernel = k
 			for i := range k.Joined {
 				list[first+1+i] = generated{kernel: &kernels.Kernel{}, beside: first + 1}

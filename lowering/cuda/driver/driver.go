@@ -113,6 +113,12 @@ type EarlyFunction interface {
 	StartEarly()
 }
 
+// A TogetherFunction may be told that the blocks of its launches wait for one another: all run at the same time, or none does.
+type TogetherFunction interface {
+	Function
+	StartTogether()
+}
+
 // Resources of a function: registers per thread, and bytes.
 type Resources struct{ Registers, Local, Shared, MaxThreads int }
 

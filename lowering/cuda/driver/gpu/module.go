@@ -46,6 +46,7 @@ type function struct {
 	entry     string
 	resources driver.Resources
 	early     bool
+	together  bool
 	params    int // bytes of its only parameter; -1 if not known
 
 	mu      sync.Mutex
@@ -54,6 +55,9 @@ type function struct {
 
 // StartEarly implements [driver.EarlyFunction].
 func (f *function) StartEarly() { f.early = true }
+
+// StartTogether implements [driver.TogetherFunction].
+func (f *function) StartTogether() { f.together = true }
 
 // Static and dynamic shared memory together may have this size by default; more has to be enabled.
 const usualShared = 48 << 10

@@ -31,6 +31,11 @@ CUresult fusec_launch_early(CUcontext context, CUfunction f, unsigned gx, unsign
 	WITH(context, cuLaunchKernelEx(&config, f, params ? &params : NULL, NULL));
 }
 
+CUresult fusec_launch_together(CUcontext context, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned block,
+                               unsigned shared, CUstream stream, void *params) {
+	WITH(context, cuLaunchCooperativeKernel(f, gx, gy, gz, block, 1, 1, shared, stream, params ? &params : NULL));
+}
+
 CUresult fusec_shared(CUcontext context, CUfunction f, int bytes) {
 	WITH(context, cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes));
 }

@@ -14,6 +14,9 @@ CUresult fusec_launch(CUcontext context, CUfunction f, unsigned gx, unsigned gy,
 // fusec_launch_early lets the function begin before the one before it in the stream has ended: it waits by itself.
 CUresult fusec_launch_early(CUcontext context, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned block,
                             unsigned shared, CUstream stream, void *params);
+// fusec_launch_together has all blocks run at the same time, or none.
+CUresult fusec_launch_together(CUcontext context, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned block,
+                               unsigned shared, CUstream stream, void *params);
 CUresult fusec_shared(CUcontext context, CUfunction f, int bytes);
 CUresult fusec_alloc_host(CUcontext context, size_t bytes, void **to);
 CUresult fusec_begin_capture(CUcontext context, CUstream stream);

@@ -135,7 +135,11 @@ func (s *stream) Launch(fn driver.Function, grid [3]int, block, shared int, para
 	early := f.early && s.recording && s.follows
 	s.follows = s.recording
 	err := s.g.native("cuLaunchKernel", func(c C.CUcontext) C.CUresult {
-		if early {
+		switch {
+		case f.together:
+			return C.fusec_launch_together(c, f.native(), C.uint(grid[0]), C.uint(grid[1]), C.uint(grid[2]), C.uint(block),
+				C.uint(shared), s.native(), at)
+		case early:
 			return C.fusec_launch_early(c, f.native(), C.uint(grid[0]), C.uint(grid[1]), C.uint(grid[2]), C.uint(block),
 				C.uint(shared), s.native(), at)
 		}
