@@ -359,6 +359,7 @@ func TestRowLengths(t *testing.T) {
 		}
 	}
 	l.run(t)
+	cudatest.Run(t, cudatest.OpenFor(t, kernels.ChipOf(80)), l.checks...)
 }
 
 // TestLayouts reads operands through any strides, in elementwise work and along rows.

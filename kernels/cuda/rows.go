@@ -248,8 +248,8 @@ func roomOfSums(threads int) int {
 func (r *rows) planInner(trial *printer) {
 	units, count := elemsOf(r.inner)/r.w, elemsOf(r.kept)
 	most := 1024
-	if r.p.Draws() {
-		most = 512 // random numbers take more registers than a thread of 1024 has
+	if r.p.Draws() || r.roomySums() {
+		most = 512 // random numbers and column sums take more registers than a thread of 1024 has
 	}
 	for _, r.early = range []bool{true, false} {
 		r.hold = true
@@ -326,6 +326,9 @@ func (r *rows) room() int {
 // the fewer sums of theirs there are to add.
 func (r *rows) planSums(count int) {
 	r.atOnce = max(1024/r.block, 1)
+	if r.roomySums() {
+		r.atOnce = max(512/r.block, 1)
+	}
 	if r.hold {
 		// A thread's registers, about: 48 besides what it holds. A multiprocessor has 65536.
 		each := r.holding/4 + 48
@@ -333,6 +336,10 @@ func (r *rows) planSums(count int) {
 	}
 	r.persist = max(min(ceilDiv(count, r.block/r.threads), r.atOnce*r.cfg.Chip.SMs), 1)
 }
+
+// roomySums reports whether threads have at least 128 registers because there are column sums: with 64, threads of long rows spill
+// some. Rows on Hopper may have more threads.
+func (r *rows) roomySums() bool { return len(r.sums) > 0 && r.cfg.Chip.Arch != 90 }
 
 // heldBytes is what a row that stays in registers takes there, by element.
 func (r *rows) heldBytes() int {
