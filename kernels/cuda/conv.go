@@ -262,15 +262,16 @@ func (c *convolution) multiply(m *matmul, s [2]slide) {
 	c.problem(m, s, c.groups, c.channels, c.columns)
 	m.a.flatten()
 	if m.a.patches != nil && m.math() != "" {
-		m.widen()
+		m.widen(false)
 		m.k = m.a.patches.cols()
 	}
 	c.layFilters(m, s)
 }
 
 // widen adds a step that copies the images to the scratch memory with more channels, of zeros, if patches could only be
-// read in pieces of a few bytes, and takes several pixels as one where it can. It reports whether it did.
-func (m *matmul) widen() bool {
+// read in pieces of a few bytes, and takes several pixels as one where it can: those beside a window, too, if the product may have
+// them, since filters of zeros do not make infinities zeros. It reports whether it did.
+func (m *matmul) widen(beside bool) bool {
 	q := m.a.patches
 	size := q.dtype.Size()
 	height, width := q.slides[0].size, q.slides[1].size
@@ -279,7 +280,8 @@ func (m *matmul) widen() bool {
 	}
 	w := 16 / size
 	first, x := 0, &q.slides[1]
-	join := m.joinsRows(roundUp(q.channels, w))
+	pairs := q.pairs(4) && (beside || q.pairsWhole())
+	join := m.joinsRows(roundUp(q.channels, w), pairs)
 	if join {
 		first, width = x.first, (x.positions-1)*x.stride+x.taps
 	} else if size == 2 && q.channels <= 4 {
@@ -301,21 +303,22 @@ func (m *matmul) widen() bool {
 	m.a.offset = 0
 	if join {
 		q.joinRow()
-	} else {
+	} else if pairs {
 		q.pairUp()
 	}
 	return true
 }
 
-// joinsRows reports whether the copy engine should take the taps of a row, with that many channels each, as one pixel: in f32,
-// where they fill more than half of what it takes, and the product is not too small for it.
-func (m *matmul) joinsRows(channels int) bool {
+// joinsRows reports whether the copy engine should take the taps of a row, with that many channels each, as one pixel: in f32, or
+// where pairs of pixels could be one but for those beside windows. The taps have to fill more than half of what it takes, and small
+// products are not worth it.
+func (m *matmul) joinsRows(channels int, pairs bool) bool {
 	q := m.a.patches
 	y, x, size := q.slides[0], q.slides[1], q.dtype.Size()
 	pixel := channels * size
 	filled, whole := x.taps*pixel, roundUp(x.taps*pixel, sliceBytes)
-	return m.cfg.hopper() && size == 4 && x.step == 1 && pixel < sliceBytes && sliceBytes%pixel == 0 && 2*filled > whole &&
-		min(m.n, q.rows(), y.taps*whole/size) >= hopperLeast
+	return m.cfg.hopper() && (size == 4 || q.pairs(4) && !pairs) && x.step == 1 && pixel < sliceBytes && sliceBytes%pixel == 0 &&
+		2*filled > whole && min(m.n, q.rows(), y.taps*whole/size) >= hopperLeast
 }
 
 // taps is the layout of the filters of a class, [rows, columns, channels, columns of the result] of the first group.

@@ -540,6 +540,42 @@ func TestConvAcross(t *testing.T) {
 	}
 }
 
+// TestConvPairs computes convolutions of few channels of 16 bits whose windows move by two, and gradients for their filters, with
+// infinities beside windows: pairs of pixels are one where a window has both, and of gradients everywhere.
+func TestConvPairs(t *testing.T) {
+	was := cuda.SetPortableTime(math.MaxInt / 2) // small ones, too
+	defer cuda.SetPortableTime(was)
+	for _, chip := range []cuda.Chip{cuda.H200, cuda.ChipOf(80)} {
+		l := newList(98)
+		for i, c := range []struct {
+			height, width, channels int
+			kernel                  [2]int
+			pad                     int // before columns
+		}{{20, 22, 3, [2]int{7, 7}, 3}, {11, 24, 3, [2]int{3, 7}, 2}, {9, 26, 1, [2]int{4, 6}, 2}, {12, 20, 2, [2]int{2, 4}, 1}} {
+			d := []graph.DType{graph.BF16, graph.F16}[i%2]
+			op := graph.Conv2D{Stride: graph.IntsOf(2, 2), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, c.pad, 1, 1), Groups: 1,
+				Layout: graph.NHWC}
+			x := l.tensor(d, 2, c.height, c.width, c.channels)
+			w := l.tensor(d, c.kernel[0], c.kernel[1], c.channels, 64)
+			y, err := graph.InfoOf(op).Infer(op, []graph.Type{x.Type, w.Type})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for j := range 4 { // at even and odd columns
+				x.SetFloat(x.Type.Shape.Elems()/8*(2*j+1)+j%2*c.channels, math.Inf(1-j%2*2))
+			}
+			f, _ := fused(t, graph.AnchorConv, func(b *graph.Builder, in inputs) {
+				b.Output("", b.Add(op, in(d, x.Type.Shape.Slice()...), in(d, w.Type.Shape.Slice()...)))
+			})
+			l.add(f, x, w).Name = fmt.Sprintf("%v %d forward", chip.Target(), i)
+			grad := l.add(graph.Conv2DFilterGrad{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: 1, KH: c.kernel[0],
+				KW: c.kernel[1], Layout: graph.NHWC}, x, l.tensor(d, y[0].Shape.Slice()...))
+			grad.Name = fmt.Sprintf("%v %d gradient", chip.Target(), i)
+		}
+		cudatest.Run(t, cudatest.OpenFor(t, chip), l.checks...)
+	}
+}
+
 // TestConvRows computes convolutions of few channels in f32, and gradients for their filters, whose patches are rows of taps:
 // pixels that have further channels or not, unequal sides and steps, windows past the images, divided sums, and infinities beside
 // windows.

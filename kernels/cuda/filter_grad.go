@@ -39,7 +39,7 @@ func compileFilterGrad(op graph.Conv2DFilterGrad, args, results []Operand, cfg C
 	m.b = factor{arg: 1, dtype: args[1].DType, outer: y.Stride[3], k: pixelStride(y), offset: y.Offset,
 		batch: []int{0, 0, 0, columns * y.Stride[3]}}
 	if m.a.patches != nil && m.math() != "" {
-		if m.widen() {
+		if m.widen(true) {
 			m.m, m.filled, m.filledTaps, m.shift = q.cols(), channels, op.KW, q.shift
 			m.space = graph.ShapeOf(op.KH, q.pixels()*q.slides[1].taps, q.channels/q.pixels(), op.Groups, columns)
 		}

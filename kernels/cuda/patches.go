@@ -84,13 +84,19 @@ func newPatches(x Operand, s [2]slide, channels int) *patches {
 	return p
 }
 
-// pairUp takes two neighbouring pixels of images with few channels as one, where windows move by two: pieces are then twice as
-// long, and half as many.
+// pairs reports whether two neighbouring pixels, with at most that many channels each, can be one: windows move by two, and both
+// fit into 16 bytes.
+func (p *patches) pairs(channels int) bool {
+	x := p.slides[1]
+	return x.stride == 2 && x.step == 1 && x.size%2 == 0 && p.channels <= channels && 2*channels*p.dtype.Size() <= 16
+}
+
+// pairsWhole reports whether such pairs have no pixels beside a window.
+func (p *patches) pairsWhole() bool { return (p.slides[1].taps|p.slides[1].first)%2 == 0 }
+
+// pairUp takes two neighbouring pixels as one: pieces are then twice as long, and half as many.
 func (p *patches) pairUp() {
 	x := &p.slides[1]
-	if x.stride != 2 || x.step != 1 || x.size%2 != 0 || 2*p.channels*p.dtype.Size() > 16 {
-		return
-	}
 	p.joins, p.shift = 2, x.first&1
 	x.taps, x.first = ceilDiv(x.taps+p.shift, 2), (x.first-p.shift)/2
 	x.size, x.stride = x.size/2, 1
