@@ -48,9 +48,23 @@ type Device struct {
 // Option configures a Device.
 type Option func(*Device)
 
+// leastWords is how many words the memories of an overlay have at least for tiles to fit.
+const leastWords = 32
+
+// check refuses what is no overlay, and memories that are too small for tiles.
+func check(c isa.Config) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	if n := min(c.XWords, c.WWords, c.YWords); n < leastWords {
+		return fmt.Errorf("overlay %q has a memory of %d words; programs need %d", c.Name, n, leastWords)
+	}
+	return nil
+}
+
 // For compiles for an overlay of that configuration. The default is the one that the link leads to.
 func For(c isa.Config) Option {
-	err := c.Check()
+	err := check(c)
 	return func(d *Device) {
 		if err != nil {
 			d.err = errors.Join(d.err, fmt.Errorf("fpga.For: %w", err))

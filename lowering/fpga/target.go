@@ -167,5 +167,5 @@ func load(header json.RawMessage, parts map[string][]byte) (opts []lowering.Targ
 		}
 	}
 	opts = []lowering.TargetOption{For(*info.Overlay), Calibrated(info.Ranges)}
-	return opts, overlayNoun + info.Overlay.Name, true, info.Overlay.Check()
+	return opts, overlayNoun + info.Overlay.Name, true, check(*info.Overlay)
 }

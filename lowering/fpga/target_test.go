@@ -120,6 +120,23 @@ func TestAhead(t *testing.T) {
 	}
 }
 
+// TestFewWords refuses overlays whose memories are too small, as a file may have them.
+func TestFewWords(t *testing.T) {
+	overlay, err := isa.Overlay("sim8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay.XWords = 1
+	header, err := json.Marshal(map[string]any{"overlay": overlay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `overlay "sim8" has a memory of 1 words`
+	if _, _, _, err := fpga.Target.Load(header, nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Error(err)
+	}
+}
+
 // FuzzAhead reads headers of models compiled ahead of time that are changed at random, byte by byte and in one number of the
 // overlay: they are refused, or a model compiles for what they describe, or does not, with an error.
 func FuzzAhead(f *testing.F) {
