@@ -107,10 +107,8 @@ type Launch struct {
 	// Device is the device of the launch if it is not the program's target, and Reason why it does not run on the
 	// target.
 	Device, Reason string
-	// Beside is the number, from 1 on, of the launch before it with which it runs at the same time, and 0 if there is none. Joined
-	// says that the kernel of that launch computes this one, too.
-	Beside int
-	Joined bool
+	// Company is with which launch it runs, where the target has launches run at the same time.
+	trace.Company
 	// Way is how the device computes the launch, where a measurement of fusec tune says so.
 	Way string
 	// Source is the generated source of the launch, on targets that have it.
@@ -184,7 +182,7 @@ func (p *Program) Trace() *trace.Program {
 		r := trace.Launch{Prepared: i < p.Prepared, Node: l.Node.ID, Kernel: cmp.Or(l.Way, l.Algorithm(), l.Op.OpName()), Kind: l.Kind(),
 			Name:   l.Node.Name,
 			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason,
-			Beside: l.Beside, Joined: l.Joined, Source: l.Source, Estimates: l.Estimates, FLOPs: l.FLOPs, Bytes: l.Bytes,
+			Company: l.Company, Source: l.Source, Estimates: l.Estimates, FLOPs: l.FLOPs, Bytes: l.Bytes,
 			Origin: l.Node.Origin,
 			Phase:  l.Node.Phase, Scope: scopes.Of(l.Node)}
 		for _, v := range l.Args {

@@ -635,7 +635,7 @@ func (b *builder) costs(l numbered) (words []string) {
 	if l.Kernel != "" && l.Kernel != "fusion" && l.Kernel != l.Kind {
 		words = append(words, short(l.Kernel, 28))
 	}
-	if c := l.Company(); c != "" {
+	if c := l.Words(); c != "" {
 		words = append(words, c)
 	}
 	words = append(words, humanFLOPs(l.FLOPs), humanBytes(l.Bytes))

@@ -222,7 +222,7 @@ func textProgram(b *strings.Builder, p *trace.Program, opts Options) {
 	}
 	t.head = append(t.head, "because")
 	for i, l := range p.Launches {
-		row := []string{fmt.Sprint(i + 1), fmt.Sprintf("%%%d", l.Node), l.Kind, short(l.Name, 40), clean(l.Kernel), l.Company(),
+		row := []string{fmt.Sprint(i + 1), fmt.Sprintf("%%%d", l.Node), l.Kind, short(l.Name, 40), clean(l.Kernel), l.Words(),
 			clean(l.Device), humanFLOPs(l.FLOPs), humanBytes(l.Bytes), strings.Join(cleanAll(p.BufferNames(l.Reads)),
 				" "), strings.Join(cleanAll(p.BufferNames(l.Writes)), " "), textOrigin(l.Origin)}
 		if opts.Measured {

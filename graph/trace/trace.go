@@ -274,8 +274,6 @@ type Launch struct {
 	Name     string // the user's name for its result
 	Device   string
 	Reason   string // why it does not run on the program's target
-	Beside   int    // the number, from 1 on, of the launch before it with which it runs at the same time; 0: of none
-	Joined   bool   // that launch's kernel computes this one, too
 	Source   string // the generated source, on targets that have it
 	Reads    []int  // buffers, by index
 	Writes   []int
@@ -288,15 +286,24 @@ type Launch struct {
 
 	Estimates Measures // what the target estimates
 	Counts    Measures // what it has counted in a run
+
+	Company
 }
 
-// Company says with which launch before it this one runs; empty if it waits for the ends of all of them.
-func (l *Launch) Company() string {
+// A Company is with which launch before it a launch runs at the same time. Without one it waits for the ends of all of them, or
+// others run beside it.
+type Company struct {
+	Beside int  `json:"beside,omitempty"` // its number, from 1 on; 0: there is none
+	Joined bool `json:"joined,omitempty"` // its kernel computes this launch, too
+}
+
+// Words tells it in tables and drawings; empty if there is none.
+func (c Company) Words() string {
 	switch {
-	case l.Joined:
-		return fmt.Sprintf("in the kernel of #%d", l.Beside)
-	case l.Beside > 0:
-		return fmt.Sprintf("beside #%d", l.Beside)
+	case c.Joined:
+		return fmt.Sprintf("in the kernel of #%d", c.Beside)
+	case c.Beside > 0:
+		return fmt.Sprintf("beside #%d", c.Beside)
 	}
 	return ""
 }

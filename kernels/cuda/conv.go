@@ -280,7 +280,7 @@ func (m *matmul) widen(beside bool) bool {
 	}
 	w := 16 / size
 	first, x := 0, &q.slides[1]
-	pairs := q.pairs(4) && (beside || q.pairsWhole())
+	pairs := q.pairs() && (beside || q.pairsWhole())
 	join := m.joinsRows(roundUp(q.channels, w), pairs)
 	if join {
 		first, width = x.first, (x.positions-1)*x.stride+x.taps
@@ -317,7 +317,7 @@ func (m *matmul) joinsRows(channels int, pairs bool) bool {
 	y, x, size := q.slides[0], q.slides[1], q.dtype.Size()
 	pixel := channels * size
 	filled, whole := x.taps*pixel, roundUp(x.taps*pixel, sliceBytes)
-	return m.cfg.hopper() && (size == 4 || q.pairs(4) && !pairs) && x.step == 1 && pixel < sliceBytes && sliceBytes%pixel == 0 &&
+	return m.cfg.hopper() && (size == 4 || q.pairs() && !pairs) && x.step == 1 && pixel < sliceBytes && sliceBytes%pixel == 0 &&
 		2*filled > whole && min(m.n, q.rows(), y.taps*whole/size) >= hopperLeast
 }
 

@@ -359,20 +359,9 @@ func TestConvBoxes(t *testing.T) {
 			c.Config.Precision = cuda.TF32
 		}
 		c.Compare = within(c.Config.Precision)
-		var args []graph.Type
-		for _, a := range c.Args {
-			args = append(args, a.Type)
-		}
-		results, err := graph.InfoOf(c.Op).Infer(c.Op, args)
-		if err != nil {
-			t.Fatal(err)
-		}
 		config := c.Config
 		config.Chip = cuda.H200
-		kernel, err := cuda.Compile(c.Op, rowMajor(args), rowMajor(results), config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kernel := kernelOf(t, c.Op, typesOf(c.Args), config)
 		if strings.Contains(kernel.Source, "PATCHES = true") && strings.Contains(kernel.Source, "GATHERS = false") {
 			boxed++
 		}
@@ -622,20 +611,9 @@ func TestConvRows(t *testing.T) {
 				check.Args[0].SetFloat(x.Shape.Elems()-1, math.Inf(1))
 				check.Args[0].SetFloat(x.Shape.Elems()/2, math.Inf(-1))
 				check.Config.Precision, check.Compare = precision, within(precision)
-				var args []graph.Type
-				for _, a := range check.Args {
-					args = append(args, a.Type)
-				}
-				results, err := graph.InfoOf(check.Op).Infer(check.Op, args)
-				if err != nil {
-					t.Fatal(err)
-				}
 				config := check.Config
 				config.Chip = cuda.H200
-				kernel, err := cuda.Compile(check.Op, rowMajor(args), rowMajor(results), config)
-				if err != nil {
-					t.Fatal(err)
-				}
+				kernel := kernelOf(t, check.Op, typesOf(check.Args), config)
 				if !strings.Contains(kernel.Generated(), "gemm_hopper<") && !strings.Contains(kernel.Generated(), "gemm_across<") {
 					t.Errorf("%s is not computed with Hopper's instructions", check.Name)
 				}
@@ -683,11 +661,7 @@ func TestConvClasses(t *testing.T) {
 			check.Config.Chip = cuda.H200
 			check.Config.Chip.SMs = c.sms
 			check.Name = fmt.Sprintf("%v %+v", d, c)
-			kernel, err := cuda.Compile(check.Op, rowMajor([]graph.Type{dy, w}),
-				rowMajor([]graph.Type{{DType: graph.F32, Shape: x.Shape}}), check.Config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kernel := kernelOf(t, check.Op, []graph.Type{dy, w}, check.Config)
 			if c.launches > 0 && len(kernel.Steps) != c.launches {
 				t.Errorf("%s takes %d launches", check.Name, len(kernel.Steps))
 			}

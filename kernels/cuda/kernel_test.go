@@ -10,13 +10,13 @@ import (
 )
 
 // kernelOf makes the kernel of a fusion whose operands and results are row-major.
-func kernelOf(t *testing.T, f graph.Fusion, types []graph.Type, cfg cuda.Config) *cuda.Kernel {
+func kernelOf(t *testing.T, op graph.Op, types []graph.Type, cfg cuda.Config) *cuda.Kernel {
 	t.Helper()
-	results, err := graph.InfoOf(f).Infer(f, types)
+	results, err := graph.InfoOf(op).Infer(op, types)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := cuda.Compile(f, rowMajor(types), rowMajor(results), cfg)
+	k, err := cuda.Compile(op, rowMajor(types), rowMajor(results), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,21 +93,18 @@ func TestMatMulFew(t *testing.T) {
 	}
 }
 
-func operandsOf(list []*graph.Tensor) []cuda.Operand {
-	var types []graph.Type
+func typesOf(list []*graph.Tensor) (types []graph.Type) {
 	for _, a := range list {
 		types = append(types, a.Type)
 	}
-	return rowMajor(types)
+	return types
 }
+
+func operandsOf(list []*graph.Tensor) []cuda.Operand { return rowMajor(typesOf(list)) }
 
 func resultsOf(t *testing.T, c cudatest.Check) []graph.Type {
 	t.Helper()
-	var types []graph.Type
-	for _, a := range c.Args {
-		types = append(types, a.Type)
-	}
-	list, err := graph.InfoOf(c.Op).Infer(c.Op, types)
+	list, err := graph.InfoOf(c.Op).Infer(c.Op, typesOf(c.Args))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -235,6 +235,41 @@ func TestMatMulHopperWide(t *testing.T) {
 	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
 }
 
+// inWays are checks of a product in each way whose text has a part, and all ways that there are on the chip.
+func inWays(t *testing.T, r *rand.Rand, config cuda.Config, op graph.Fusion, types []graph.Type, part string) (
+	checks []cudatest.Check, ways []string) {
+	t.Helper()
+	results, err := graph.InfoOf(op).Infer(op, types)
+	if err != nil {
+		t.Fatal(err)
+	}
+	product, ways := cuda.MatMulWays(op, rowMajor(types), rowMajor(results), config)
+	for _, way := range ways {
+		if !strings.Contains(way, part) {
+			continue
+		}
+		c := cudatest.Check{Name: fmt.Sprint(types, way), Op: op, Config: config, Compare: within(cuda.BF16)}
+		for _, u := range types {
+			c.Args = append(c.Args, graphtest.Tensor(r, u))
+		}
+		c.Config.Tuning = &cuda.Tuning{Chip: config.Chip.Name, Ways: map[cuda.Product]string{product: way}}
+		checks = append(checks, c)
+	}
+	return checks, ways
+}
+
+// withBody is y with a bias and GELU, or times what has its shape, or as it is.
+func withBody(b *graph.Builder, in inputs, y *graph.Node, with string, e graph.DType) *graph.Node {
+	s := y.Type.Shape
+	switch with {
+	case "bias":
+		return b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, s.At(s.Rank()-1)), s)))
+	case "rows":
+		return b.Binary(graph.Mul, y, b.CastTo(graph.F32, in(e, s.Slice()...)))
+	}
+	return y
+}
+
 // TestMatMulHopperTurned computes products whose operands change places: odd sizes, batches, B in both orders, and a body that
 // reads something for each column. Where k is not the inner axis of A, or threads store the result, there are no such tiles.
 func TestMatMulHopperTurned(t *testing.T) {
@@ -242,7 +277,6 @@ func TestMatMulHopperTurned(t *testing.T) {
 	config.Chip.SMs = 4 // which have several tiles one after another
 	r := rand.New(rand.NewPCG(17, 90))
 	var checks []cudatest.Check
-	turned := func(way string) bool { return strings.Contains(way, " turned") }
 	for i, s := range [][4]int{{1, 480, 512, 128}, {1, 333, 328, 200}, {3, 70, 136, 72}} {
 		e, batch, m, n, k := []graph.DType{graph.BF16, graph.F16}[i%2], s[0], s[1], s[2], s[3]
 		for _, with := range []string{"", "B turned", "A turned", "bias", "rows"} {
@@ -254,29 +288,13 @@ func TestMatMulHopperTurned(t *testing.T) {
 					return in(e, batch, rows, columns)
 				}
 				y := b.MatMul(sides(m, k, with == "A turned"), sides(k, n, with == "B turned"), with == "A turned", with == "B turned")
-				switch with {
-				case "bias":
-					y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, n), y.Type.Shape)))
-				case "rows":
-					y = b.Binary(graph.Mul, y, b.CastTo(graph.F32, in(e, batch, m, n)))
-				}
-				b.Output("y", b.CastTo(e, y))
+				b.Output("y", b.CastTo(e, withBody(b, in, y, with, e)))
 			})
-			product, ways := cuda.MatMulWays(op, rowMajor(types), rowMajor([]graph.Type{graph.TypeOf(e, batch, m, n)}), config)
-			if none := with == "A turned" || with == "rows"; slices.ContainsFunc(ways, turned) == none {
+			found, ways := inWays(t, r, config, op, types, " turned")
+			if none := with == "A turned" || with == "rows"; len(found) > 0 == none {
 				t.Errorf("%v %s: %q", s, with, ways)
 			}
-			for _, way := range ways {
-				if !turned(way) {
-					continue
-				}
-				c := cudatest.Check{Name: fmt.Sprint(s, with, way), Op: op, Config: config, Compare: within(cuda.BF16)}
-				for _, u := range types {
-					c.Args = append(c.Args, graphtest.Tensor(r, u))
-				}
-				c.Config.Tuning = &cuda.Tuning{Chip: cuda.H200.Name, Ways: map[cuda.Product]string{product: way}}
-				checks = append(checks, c)
-			}
+			checks = append(checks, found...)
 		}
 	}
 	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
@@ -289,7 +307,6 @@ func TestMatMulHopperResident(t *testing.T) {
 	config.Chip.SMs = 5
 	r := rand.New(rand.NewPCG(18, 90))
 	var checks []cudatest.Check
-	resident := func(way string) bool { return strings.Contains(way, " resident") }
 	for i, s := range [][4]int{{1, 4096, 256, 256}, {1, 4099, 648, 136}, {1, 4200, 264, 200}, {1, 4096, 256, 128},
 		{1, 4096, 256, 264}, {2, 4096, 256, 256}, {1, 200, 256, 256}} {
 		e, batch, m, n, k := []graph.DType{graph.BF16, graph.F16}[i%2], s[0], s[1], s[2], s[3]
@@ -301,29 +318,13 @@ func TestMatMulHopperResident(t *testing.T) {
 				} else {
 					y = b.MatMul(in(e, batch, m, k), in(e, batch, k, n), false, false)
 				}
-				switch with {
-				case "bias":
-					y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, n), y.Type.Shape)))
-				case "rows":
-					y = b.Binary(graph.Mul, y, b.CastTo(graph.F32, in(e, batch, m, n)))
-				}
-				b.Output("y", b.CastTo(e, y))
+				b.Output("y", b.CastTo(e, withBody(b, in, y, with, e)))
 			})
-			product, ways := cuda.MatMulWays(op, rowMajor(types), rowMajor([]graph.Type{graph.TypeOf(e, batch, m, n)}), config)
-			if none := i > 2 || with == "rows"; slices.ContainsFunc(ways, resident) == none && len(ways) > 0 {
+			found, ways := inWays(t, r, config, op, types, " resident")
+			if none := i > 2 || with == "rows"; len(found) > 0 == none && len(ways) > 0 {
 				t.Errorf("%v %s: %q", s, with, ways)
 			}
-			for _, way := range ways {
-				if !resident(way) {
-					continue
-				}
-				c := cudatest.Check{Name: fmt.Sprint(s, with, way), Op: op, Config: config, Compare: within(cuda.BF16)}
-				for _, u := range types {
-					c.Args = append(c.Args, graphtest.Tensor(r, u))
-				}
-				c.Config.Tuning = &cuda.Tuning{Chip: cuda.H200.Name, Ways: map[cuda.Product]string{product: way}}
-				checks = append(checks, c)
-			}
+			checks = append(checks, found...)
 		}
 	}
 	if len(checks) < 8 {
@@ -345,21 +346,16 @@ func TestMatMulHopperOnce(t *testing.T) {
 		op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
 			b.Output("y", b.CastTo(e, b.MatMul(in(e, batch, m, k), in(e, batch, k, n), false, false)))
 		})
-		product, ways := cuda.MatMulWays(op, rowMajor(types), rowMajor([]graph.Type{graph.TypeOf(e, batch, m, n)}), config)
-		for _, way := range ways {
-			c := cudatest.Check{Name: fmt.Sprint(s, way), Op: op, Config: config, Compare: within(cuda.BF16)}
-			for _, u := range types {
-				c.Args = append(c.Args, graphtest.Tensor(r, u))
-			}
-			c.Config.Tuning = &cuda.Tuning{Chip: cuda.H200.Name, Ways: map[cuda.Product]string{product: way}}
+		found, _ := inWays(t, r, config, op, types, "")
+		for _, c := range found {
 			if strings.Contains(kernelOf(t, op, types, c.Config).Generated(), "B_ONCE = true") {
 				once++
 				if i > 1 {
-					t.Errorf("%s reads B once", c.Name)
+					t.Errorf("%v: %s reads B once", s, c.Name)
 				}
 			}
-			checks = append(checks, c)
 		}
+		checks = append(checks, found...)
 	}
 	if once == 0 {
 		t.Error("no product reads B once")

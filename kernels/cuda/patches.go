@@ -84,11 +84,11 @@ func newPatches(x Operand, s [2]slide, channels int) *patches {
 	return p
 }
 
-// pairs reports whether two neighbouring pixels, with at most that many channels each, can be one: windows move by two, and both
-// fit into 16 bytes.
-func (p *patches) pairs(channels int) bool {
+// pairs reports whether two neighbouring pixels, filled up to four channels each, can be one: windows move by two, and both fit
+// into 16 bytes.
+func (p *patches) pairs() bool {
 	x := p.slides[1]
-	return x.stride == 2 && x.step == 1 && x.size%2 == 0 && p.channels <= channels && 2*channels*p.dtype.Size() <= 16
+	return x.stride == 2 && x.step == 1 && x.size%2 == 0 && 2*roundUp(p.channels, 4)*p.dtype.Size() <= 16
 }
 
 // pairsWhole reports whether such pairs have no pixels beside a window.

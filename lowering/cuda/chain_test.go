@@ -235,8 +235,8 @@ func TestChained(t *testing.T) {
 		}
 		d.Describe(&trace.Trace{}, p)
 		for i, l := range p.Trace().Launches {
-			if want := fmt.Sprintf("in the kernel of #%d", len(p.Launches)-6); c.joined && i > len(p.Launches)-7 && l.Company() != want {
-				t.Errorf("%s: launch %d runs %q, want %q", c.name, i, l.Company(), want)
+			if want := fmt.Sprintf("in the kernel of #%d", len(p.Launches)-6); c.joined && i > len(p.Launches)-7 && l.Words() != want {
+				t.Errorf("%s: launch %d runs %q, want %q", c.name, i, l.Words(), want)
 			}
 		}
 		if (joined == 6) != c.joined {

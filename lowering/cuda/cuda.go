@@ -65,7 +65,7 @@ type generated struct {
 	kernel *kernels.Kernel
 	err    error
 	again  string // of the gradient of a mixture: why it computes hidden values again
-	beside int    // see [lowering.Launch]
+	trace.Company
 }
 
 // Option configures a Device.
@@ -199,7 +199,7 @@ func (d *Device) Describe(t *trace.Trace, p *lowering.Program) {
 	t.Chip = d.cfg.Chip.Target()
 	list := d.generateAll(p)
 	for i, g := range list {
-		p.Launches[i].Beside, p.Launches[i].Joined = g.beside, g.beside > 0 && len(g.kernel.Steps) == 0
+		p.Launches[i].Company = g.Company
 	}
 	noteHidden(t, p, list)
 }

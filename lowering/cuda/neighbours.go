@@ -3,6 +3,7 @@ package cuda
 import (
 	"slices"
 
+	"fusec/graph/trace"
 	kernels "fusec/kernels/cuda"
 	"fusec/lowering"
 )
@@ -48,7 +49,7 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 		if k != nil {
 			list[first].kernel = k
 			for i := range k.Joined {
-				list[first+1+i] = generated{kernel: &kernels.Kernel{}, beside: first + 1}
+				list[first+1+i] = generated{kernel: &kernels.Kernel{}, Company: trace.Company{Beside: first + 1, Joined: true}}
 			}
 			first += together(k)
 			continue
@@ -66,8 +67,8 @@ func (d *Device) generateAll(p *lowering.Program) []generated {
 		for i := first; i < end && end > first+1; i++ {
 			cfg := common
 			cfg.Leads, cfg.Beside, cfg.Awaits = i == first, i > first, awaits[i]
-			if kernel(i, cfg); cfg.Beside {
-				list[i].beside = first + 1
+			if kernel(i, cfg); cfg.Beside && list[i].err == nil {
+				list[i].Beside = first + 1
 			}
 		}
 		first = end

@@ -124,7 +124,7 @@ func TestNeighboursTold(t *testing.T) {
 		d.Describe(&trace.Trace{}, p)
 		launches := p.Trace().Launches
 		for i := range launches[p.Prepared:] {
-			list = append(list, strings.ReplaceAll(launches[p.Prepared+i].Company(), fmt.Sprintf("#%d", p.Prepared+2), "second"))
+			list = append(list, strings.ReplaceAll(launches[p.Prepared+i].Words(), fmt.Sprintf("#%d", p.Prepared+2), "second"))
 		}
 		return strings.Join(list, ", ")
 	}

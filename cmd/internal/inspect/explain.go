@@ -179,17 +179,15 @@ type explainLaunch struct {
 	Once   bool        `json:"prepared,omitempty"` // it runs when parameters are set, not in each run
 	Scope  string      `json:"scope,omitempty"`    // the path of its layer
 	Kernel string      `json:"kernel"`
-	Beside int         `json:"beside,omitempty"` // the launch with which it runs at the same time
-	Joined bool        `json:"joined,omitempty"` // that launch's kernel computes it, too
-	Device string      `json:"device"`
-	FLOPs  int64       `json:"flops"`
-	Bytes  int64       `json:"bytes"`
+	trace.Company
+	Device string `json:"device"`
+	FLOPs  int64  `json:"flops"`
+	Bytes  int64  `json:"bytes"`
 	// Estimates are what the target estimates.
 	Estimates trace.Measures `json:"estimates,omitempty"`
 	Nodes     []cli.Origin   `json:"nodes"` // the user's, that it computes
 
-	company string
-	origin  []graph.Origin
+	origin []graph.Origin
 }
 
 type hostReport struct {
@@ -264,7 +262,7 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainRe
 	var nodes cli.LastOrigins[[]cli.Origin]
 	for i, l := range tr.Program.Launches {
 		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Phase, l.Prepared, l.Scope, l.Kernel,
-			l.Beside, l.Joined, l.Device, l.FLOPs, l.Bytes, l.Estimates, nodes.Get(l.Origin, cli.OriginsJSON), l.Company(), l.Origin})
+			l.Company, l.Device, l.FLOPs, l.Bytes, l.Estimates, nodes.Get(l.Origin, cli.OriginsJSON), l.Origin})
 		if l.Prepared {
 			continue
 		}
@@ -395,7 +393,7 @@ func (rep *ExplainReport) text() string {
 		if strings.HasPrefix(l.Kernel, "winograd") || strings.HasSuffix(l.Kernel, ", tuned") {
 			kind += ", " + l.Kernel
 		}
-		row := append([]string{fmt.Sprint(l.Index), kind, l.company, l.Name, cli.HumanFLOPs(l.FLOPs), cli.HumanBytes(l.Bytes)},
+		row := append([]string{fmt.Sprint(l.Index), kind, l.Words(), l.Name, cli.HumanFLOPs(l.FLOPs), cli.HumanBytes(l.Bytes)},
 			l.Estimates.Row(columns)...)
 		t.Row(append(row, fmt.Sprint(len(l.Nodes)), names, pos)...)
 	}

@@ -289,8 +289,8 @@ func (e *encoder) program(p *trace.Program, measured bool) {
 	for _, l := range p.Launches {
 		k := Launch{Node: l.Node, Kernel: l.Kernel, Kind: l.Kind, Name: l.Name, Prepared: l.Prepared, Phase: l.Phase.String(),
 			Scope: l.Scope, Layer: layerOf(l.Scope), Device: l.Device, Reason: l.Reason,
-			Beside: l.Beside, Joined: l.Joined,
-			Reads: append([]int{}, l.Reads...), Writes: append([]int{},
+			Company: l.Company,
+			Reads:   append([]int{}, l.Reads...), Writes: append([]int{},
 				l.Writes...), FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: e.origin(l.Origin), Estimates: l.Estimates}
 		if l.Source != "" {
 			if e.sources[l.Source] == 0 {

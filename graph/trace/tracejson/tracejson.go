@@ -214,8 +214,6 @@ type Launch struct {
 	Layer      string `json:"layer,omitempty"` // the scope up to its first part with a number, else its first part
 	Device     string `json:"device"`
 	Reason     string `json:"reason,omitempty"`
-	Beside     int    `json:"beside,omitempty"` // the number, from 1 on, of the launch with which it runs at the same time
-	Joined     bool   `json:"joined,omitempty"` // that launch's kernel computes it, too
 	Source     int    `json:"source,omitempty"` // index of Sources plus 1
 	Reads      []int  `json:"reads"`
 	Writes     []int  `json:"writes"`
@@ -223,6 +221,7 @@ type Launch struct {
 	Bytes      int64  `json:"bytes"`
 	Origin     int    `json:"origin,omitempty"`
 	MeasuredNS int64  `json:"measured_ns,omitempty"`
+	trace.Company
 	// Estimates are what the target estimates, Counts what it has counted in a run.
 	Estimates trace.Measures `json:"estimates,omitempty"`
 	Counts    trace.Measures `json:"counts,omitempty"`
