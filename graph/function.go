@@ -107,8 +107,8 @@ type Bound struct {
 	// Properties that values close to x do not show. Pole: infinite at 0 (of two variables, where the second is 0),
 	// with either sign. Poles: infinite at places that may be anywhere, and increasing between them. Wave: an extreme may
 	// be anywhere. Overflows: infinite beyond the range of numbers, not only at a pole. Jumps: of two variables, where the
-	// quotient is a whole number.
-	Pole, Poles, Wave, Overflows, Jumps bool
+	// quotient is a whole number. Gated: x times a factor in [0,1], which may be 0 where it is less than the smallest normal number.
+	Pole, Poles, Wave, Overflows, Jumps, Gated bool
 }
 
 // Terms is the magnitude to which a function's error is relative.

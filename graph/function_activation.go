@@ -89,7 +89,7 @@ var activations = []UnaryInfo{
 			density := d.times(d.of(Exp, d.times(sq, -0.5)), 1/math.Sqrt(2*math.Pi))
 			return d.mul(d.dy, d.mul(density, d.plus(d.times(sq, -1), 2)))
 		}},
-	{Fn: Silu, Name: "silu", Doc: "x·sigmoid(x)", Of: Floats, FLOPs: 16,
+	{Fn: Silu, Name: "silu", Doc: "x·sigmoid(x)", Of: Floats, FLOPs: 16, Bound: Bound{Gated: true},
 		Eval: func(x float64) float64 { return gated(x, sigmoid(x)) },
 		Grad: func(d derivative) *Node {
 			// s + y·(1−s), with s the sigmoid

@@ -142,6 +142,8 @@ func unaryBound(fn graph.UnaryFn, f func(float64) float64, x, v Value) []float64
 			continue
 		case bound.Wave:
 			carried = max(carried, min(d, 2))
+		case bound.Gated:
+			carried += size(x.F[i]) * least(v.Type.DType)
 		}
 		mag[i] = settle(v.F[i], terms(bound, size(v.F[i]), size(x.F[i])), carried/v.Type.DType.Tolerance(), v.Type.DType)
 	}
