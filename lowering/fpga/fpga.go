@@ -51,10 +51,17 @@ type Option func(*Device)
 // leastWords is how many words the memories of an overlay have at least for tiles to fit.
 const leastWords = 32
 
-// check refuses what is no overlay, and memories that are too small for tiles.
+// check refuses what is no overlay, sizes of units that it lacks, and memories that are too small for tiles.
 func check(c isa.Config) error {
 	if err := c.Check(); err != nil {
 		return err
+	}
+	if !c.Attention() && (c.HeadDim != 0 || c.QPanels != 0) {
+		return fmt.Errorf("overlay %q has HeadDim %d and QPanels %d without attention: KeyBlock is 0", c.Name, c.HeadDim, c.QPanels)
+	}
+	if !c.Router() && (c.ListLen != 0 || c.Tokens != 0 || c.TopK != 0) {
+		return fmt.Errorf("overlay %q has ListLen %d, Tokens %d and TopK %d without a router: Experts is 0", c.Name, c.ListLen,
+			c.Tokens, c.TopK)
 	}
 	if n := min(c.XWords, c.WWords, c.YWords); n < leastWords {
 		return fmt.Errorf("overlay %q has a memory of %d words; programs need %d", c.Name, n, leastWords)

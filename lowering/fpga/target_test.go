@@ -120,20 +120,25 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// TestFewWords refuses overlays whose memories are too small, as a file may have them.
-func TestFewWords(t *testing.T) {
-	overlay, err := isa.Overlay("sim8")
-	if err != nil {
-		t.Fatal(err)
-	}
-	overlay.XWords = 1
-	header, err := json.Marshal(map[string]any{"overlay": overlay})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = `overlay "sim8" has a memory of 1 words`
-	if _, _, _, err := fpga.Target.Load(header, nil); err == nil || !strings.Contains(err.Error(), want) {
-		t.Error(err)
+// TestOverlaySizes refuses overlays whose memories are too small, and sizes of units that they lack, as a file may have them.
+func TestOverlaySizes(t *testing.T) {
+	for want, change := range map[string]func(*isa.Config){
+		`overlay "sim8" has a memory of 1 words`:                         func(c *isa.Config) { c.XWords = 1 },
+		`overlay "sim8" has HeadDim -13 and QPanels 4 without attention`: func(c *isa.Config) { c.KeyBlock, c.HeadDim = 0, -13 },
+		`overlay "sim8" has ListLen 1024, Tokens -1 and TopK 4 without`:  func(c *isa.Config) { c.Experts, c.Tokens = 0, -1 },
+	} {
+		overlay, err := isa.Overlay("sim8")
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(&overlay)
+		header, err := json.Marshal(map[string]any{"overlay": overlay})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, _, err := fpga.Target.Load(header, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }
 
