@@ -242,9 +242,10 @@ template <class P, class Tile, class Args> DEVICE void attention_decode(const Ar
       float s[MT][2][4];
       tile_scores<P, Tile, 16>(s, q_tile + row_warp * 16 * MT * Tile::Q_LD, k_tile, scales);
       if (P::HAS_MASK || !Tile::LATE || j0 < all_lo || j0 + 16 > all_hi) mask_scores<P, Tile>(p, s, group, base, j0, valid, valid);
-      add_exponentials<Tile>(s, sum, top, total);
+      float fade[2 * MT];
+      add_exponentials<Tile>(s, sum, top, total, fade);
       if constexpr (P::DROP > 0) drop_weights<P, Tile>(seed, s, group, base, j0);
-      tile_weighted<P, Tile, 16>(sum, s, v_tile, scales + KEYS);
+      tile_weighted<P, Tile, 16>(sum, s, v_tile, scales + KEYS, fade);
     }
     copy_wait<0>();
 

@@ -31,6 +31,8 @@ template <class P, int WARPS_, int MT_, int KEYS_, bool STRICT_> struct MmaTile 
   static constexpr int ALL = P::QUERIES, TILES = (ALL + ROWS - 1) / ROWS;
   // Without a mask, scores are scaled only in the exponent, of 2.
   static constexpr bool LATE = !P::HAS_MASK && P::SCALE > 0;
+  // FADES scales what was summed before as products are added to it, which is one instruction.
+  static constexpr bool FADES = STRICT && !HALF && !BYTES;
   static constexpr float LOG2E = 1.4426950408889634f, UNIT = LATE ? float(P::SCALE) * LOG2E : LOG2E;
 };
 
@@ -229,12 +231,16 @@ DEVICE void mend_part(float (&part)[MT][2][4], int half, const Fragment<T, true,
   }
 }
 
+struct Ones {
+  DEVICE float operator[](int) const { return 1; }
+};
+
 // sum += weights · KEYS rows of y, WIDTH long, in shared memory. Tensor cores truncate when they add, which in a long
 // sum of numbers of one sign exceeds the error bound of f32: if STRICT, they sum at most KEYS terms, and these sums are
-// added with rounding. An infinity in y makes a column of these sums NaN, one among the weights a row: if MEND, a warp
-// that finds a NaN in its first rows, or in the first columns, corrects them.
-template <class T, bool STRICT, int MT, int KEYS, int WIDTH, int LD, bool MEND = true>
-DEVICE void mma_weighted(float (&sum)[MT][WIDTH / 8][4], const float (&w)[MT][KEYS / 8][4], const T *y) {
+// added with rounding, to what is in sum times fade, a number for each of a thread's rows. An infinity in y makes a column of these
+// sums NaN, one among the weights a row: if MEND, a warp that finds a NaN in its first rows, or in the first columns, corrects them.
+template <class T, bool STRICT, int MT, int KEYS, int WIDTH, int LD, bool MEND = true, class Fade = Ones>
+DEVICE void mma_weighted(float (&sum)[MT][WIDTH / 8][4], const float (&w)[MT][KEYS / 8][4], const T *y, const Fade &fade = Fade{}) {
   constexpr int STEP = 32 / sizeof(T);
   if constexpr (STRICT && sizeof(T) == 4) {
     Fragment<T, STRICT, 4> a[MT][KEYS / STEP];
@@ -274,8 +280,9 @@ DEVICE void mma_weighted(float (&sum)[MT][WIDTH / 8][4], const float (&w)[MT][KE
       for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-          sum[m][n][e] += part[m][0][e];
-          sum[m][n + 1][e] += part[m][1][e];
+          const float by = fade[2 * m + e / 2];
+          sum[m][n][e] = sum[m][n][e] * by + part[m][0][e];
+          sum[m][n + 1][e] = sum[m][n + 1][e] * by + part[m][1][e];
         }
     }
   } else {
@@ -444,7 +451,8 @@ DEVICE Vec<float, 4> byte_columns(const float (&even)[4], const float (&odd)[4],
   return {even[2 * half], odd[2 * half], even[2 * half + 1], odd[2 * half + 1]};
 }
 
-// The scores of a warp's queries and KEYS keys in shared memory, and the weighted sums of values there, of either kind.
+// The scores of a warp's queries and KEYS keys in shared memory, and the weighted sums of values there, of either kind; fade is
+// that of add_exponentials.
 template <class P, class Tile, int KEYS>
 DEVICE void tile_scores(float (&s)[Tile::MT][KEYS / 8][4], const typename Tile::Query *x, const typename Tile::Row *y,
                         const float *scale) {
@@ -457,12 +465,12 @@ DEVICE void tile_scores(float (&s)[Tile::MT][KEYS / 8][4], const typename Tile::
 }
 template <class P, class Tile, int KEYS>
 DEVICE void tile_weighted(float (&sum)[Tile::MT][Tile::WIDTH / 8][4], float (&w)[Tile::MT][KEYS / 8][4],
-                          const typename Tile::Row *y, const float *scale) {
+                          const typename Tile::Row *y, const float *scale, const float (&fade)[2 * Tile::MT]) {
   if constexpr (Tile::BYTES) {
     scale_keys(w, scale);
     byte_weighted<Tile, KEYS>(sum, w, y);
   } else {
-    mma_weighted<typename P::T, Tile::STRICT, Tile::MT, KEYS, Tile::WIDTH, Tile::V_LD>(sum, w, y);
+    mma_weighted<typename P::T, Tile::STRICT, Tile::MT, KEYS, Tile::WIDTH, Tile::V_LD>(sum, w, y, fade);
   }
 }
 
@@ -578,10 +586,10 @@ DEVICE void mask_scores(const Args &p, float (&s)[Tile::MT][N][4], int head, int
 }
 
 // add_exponentials makes scores the exponentials of their distances from the greatest of their row, top, and adds these to
-// total; what was summed before is scaled to the new top.
+// total. What was summed before is scaled to the new top, or, if Tile::FADES, is to be multiplied by fade.
 template <class Tile, int N, int W>
 DEVICE void add_exponentials(float (&s)[Tile::MT][N][4], float (&sum)[Tile::MT][W][4], float (&top)[2 * Tile::MT],
-                             float (&total)[2 * Tile::MT]) {
+                             float (&total)[2 * Tile::MT], float (&fade)[2 * Tile::MT]) {
   constexpr float UNIT = Tile::UNIT;
 #pragma unroll
   for (int r = 0; r < 2 * Tile::MT; r++) {
@@ -601,7 +609,7 @@ DEVICE void add_exponentials(float (&s)[Tile::MT][N][4], float (&sum)[Tile::MT][
         for (int c = 0; c < 2; c++) s[r / 2][n][r % 2 * 2 + c] -= most;
     }
     const float low = far || most == minus_infinity<float>() ? 0.0f : most * UNIT;
-    const float shrink = exp2_approximate(fmaf(far ? top[r] - most : top[r], UNIT, -low));
+    fade[r] = exp2_approximate(fmaf(far ? top[r] - most : top[r], UNIT, -low));
     top[r] = most;
     float part = 0;
 #pragma unroll
@@ -612,11 +620,13 @@ DEVICE void add_exponentials(float (&s)[Tile::MT][N][4], float (&sum)[Tile::MT][
         x = exp2_approximate(fmaf(x, UNIT, -low));
         part += x;
       }
-    total[r] = total[r] * shrink + part;
+    total[r] = total[r] * fade[r] + part;
+    if constexpr (!Tile::FADES) {
 #pragma unroll
-    for (int n = 0; n < W; n++)
+      for (int n = 0; n < W; n++)
 #pragma unroll
-      for (int c = 0; c < 2; c++) sum[r / 2][n][r % 2 * 2 + c] *= shrink;
+        for (int c = 0; c < 2; c++) sum[r / 2][n][r % 2 * 2 + c] *= fade[r];
+    }
   }
 }
 
@@ -692,9 +702,10 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
     __syncthreads();
     if (j0 + KEYS < to) load_keys(j0 + KEYS);
     copy_commit();
-    add_exponentials<Tile>(s, sum, top, total);
+    float fade[2 * MT];
+    add_exponentials<Tile>(s, sum, top, total, fade);
     if constexpr (P::DROP > 0) drop_weights<P, Tile>(seed, s, head, base, j0);
-    tile_weighted<P, Tile, KEYS>(sum, s, v_tile, v_scales);
+    tile_weighted<P, Tile, KEYS>(sum, s, v_tile, v_scales, fade);
   }
   copy_wait<0>();
 
