@@ -38,8 +38,9 @@ var compiled = struct {
 // are spilled ([nvrtc.Usages]), if instructions that should overlap are serialised ([nvrtc.Losses]), if the machine code of a
 // product or an attention for Hopper has no wgmma, of one in tensor memory no tcgen05, or if it reads uniform registers
 // that nothing sets ([nvrtc.Unset]; without $FUSEC_LONG in products and attention for Hopper alone). A kernel with tensor-core
-// instructions is compiled for the first target that has them. Other kernels have the same text for all targets: each is
-// compiled for one target, chosen by its key. Without NVRTC the test is skipped, unless it is required; see [nvrtctest.Open].
+// instructions is compiled for the first target that has them. Each other kernel is compiled for one target, chosen by its key. If
+// that is an older chip than the kernel is made for, which has another kernel for the check, then that one is compiled for it, and
+// the first for the first target that is not older. Without NVRTC the test is skipped, unless it is required; see [nvrtctest.Open].
 func MachineCode(t *testing.T, made, targets []kernels.Chip, checks ...Check) {
 	t.Helper()
 	compiler := nvrtctest.Open(t)
@@ -74,35 +75,47 @@ func MachineCode(t *testing.T, made, targets []kernels.Chip, checks ...Check) {
 func (c Check) tasks(made, targets []kernels.Chip) (list []task, err error) {
 	compiled.Lock()
 	defer compiled.Unlock()
+	add := func(k *kernels.Kernel, target kernels.Chip) {
+		source := k.Source
+		if target.Arch < 90 { // there no launch begins early
+			source = plain(k)
+		}
+		if key := kernels.Key(plain(k)) + target.Target(); !compiled.keys[key] {
+			compiled.keys[key] = true
+			list = append(list, task{c.Name, source, k.Generated(), target})
+		}
+	}
 	for _, chip := range made {
 		p, err := c.generate(chip)
 		if err != nil {
 			return list, err
 		}
-		source := p.kernel.Source
-		if source == "" {
+		if p.kernel.Source == "" {
 			continue
 		}
-		plain := strings.TrimPrefix(source, kernels.EarlyText)
-		key := kernels.Key(plain)
-		target := targets[int(key[0])%len(targets)]
-		if ownInstructions.MatchString(source) {
+		target := targets[int(kernels.Key(plain(p.kernel))[0])%len(targets)]
+		own := ownInstructions.MatchString(p.kernel.Source)
+		if !own && target.Arch < chip.Arch {
+			// Registers are planned for a chip: on an older one programs may have another kernel.
+			if older, err := c.generate(target); err == nil && plain(older.kernel) != plain(p.kernel) {
+				add(older.kernel, target)
+				own = true
+			}
+		}
+		if own {
 			i := slices.IndexFunc(targets, func(t kernels.Chip) bool { return t.Arch >= chip.Arch })
 			if i < 0 {
 				continue
 			}
 			target = targets[i]
 		}
-		if target.Arch < 90 { // there no launch begins early
-			source = plain
-		}
-		if key += target.Target(); !compiled.keys[key] {
-			compiled.keys[key] = true
-			list = append(list, task{c.Name, source, p.kernel.Generated(), target})
-		}
+		add(p.kernel, target)
 	}
 	return list, nil
 }
+
+// plain is a kernel's source without what lets it begin early.
+func plain(k *kernels.Kernel) string { return strings.TrimPrefix(k.Source, kernels.EarlyText) }
 
 var (
 	ownInstructions = regexp.MustCompile(`mma\.sync|wgmma\.`)

@@ -45,6 +45,39 @@ func TestMachineCode(t *testing.T) {
 	}
 }
 
+// TestMachineCodeOfOlderChips: what is made for Hopper is compiled for an older chip only if programs on that have it, too.
+func TestMachineCodeOfOlderChips(t *testing.T) {
+	b := graph.NewBuilder("")
+	x := b.Input("x", graph.TypeOf(graph.F32, 500, 9000))
+	y := b.Add(graph.Softmax{Axis: 1}, x)
+	b.Output("y", y)
+	b.Output("sum", b.Reduce(graph.Sum, y, false, 0))
+	body, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := Check{Name: "sums", Op: graph.Fusion{Anchor: graph.AnchorRow, Body: body}, Args: []*graph.Tensor{graph.NewTensor(x.Type)}}
+	sm80 := kernels.ChipOf(80)
+	for _, c := range []Check{sums, negation(t, 23456)} {
+		list, err := c.tasks([]kernels.Chip{kernels.H200}, []kernels.Chip{sm80})
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%s: %d tasks (%v), want one", c.Name, len(list), err)
+		}
+		want, err := c.generate(sm80)
+		if err != nil || list[0].chip != sm80 || list[0].source != plain(want.kernel) {
+			t.Errorf("%s: compiled for %v, which has another kernel (%v)", c.Name, list[0].chip, err)
+		}
+	}
+	made, err := sums.generate(kernels.H200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := sums.tasks([]kernels.Chip{kernels.H200}, []kernels.Chip{sm80, kernels.H200})
+	if err != nil || len(list) != 1 || list[0].chip != kernels.H200 || list[0].source != made.kernel.Source {
+		t.Errorf("%d further tasks (%v), want what Hopper has", len(list), err)
+	}
+}
+
 // TestInspect finds what should not be in machine code.
 func TestInspect(t *testing.T) {
 	compiler := nvrtctest.Open(t)
