@@ -251,8 +251,12 @@ func (r *rows) loop(text, indent string) string {
 			end = fmt.Sprintf("(part + 1) * %dll < %dll ? (part + 1) * %dll : %dll", size, units, size, units)
 		}
 	}
-	return fmt.Sprintf("#pragma unroll 8\n%sfor (%s e = %s, end = %s; e < end; e += %d) {\n%s%s%s}\n",
-		indent, r.typ, first, end, r.threads, inner, text, indent)
+	unroll := 8
+	if len(r.sums) > 0 && r.threads == 1024 && r.w >= 4 && len(r.p.Stores) > 3 {
+		unroll = 2 // 64 registers do not hold more of so much
+	}
+	return fmt.Sprintf("#pragma unroll %d\n%sfor (%s e = %s, end = %s; e < end; e += %d) {\n%s%s%s}\n",
+		unroll, indent, r.typ, first, end, r.threads, inner, text, indent)
 }
 
 // beginColumns declares the column sums of a block's rows; endColumns stores those that are in registers.
