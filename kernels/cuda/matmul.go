@@ -249,21 +249,22 @@ func (m *matmul) openBoxes(b *printer, lines string) error {
 
 // readAhead takes out of a body on Hopper's own instructions what it reads of each row in 16 bits, where nothing is written
 // meanwhile. It is kept as it is read. Numbers of 32 bits would take twice the registers, and reading those ahead gains nothing.
+// Of a product of a chain it is all that is read of each column.
 func (m *matmul) readAhead(b *printer) (fields []aheadField) {
-	if h, _ := m.hopperPlans(); h == nil || m.inBody != nil || m.filled > 0 {
+	if h, _ := m.hopperPlans(); h == nil && !m.cfg.Chained || m.inBody != nil || m.filled > 0 {
 		return nil
 	}
 	for _, i := range b.reads {
 		v, l, d := b.values[i], m.body.Values[i].Layout, m.args[m.body.Values[i].Arg].DType
-		if v.kind != vector || !d.Is16() ||
-			!slices.ContainsFunc(m.product.rows, func(axis int) bool { return l.Stride[axis] != 0 }) {
+		if v.kind != vector || !m.cfg.Chained &&
+			(!d.Is16() || !slices.ContainsFunc(m.product.rows, func(axis int) bool { return l.Stride[axis] != 0 })) {
 			continue
 		}
 		s := &b.stmts[slices.IndexFunc(b.stmts, func(s stmt) bool { return s.name == v.expr })]
 		head := "const auto " + s.name + " = "
 		read, remark, _ := strings.Cut(strings.TrimPrefix(s.text, head), ";")
 		read, still := strings.CutPrefix(read, "load<"+v.lane)
-		if !still || !strings.Contains(read, "fixed(") {
+		if !still || !m.cfg.Chained && !strings.Contains(read, "fixed(") {
 			continue
 		}
 		fields = append(fields, aheadField{typ: "Vec<" + ctype(d) + ", W>", name: s.name, read: "load<" + ctype(d) + read})

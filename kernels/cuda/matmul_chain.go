@@ -238,11 +238,12 @@ func chainKernel(list []*chained, panels []int, blocks int, cfg Config) (*Kernel
 	if slots < leastChained {
 		return nil, fmt.Errorf("%d slots for slices", slots)
 	}
-	step := Step{Entry: "matmul", Grid: [3]int{blocks, 1, 1}, Block: 32 * (chainWarps + 2), Shared: fixed + slots*(slot+16),
+	step := Step{Entry: "matmul", Grid: [3]int{blocks, 1, 1}, Block: 32 * (chainWarps + 3), Shared: fixed + slots*(slot+16),
 		Together: true}
 	var customs []graph.CustomFn
-	var text, decls, brings, multiplies strings.Builder
-	fmt.Fprintf(&text, "typedef Chain<%d, %d, %d, %d, %d, %d> Ring;\n\n", chainWarps, chainChunks, slots, groups, slices, len(panels))
+	var text, decls, brings, multiplies, finishes strings.Builder
+	fmt.Fprintf(&text, "typedef Chain<%d, %d, %d, %d, %d, %d, %d> Ring;\n\n", chainWarps, chainChunks, slots, groups, slices,
+		len(panels), blocks)
 	for _, c := range list {
 		fmt.Fprintf(&text, "namespace product%d {\n", c.number)
 		rows, weights, scales := c.rowsOf(), c.pointer(c.b), c.scales()
@@ -251,7 +252,8 @@ func chainKernel(list []*chained, panels []int, blocks int, cfg Config) (*Kernel
 			c.panels.scale >= 0, c.wait, c.early, c.same, c.counted)
 		fmt.Fprintf(&text, "DEVICE void bring(Ring &at, const Params &p) { chain_bring<Problem, Link>(at, %s, %s); }\n", weights,
 			scales)
-		fmt.Fprintf(&text, "DEVICE void multiply(Ring &at, const Params &p, int *count) {\n  chain_multiply<Problem, Body, Link>(at, "+
+		fmt.Fprintf(&text, "DEVICE void multiply(Ring &at, const Params &p) { chain_multiply<Problem, Link>(at, %s); }\n", rows)
+		fmt.Fprintf(&text, "DEVICE void finish(Ring &at, const Params &p, int *count) {\n  chain_finish<Problem, Body, Link>(at, "+
 			"Body{p}, %s, %s, count);\n}\n}  // namespace\n\n", rows, scales)
 		fmt.Fprintf(&decls, "  product%d::Params product%[1]d;\n", c.number)
 		fmt.Fprintf(&brings, "    product%d::bring(at, p.product%[1]d);\n", c.number)
@@ -259,7 +261,8 @@ func chainKernel(list []*chained, panels []int, blocks int, cfg Config) (*Kernel
 		if c.wait < len(panels) && !c.link.Free {
 			count = fmt.Sprintf("p.counts + %d", c.firstCount())
 		}
-		fmt.Fprintf(&multiplies, "    product%d::multiply(at, p.product%[1]d, %s);\n", c.number, count)
+		fmt.Fprintf(&multiplies, "    product%d::multiply(at, p.product%[1]d);\n", c.number)
+		fmt.Fprintf(&finishes, "    product%d::finish(at, p.product%[1]d, %s);\n", c.number, count)
 		customs = append(customs, c.customs...)
 	}
 	step.Params = append(step.Params, Param{Kind: ZeroedPtr})
@@ -274,7 +277,8 @@ func chainKernel(list []*chained, panels []int, blocks int, cfg Config) (*Kernel
 	k.Source = preamble("gemm", "patches", "mma", "cluster", "hopper", "gemm_few", "gemm_chain") +
 		customText(customs) + text.String() + "struct Params {\n" + decls.String() + "  int *counts;\n};\n\n" +
 		fmt.Sprintf("TOGETHER_KERNEL(%s, %d) {\n  Ring at;\n  at.begin();\n  const int warp = threadIdx.x / 32;\n"+
-			"  if (warp < %d) {\n%s  } else if (warp == %[3]d) {\n%[5]s  } else {\n    const int panels[] = {%[6]s};\n"+
-			"    at.watch(p.counts, panels);\n  }\n}\n", step.Entry, step.Block, chainWarps, &multiplies, &brings, strings.Join(all, ", "))
+			"  if (warp < %d) {\n%s    at.end();\n  } else if (warp == %[3]d) {\n%[5]s  } else if (warp == %[3]d + 1) {\n%[6]s  } else {\n"+
+			"    const int panels[] = {%[7]s};\n    at.watch(p.counts, panels);\n  }\n}\n", step.Entry, step.Block, chainWarps,
+			&multiplies, &brings, &finishes, strings.Join(all, ", "))
 	return k, nil
 }

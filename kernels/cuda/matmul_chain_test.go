@@ -45,9 +45,10 @@ func TestChainPlans(t *testing.T) {
 		want  []string // nil: no chain
 	}{
 		{"two", []cuda.Link{square.link(t, 0, 7), waits(square.link(t, 1, 999))}, hopper,
-			[]string{"Ring, 0, 128, true, 0, 0, false, 0>", "Ring, 0, 128, true, 1, 0, false, 0>", "panels[] = {16}"}},
+			[]string{"Ring, 0, 128, true, 0, 0, false, 0>", "Ring, 0, 128, true, 1, 0, false, 0>", "panels[] = {16}",
+				"op::cast<float>(read."}},
 		{"the same row, and one that nobody waits for", []cuda.Link{square.link(t, 0, 7), waits(square.link(t, 1, 999)),
-			free(wide.link(t, 2, 7))}, hopper, []string{"product0::multiply(at, p.product0, p.counts + 0);\n    product2::multiply(at, " +
+			free(wide.link(t, 2, 7))}, hopper, []string{"product0::finish(at, p.product0, p.counts + 0);\n    product2::finish(at, " +
 			"p.product2, nullptr);\n    product1::", "Ring, 16, 128, true, 0, 0, true, 0>"}},
 		{"a row of several turns", []cuda.Link{wide.link(t, 0, 7), waits(down.link(t, 1, 999))}, hopper,
 			[]string{"true, 0, 0, false, 128>", "Ring, 0, 0, true, 2, 2, false, 0>", "panels[] = {128, 136}"}},

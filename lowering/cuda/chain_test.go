@@ -55,7 +55,8 @@ func (c chainCase) graph(t testing.TB) *graph.Graph {
 		r := b.Binary(graph.Add, x, product(product(n, "q", c.width), "out", c.width))
 		n = norm(r, "gain2")
 		h := b.Binary(graph.Mul, b.Unary(graph.Silu, product(n, "gate", c.hidden)), product(n, "up", c.hidden))
-		b.Output("y", b.Binary(graph.Add, r, product(h, "down", c.width)))
+		s := b.CastTo(graph.F32, b.Input("s", graph.TypeOf(c.to, max(c.rows, 1), c.width)))
+		b.Output("y", b.Binary(graph.Add, s, b.Binary(graph.Add, r, product(h, "down", c.width))))
 	})
 }
 
@@ -206,6 +207,65 @@ func TestChainsBeside(t *testing.T) {
 		for _, o := range p.Outputs {
 			if err := ref.Check(e.Output(o.Buffer), want[o.Name]); err != nil {
 				t.Errorf("%s: %v", o.Name, err)
+			}
+		}
+	}
+}
+
+// TestChainModel runs two decoder layers with attention to caches: each has a chain, up to the next attention.
+func TestChainModel(t *testing.T) {
+	const width, hidden, heads, kvHeads, head, context = 512, 1024, 4, 2, 128, 24
+	g := built(t, func(b *graph.Builder) {
+		x := b.Input("x", graph.TypeOf(graph.F32, 1, width))
+		position, lengths := b.Input("position", graph.TypeOf(graph.I64)), b.Input("lengths", graph.TypeOf(graph.I64, 1))
+		for i := range 2 {
+			name := func(part string) string { return fmt.Sprintf("layer%d.%s", i, part) }
+			product := func(x *graph.Node, part string, n int) *graph.Node {
+				k := x.Type.Shape.At(1)
+				w := b.Add(graph.Dequantize{Block: 128}, b.Param(name(part), graph.TypeOf(graph.I4, k, n)),
+					b.Param(name(part+".scale"), graph.TypeOf(graph.F32, k/128, n)))
+				return b.MatMul(x, w, false, false)
+			}
+			norm := func(x *graph.Node, part string) *graph.Node {
+				return b.Add(graph.RMSNorm{Eps: 1e-5}, x, b.Param(name(part), graph.TypeOf(graph.F32, width)))
+			}
+			rotated := func(x *graph.Node) *graph.Node { return b.Add(graph.RoPE{Base: 10000}, x, position) }
+			cached := func(part string, x *graph.Node) *graph.Node {
+				return b.Cache(name(part), 2, context, b.CastTo(graph.BF16, x), position)
+			}
+			n := norm(x, "norm1")
+			of := func(part string, heads int) *graph.Node {
+				return b.Reshape(product(n, part, heads*head), 1, heads, 1, head)
+			}
+			q, k, v := rotated(of("q", heads)), rotated(of("k", kvHeads)), of("v", kvHeads)
+			y := b.Add(graph.Attention{Scale: 1 / math.Sqrt(head), HasLengths: true}, b.CastTo(graph.BF16, q), cached("keys", k),
+				cached("values", v), lengths)
+			x = b.Binary(graph.Add, x, product(b.CastTo(graph.F32, b.Reshape(y, 1, heads*head)), "out", width))
+			n = norm(x, "norm2")
+			h := b.Binary(graph.Mul, b.Unary(graph.Silu, product(n, "gate", hidden)), product(n, "up", hidden))
+			x = b.Binary(graph.Add, x, product(h, "down", width))
+		}
+		b.Output("y", x)
+	})
+	c := chainCase{sms: 9, to: graph.BF16}
+	in := graphtest.Values(rand.New(rand.NewPCG(6, 6)), g)
+	in["position"].SetInt(0, 16)
+	in["lengths"].SetInt(0, 17)
+	e, p := compiledOf(t, g, in, true, c.options()...)
+	if joined := joinedOf(c, p); !slices.Contains(joined, 4) || !slices.Contains(joined, 3) {
+		t.Errorf("launches joined to each: %v", joined)
+	}
+	want, _, err := ref.EvalBound(g, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := e.Run(); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range p.Outputs {
+			if d := distance(e.Output(o.Buffer), want[o.Name].F); d > 0.02 {
+				t.Errorf("%s is %g from the reference", o.Name, d)
 			}
 		}
 	}

@@ -1,11 +1,12 @@
 // Products of one row by weights of i4 in deep panels, several in one launch on Hopper, which take the time of reading all weights
 // once; see gemm.cuh for Problem and Body, gemm_few.cuh for rows, and gemm_packed.cuh for how weights lie.
 //
-// Each multiprocessor has a block, and each block takes every gridDim.x-th panel of each product. A warp brings slices of panels, of
-// one product after another, to a ring of slots in shared memory, and waits for free slots alone. WARPS warps multiply U chunks of 64
-// rows of each slice. Their sums meet in shared memory after each panel, where one warp adds them in order, and runs the body. A
-// product that reads what others make waits until all their panels are counted, while weights come. If its row is what a product
-// makes of which blocks have several panels, it begins when the first ones are counted. One thread of a block waits for the counts.
+// Each multiprocessor has a block, and each of BLOCKS blocks takes every BLOCKS-th panel of each product. A warp brings slices of
+// panels, of one product after another, to a ring of slots in shared memory, and waits for free slots alone. WARPS warps multiply U
+// chunks of 64 rows of each slice. They put their sums of each panel into shared memory, which has room for two, and go on. One
+// more warp, which has read what the body needs of the columns by then, adds them in order, and runs the body. A product that reads
+// what others make waits until all their panels are counted, while weights come. If its row is what a product makes of which blocks
+// have several panels, it begins when the first ones are counted. One thread of a block waits for the counts.
 //
 // Weights are multiplied as integers, 16 times as large, which takes three instructions for eight of them. The elements of A that a
 // warp multiplies of a slice become numbers of 28 bits with one exponent: those of bf16 that are at least 2^-19 of the largest are
@@ -14,13 +15,14 @@
 
 constexpr int CHAIN_BITS = 0x4b400000;  // of 1.5 * 2^23: whole numbers near it are apart by 1 in their bits, too
 
-// The shared memory of a block: slots, digits, what they count, sums of the warps, squares of the row, and barriers. A warp has the
-// digits of SLICES slices. There are WAITS waits.
-template <int WARPS_, int U_, int SLOTS_, int GROUPS_, int SLICES_, int WAITS_> struct Chain {
+// The shared memory of a block: slots, digits, what they count, sums of the warps with squares of the row, and barriers. A warp has
+// the digits of SLICES slices. There are WAITS waits.
+template <int WARPS_, int U_, int SLOTS_, int GROUPS_, int SLICES_, int WAITS_, int BLOCKS_> struct Chain {
   static constexpr int WARPS = WARPS_, U = U_, SLOTS = SLOTS_, GROUPS = GROUPS_, SLICES = SLICES_, WAITS = WAITS_;
+  static constexpr int BLOCKS = BLOCKS_;
   static constexpr int COLUMNS = 32, OWN = 64 * U, ROWS = WARPS * OWN, BYTES = ROWS * 16, SLOT = BYTES + GROUPS * COLUMNS * 4;
   static constexpr int ELEMENTS = SLOTS * SLOT, COUNTS = ELEMENTS + WARPS * SLICES * OWN * 4, PARTS = COUNTS + WARPS * SLICES * 16;
-  static constexpr int SQUARES = PARTS + 2 * WARPS * COLUMNS * 4, BARRIERS = SQUARES + 2 * WARPS * 4;
+  static constexpr int BARRIERS = PARTS + 2 * WARPS * (COLUMNS + 1) * 4;
   static DEVICE u64 *full(int slot) {
     SHARED;
     return reinterpret_cast<u64 *>(shared + BARRIERS) + slot;
@@ -30,8 +32,25 @@ template <int WARPS_, int U_, int SLOTS_, int GROUPS_, int SLICES_, int WAITS_> 
 
   int slot = 0;
   u32 phase = 0;
-  int panels = 0, norms = 0;  // so far
-  bool staged = false;        // the row of the product
+  int panels = 0;       // so far
+  bool staged = false;  // the row of the product
+  float squares = 0;    // of the warp's part of it, all of them
+  // The sums of the warps of a panel, and the squares.
+  DEVICE float *parts() const {
+    SHARED;
+    return reinterpret_cast<float *>(shared + PARTS) + panels % 2 * WARPS * (COLUMNS + 1);
+  }
+  // The warps that multiply wait for room for the sums of a panel, and announce them. One more waits for these, and gives room.
+  DEVICE void await_room() const {
+    if (panels >= 2) named_sync(3 + panels % 2, 32 * (WARPS + 1));
+  }
+  DEVICE void announce() const { named_arrive(1 + panels % 2, 32 * (WARPS + 1)); }
+  DEVICE void await_sums() const { named_sync(1 + panels % 2, 32 * (WARPS + 1)); }
+  DEVICE void give_room() const { named_arrive(3 + panels % 2, 32 * (WARPS + 1)); }
+  // Waits until all sums have been read.
+  DEVICE void end() {
+    for (int i = 0; i < 2; i++, panels++) await_room();
+  }
   DEVICE void next() {
     if (++slot == SLOTS) slot = 0, phase ^= 1;
   }
@@ -56,7 +75,7 @@ template <int WARPS_, int U_, int SLOTS_, int GROUPS_, int SLICES_, int WAITS_> 
       barrier_arrive(go(i));
     }
     __threadfence();
-    if (atomicAdd(counts + WAITS, 1) == int(gridDim.x) - 1) {
+    if (atomicAdd(counts + WAITS, 1) == BLOCKS - 1) {
       for (int i = 0; i <= WAITS; i++) counts[i] = 0;
     }
   }
@@ -72,14 +91,14 @@ template <class P, class C, int FIRST_, int BLOCK_, bool SCALED, int WAIT_, int 
   static constexpr int WHOLE = (P::K + 31) / 32 * 512;  // bytes of a panel
   static_assert(P::M == 1 && P::W == 1, "a lane has a column");
   static_assert(!GROUPED || BLOCK % C::OWN == 0 && (C::ROWS % BLOCK == 0 || BLOCK % C::ROWS == 0), "slices have whole groups");
-  static DEVICE int first() { return (int(blockIdx.x) + int(gridDim.x) - FIRST) % int(gridDim.x); }
+  static DEVICE int first() { return (int(blockIdx.x) + C::BLOCKS - FIRST) % C::BLOCKS; }
 };
 
 template <class P, class Link, class C> DEVICE void chain_bring(C &at, const typename P::B *b, const float *scale) {
   SHARED;
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
-  for (int panel = Link::first(); panel < Link::PANELS; panel += gridDim.x) {
+  for (int panel = Link::first(); panel < Link::PANELS; panel += C::BLOCKS) {
     const int width = 4 * (P::N % C::COLUMNS == 0 ? C::COLUMNS : least(C::COLUMNS, P::N - panel * C::COLUMNS));
 #pragma unroll 1
     for (int i = 0; i < Link::SLICES; i++) {
@@ -149,11 +168,25 @@ template <class C, class T> DEVICE void chain_digits(u8 *elements, float (*count
   for (int q = 0; q < 4; q++) counts[piece / LANES][q] = bits_to_float(finite ? u32(e - 30 + 7 * q) << 23 : 0x7fffffff);
 }
 
+// A body, and what it reads ahead of a column.
+template <class Body, bool AHEAD = Body::AHEAD> struct ChainBody {
+  const Body &body;
+  DEVICE void read(int) {}
+  DEVICE void run(int n, const Vec<float, 1> &sum) const { body(0, 0, n, sum, static_cast<Vec<typename Body::Sum, 1> *>(nullptr)); }
+};
+template <class Body> struct ChainBody<Body, true> {
+  const Body &body;
+  typename Body::template Ahead<1> ahead;
+  DEVICE void read(int n) { ahead = body.template ahead<1>(0, 0, n); }
+  DEVICE void run(int n, const Vec<float, 1> &sum) const {
+    body(0, 0, n, sum, static_cast<Vec<typename Body::Sum, 1> *>(nullptr), ahead);
+  }
+};
+
 template <int N> struct Number { static constexpr int value = N; };
 
-// The panels of a product are counted, if others wait for it.
-template <class P, class Body, class Link, class C, class Rows>
-DEVICE void chain_multiply(C &at, Body body, const Rows &rows, const float *scale, int *count) {
+// Multiplies the panels of the block.
+template <class P, class Link, class C, class Rows> DEVICE void chain_multiply(C &at, const Rows &rows) {
   constexpr int WARPS = C::WARPS, U = C::U, COLUMNS = C::COLUMNS;
   SHARED;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -184,8 +217,9 @@ DEVICE void chain_multiply(C &at, Body body, const Rows &rows, const float *scal
         chain_digits<C>(elements, counts, piece, there(piece), typename P::A{}, v);
       }
       if constexpr (end.value == Link::SLICES) {
-        at.norms++;
-        RowSquares<1, WARPS, 1>{reinterpret_cast<float *>(shared + C::SQUARES) + at.norms % 2 * WARPS}.put(warp, square);
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) square[0] += __shfl_xor_sync(0xffffffffu, square[0], step);
+        at.squares = square[0];
       }
     } else {
       wait();
@@ -218,7 +252,7 @@ DEVICE void chain_multiply(C &at, Body body, const Rows &rows, const float *scal
     }
   }
 #pragma unroll 1
-  for (int panel = Link::first(); panel < Link::PANELS; panel += gridDim.x) {
+  for (int panel = Link::first(); panel < Link::PANELS; panel += C::BLOCKS) {
     float acc[2][2] = {};  // of columns 4g + 2j + h
 #pragma unroll 1
     for (int i = 0; i < Link::SLICES; i++) {
@@ -283,29 +317,55 @@ DEVICE void chain_multiply(C &at, Body body, const Rows &rows, const float *scal
         }
       }
     }
-    float *const parts = reinterpret_cast<float *>(shared + C::PARTS) + at.panels % 2 * WARPS * COLUMNS;
+    at.await_room();
+    float *const parts = at.parts();
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       const float x = acc[j / 2][j % 2] + __shfl_xor_sync(0xffffffffu, acc[j / 2][j % 2], 1);
       if (t == 0) parts[warp * COLUMNS + 4 * g + j] = x;
     }
-    named_sync(1, 32 * WARPS);
-    if (warp == panel / int(gridDim.x) % WARPS) {
-      const int n = panel * COLUMNS + lane;
-      if (P::N % COLUMNS == 0 || n < P::N) {
-        Vec<float, 1> sum = {{parts[lane]}};
-#pragma unroll
-        for (int i = 1; i < WARPS; i++) sum[0] += parts[i * COLUMNS + lane];
-        if constexpr (Link::SCALES) sum[0] *= scale[n * P::SCALE_N];
-        if constexpr (Rows::NORMED) {
-          const RowSquares<1, WARPS, 1> squares{reinterpret_cast<float *>(shared + C::SQUARES) + at.norms % 2 * WARPS};
-          sum[0] *= rows.factor(squares.of(0));
-        }
-        body(0, 0, n, sum, static_cast<Vec<typename Body::Sum, 1> *>(nullptr));
-      }
-      __syncwarp();
-      if (count != nullptr && lane == 0) count_arrive(count + (Link::COUNTED > 0 && panel >= Link::COUNTED));
-    }
+    if (Rows::NORMED && lane == 0) parts[WARPS * COLUMNS + warp] = at.squares;
+    at.announce();
     at.panels++;
+  }
+}
+
+// Adds the sums of the panels, and runs the body. The panels are counted, if others wait for them, when a block has all of them, or
+// all that are counted by themselves.
+template <class P, class Body, class Link, class C, class Rows>
+DEVICE void chain_finish(C &at, Body body, const Rows &rows, const float *scale, int *count) {
+  const int lane = threadIdx.x % 32;
+  int done = 0;  // panels that are not counted yet
+#pragma unroll 1
+  for (int panel = Link::first(); panel < Link::PANELS; panel += C::BLOCKS) {
+    const int n = panel * C::COLUMNS + lane;
+    const bool there = P::N % C::COLUMNS == 0 || n < P::N;
+    ChainBody<Body> run = {body};
+    if constexpr (Link::WAIT > 0) barrier_wait(C::go(Link::WAIT - 1), 0);
+    if (there) run.read(n);
+    at.await_sums();
+    const float *const parts = at.parts();
+    Vec<float, 1> sum = {{parts[lane]}};
+#pragma unroll
+    for (int i = 1; i < C::WARPS; i++) sum[0] += parts[i * C::COLUMNS + lane];
+    float squares = 0;
+    if constexpr (Rows::NORMED) {
+#pragma unroll
+      for (int i = 0; i < C::WARPS; i++) squares += parts[C::WARPS * C::COLUMNS + i];
+    }
+    at.give_room();
+    if (there) {
+      if constexpr (Link::SCALES) sum[0] *= scale[n * P::SCALE_N];
+      if constexpr (Rows::NORMED) sum[0] *= rows.factor(squares);
+      run.run(n, sum);
+    }
+    __syncwarp();
+    at.panels++;
+    done++;
+    const int next = panel + C::BLOCKS;
+    if (next >= Link::PANELS || panel < Link::COUNTED && next >= Link::COUNTED) {
+      if (count != nullptr && lane == 0) count_arrive(count + (Link::COUNTED > 0 && panel >= Link::COUNTED), done);
+      done = 0;
+    }
   }
 }

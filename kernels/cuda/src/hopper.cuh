@@ -117,9 +117,11 @@ DEVICE int load_acquire(const int *p) {
   return x;
 }
 DEVICE void store_release(int *p, int x) { asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
-// The blocks of a launch that run at the same time wait for one another at counts in device memory: count_arrive announces what the
-// thread has written, and what others have written that it has waited for, and count_await waits until n have come.
-DEVICE void count_arrive(int *count) { asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(count) : "memory"); }
+// The blocks of a launch that run at the same time wait for one another at counts in device memory: count_arrive adds n, and
+// announces what the thread has written, and what others have written that it has waited for; count_await waits until there are n.
+DEVICE void count_arrive(int *count, int n) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(count), "r"(n) : "memory");
+}
 DEVICE void count_await(const int *count, int n) {
   while (load_acquire(count) < n) {}
 }

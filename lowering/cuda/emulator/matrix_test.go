@@ -605,7 +605,7 @@ struct Params { int *y, *count; };
 TOGETHER_KERNEL(k, 32) {
   if (threadIdx.x == 0) {
     p.y[blockIdx.x] = blockIdx.x * 3;
-    count_arrive(p.count);
+    count_arrive(p.count, 1);
     count_await(p.count, gridDim.x);
     p.y[gridDim.x + blockIdx.x] = p.y[(blockIdx.x + 1) % gridDim.x];
   }

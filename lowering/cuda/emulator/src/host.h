@@ -56,7 +56,7 @@ void fusec_barrier(int id, int threads, bool wait);  // threads 0: all of the bl
 uint64_t fusec_collective(host::Collective kind, unsigned mask, uint64_t value, int from);
 void fusec_access(const void *p, size_t bytes, bool write);  // of memory that the compiler does not see to be accessed
 [[noreturn]] void fusec_fail(const char *message);
-void fusec_arrive(int *count);             // adds 1 to a count of blocks
+void fusec_arrive(int *count, int n);      // adds n to a count of blocks
 void fusec_await(const int *count, int n);  // until it is at least n
 }
 

@@ -141,7 +141,7 @@ inline void bulk_prefetch(const void *from, int bytes) { fusec_bulk_prefetch(fro
 template <class Map> inline void tma_prefetch(const Map *) {}
 inline int load_acquire(const int *p) { return *p; }
 inline void store_release(int *p, int x) { *p = x; }
-inline void count_arrive(int *count) { fusec_arrive(count); }
+inline void count_arrive(int *count, int n) { fusec_arrive(count, n); }
 inline void count_await(const int *count, int n) { fusec_await(count, n); }
 inline void add4(float4 *p, float x, float y, float z, float w) { p->x += x, p->y += y, p->z += z, p->w += w; }
 template <int N> inline void more_registers() {}

@@ -201,9 +201,9 @@ void fusec_cluster_barrier() {
 }
 
 // A thread that waits for a count is woken by each that counts, and looks again.
-void fusec_arrive(int *count) {
+void fusec_arrive(int *count, int n) {
   memory::access(count, 4, true);
-  ++*count;
+  *count += n;
   release([&](const Thread &t) { return t.state == AT_COUNT && t.counter == count; });
 }
 void fusec_await(const int *count, int n) {
