@@ -270,17 +270,19 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 		at = 0
 	}
 	offsets := make([]int64, len(e.p.Buffers))
-	for i, b := range e.p.Buffers {
-		if b.Role == lowering.Temp {
-			offsets[i] = b.Offset
-			continue
+	for _, copied := range []bool{true, false} { // what each run copies lies together, as it does on the host
+		for i, b := range e.p.Buffers {
+			switch {
+			case e.eachRun(i) != copied, e.passing(i), e.isLent(i):
+			case b.Role == lowering.Temp:
+				offsets[i] = b.Offset
+			default:
+				offsets[i] = at
+				at += roundUp(b.Type.Bytes())
+			}
 		}
-		if e.passing(i) || e.isLent(i) {
-			continue
-		}
-		offsets[i] = at
-		at += roundUp(b.Type.Bytes())
 	}
+	e.adjacent = true
 	status := at
 	if e.lent == nil {
 		status += e.scratchN
@@ -457,18 +459,20 @@ func (e *executable) takeHostMemory() error {
 	for _, o := range e.p.Outputs {
 		handed[o.Buffer] = true
 	}
-	for i, b := range e.p.Buffers {
-		if !handed[i] && !e.eachRun(i) {
-			continue
-		}
-		if b.Type.Shape.Elems() == 0 {
-			if b.Role == lowering.Output {
-				e.tensors[i] = graph.NewTensor(b.Type)
+	for _, copied := range []bool{true, false} {
+		for i, b := range e.p.Buffers {
+			if e.eachRun(i) != copied || !handed[i] && !copied {
+				continue
 			}
-			continue
+			if b.Type.Shape.Elems() == 0 {
+				if b.Role == lowering.Output {
+					e.tensors[i] = graph.NewTensor(b.Type)
+				}
+				continue
+			}
+			buffers, places = append(buffers, i), append(places, n)
+			n += roundUp(b.Type.Bytes())
 		}
-		buffers, places = append(buffers, i), append(places, n)
-		n += (b.Type.Bytes() + align - 1) / align * align
 	}
 	p, err := e.gpu.AllocHost(n)
 	if err != nil {

@@ -25,6 +25,7 @@ type executable struct {
 	gpu      driver.GPU
 	stream   driver.Stream
 	each     bool // wait for each launch
+	adjacent bool // what each run copies to the GPU lies together, on either side
 	modules  []driver.Module
 	launches []launch
 	collect  launch
@@ -353,14 +354,30 @@ func (e *executable) begin(copies bool) error {
 	if !copies {
 		return nil
 	}
-	for i, b := range e.p.Buffers {
-		if e.staged[i] != nil && b.Role != lowering.Output && e.next.find(i) == nil {
-			if err := e.stream.CopyIn(e.buffers[i], e.staged[i], b.Type.Bytes()); err != nil {
-				return err
-			}
+	var from unsafe.Pointer // of what is copied at once
+	var to driver.Ptr
+	var bytes int64
+	copyIn := func() error {
+		if bytes == 0 {
+			return nil
 		}
+		return e.stream.CopyIn(to, from, bytes)
 	}
-	return nil
+	for i, b := range e.p.Buffers {
+		if e.staged[i] == nil || b.Role == lowering.Output || e.next.find(i) != nil {
+			continue
+		}
+		staged, on := e.staged[i], e.buffers[i]
+		if end := roundUp(bytes); e.adjacent && end > 0 && unsafe.Add(from, end) == staged && to+driver.Ptr(end) == on {
+			bytes = end + b.Type.Bytes()
+			continue
+		}
+		if err := copyIn(); err != nil {
+			return err
+		}
+		from, to, bytes = staged, on, b.Type.Bytes()
+	}
+	return copyIn()
 }
 
 // end queues the work after the last launch: the updates that are copied, and with the copies the outputs and the
