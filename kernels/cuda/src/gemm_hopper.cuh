@@ -550,7 +550,8 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
     barrier_init_done();
   }
   if constexpr (R::CLUSTER > 1) {
-    cluster_sync();
+    cluster_arrive();  // the fence of the barriers' initialisation is enough
+    cluster_wait();
   } else {
     __syncthreads();
   }
@@ -565,7 +566,7 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       load_tiles<P, Tile>(body, map_a, map_b, work, full, empty, rank_m, rank_n);
       held_begin();
     }
-    if constexpr (R::CLUSTER > 1) cluster_sync();  // until no block sends here any more
+    if constexpr (R::CLUSTER > 1) cluster_arrive(), cluster_wait();  // until no block sends here any more
   } else {
     more_registers<MANY>();
     // Whether the block number lane of the cluster sends to this one, and is notified when a stage is free.
@@ -666,7 +667,7 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       for (int j = 0; j < Tile::OPERANDS; j++) release((held + j) % STAGES);
     }
     if constexpr (Tile::STORES) bulk_read_wait();
-    if constexpr (R::CLUSTER > 1) cluster_sync();
+    if constexpr (R::CLUSTER > 1) cluster_arrive(), cluster_wait();
   }
 }
 
