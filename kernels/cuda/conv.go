@@ -181,7 +181,7 @@ func (c *convolution) blocks(u *unit, p *body.Program, cfg Config) (list []int) 
 		m := &matmul{unit: newUnit(u.args, u.results), body: p, cfg: cfg}
 		c.multiply(m, s)
 		h, _ := m.hopperPlans()
-		if h == nil || len(m.before) > 0 || h.a.pitch+h.b.pitch > 0 || h.tile.splits*h.tile.cm*h.tile.cn > 1 {
+		if h == nil || len(m.before) > 0 || h.a.pitch+h.b.pitch > 0 || h.tile.splits*h.tile.cluster() > 1 {
 			return nil
 		}
 		tiles[i] = m.batch * ceilDiv(m.m, h.tile.bm) * ceilDiv(m.n, h.tile.bn)

@@ -155,7 +155,9 @@ func (m *matmul) writeBody() error {
 	}
 	fields := m.readAhead(b)
 	if h, _ := m.hopperPlans(); h != nil && h.tile.splits == 1 {
-		m.boxes = m.resultBoxes(h.tile.columns())
+		if m.boxes = m.resultBoxes(h.tile.columns()); m.boxes != nil {
+			m.boxes.direct = h.tile.turned && !h.tile.pingpong
+		}
 	}
 	m.printf("struct Body {\n  static constexpr int SUMS = %d;\n  static constexpr bool AHEAD = %v, LONG = false;\n"+
 		"  typedef %s Sum;\n  const Params &p;\n", len(m.sums), len(fields) > 0, m.sum)
@@ -177,7 +179,8 @@ func (m *matmul) writeBody() error {
 // A resultBoxes is a result that the copy engine stores, in boxes of a tensor with two axes of batches.
 type resultBoxes struct {
 	tensor *TensorMap
-	inner  int // the size of the inner of these
+	inner  int  // the size of the inner of these
+	direct bool // threads store the boxes instead
 }
 
 // resultBoxes is the one result of a product on Hopper's own instructions, where the copy engine can store it in boxes of 16 rows
@@ -224,7 +227,7 @@ func (m *matmul) resultBoxes(columns int) *resultBoxes {
 	if slices.ContainsFunc(append(t.Strides, uint64(t.Base.Byte)), func(x uint64) bool { return x%16 != 0 }) {
 		return nil
 	}
-	return &resultBoxes{t, outer[1].size}
+	return &resultBoxes{tensor: t, inner: outer[1].size}
 }
 
 // openBoxes prints what a body has for store_tile.
@@ -237,6 +240,10 @@ func (m *matmul) openBoxes(b *printer, lines string) error {
 	m.printf("  typedef %s Result;\n  DEVICE void store_box(const void *box, int batch, int m, int n) const {\n"+
 		"    tma_store(&%s, box, n, m, batch %% %d, batch / %d);\n  }\n", ctype(m.results[0].DType), field, m.boxes.inner,
 		m.boxes.inner)
+	if m.boxes.direct {
+		m.printf("  DEVICE Result *at(int batch, int m, int n) const { return %s + %s; }\n", m.result(0),
+			b.offset(m.body.Stores[0].Layout))
+	}
 	m.printf("  template <int W> DEVICE auto value(int batch, int m, int n, const Vec<%s, W> &acc) const {\n%s", lane(m.acc), lines)
 	for _, s := range b.stmts {
 		if !s.store {

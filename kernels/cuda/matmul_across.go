@@ -148,7 +148,7 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 	m.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = 1, CN = 1, SPLITS = %d;\n", t.bm,
 		t.bn, t.stages, t.splits)
 	m.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", p.batches[0], p.a.axes(), p.b.axes())
-	m.printf("  static constexpr int RESIDENT = 0;\n  static constexpr bool TURNED = false;\n")
+	m.printf("  static constexpr int RESIDENT = 0, CK = 1;\n  static constexpr bool TURNED = false;\n")
 	m.printf("  static constexpr bool STRICT = %v, WRITES = %v, MEETS = %v, B_PATCHES = %v;\n};\n\n", t.strict, t.writes, t.meets,
 		p.b.patches != nil)
 	c.call = fmt.Sprintf("gemm_across<Problem, %%s, Tile>(%%s, %s, %s, %s, %s, %s, %%s, %%s)", mapA, small, mapB,

@@ -13,8 +13,9 @@ type hopperTile struct {
 	bm, bn   int // of a block; if it is turned, bm columns of the result by bn rows
 	stages   int
 	cm, cn   int // blocks of a cluster along them
+	ck       int // if more than 1, so many times these share k
 	pingpong bool
-	turned   bool // the operands change places
+	turned   bool // the operands change places; without pingpong a block has one tile, which its threads store
 	resident int  // slices of B at most that stay in shared memory; or 0
 	splits   int  // parts that k is cut into
 	operands int  // of the body, which the copy engine brings
@@ -35,15 +36,24 @@ func (t hopperTile) shared() int {
 	if t.resident > 0 {
 		bytes += side*sliceBytes*(t.resident-t.stages) + 8
 	}
+	if k := t.shares(); k > 1 {
+		bytes += (k-1)*(t.bm*t.bn/k)*4 + 8
+	}
 	return bytes
 }
 
-// columns are those of the result in a tile.
+// shares is how many blocks of a cluster share k.
+func (t hopperTile) shares() int { return max(t.ck, 1) }
+
+// cluster is the number of blocks of a cluster.
+func (t hopperTile) cluster() int { return t.cm * t.cn * t.shares() }
+
+// columns are those of the result that a block finishes.
 func (t hopperTile) columns() int {
 	if t.turned {
 		return t.bm
 	}
-	return t.bn
+	return t.bn / t.shares()
 }
 
 // tiles is how many tiles of a cluster's size there are.
@@ -368,7 +378,7 @@ func (f *hopperFactor) copies(size batches) int {
 // hopperCut is the cut by gemm_hopper.
 func (m *matmul) hopperCut(h *hopperPlan) cut {
 	t := h.tile
-	cluster := t.cm * t.cn
+	cluster := t.cluster()
 	spots := m.tiles(t) * t.splits
 	warps := 8
 	if t.pingpong {
@@ -419,8 +429,8 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 // write prints the tile as the Tile of the template.
 func (t hopperTile) write(u *unit, name, kind string, a, b *hopperFactor, size batches, stores bool, blocks joinedBlocks) {
 	u.printf("struct %s {\n  typedef %s T;\n", name, kind)
-	u.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = %d, CN = %d, SPLITS = %d;\n", t.bm, t.bn, t.stages,
-		t.cm, t.cn, t.splits)
+	u.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = %d, CN = %d, CK = %d, SPLITS = %d;\n", t.bm, t.bn,
+		t.stages, t.cm, t.cn, t.shares(), t.splits)
 	u.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", size[0], a.axes(), b.axes())
 	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v, GATHERS = %v, TAPS = %v;\n", a.kInner,
 		b.kInner, t.pingpong, a.gathered(), b.taps != nil)
@@ -552,6 +562,17 @@ var patchTiles = []hopperTileCost{
 var crossingTile = hopperTileCost{
 	hopperTile: hopperTile{bm: 64, bn: 128, stages: 8, cm: 2, cn: 1, pingpong: true}, boxes: hopperCost{235, 2600}}
 
+// crossingTurnedTile is a further one for such products on an H200, where A has k as its inner axis and the columns nearly fill
+// clusters: eight blocks load a slice of 512 columns and 144 rows once. Its cost is low beside the others', which are those of rows
+// that cross no lines.
+var crossingTurnedTile = hopperTileCost{
+	hopperTile: hopperTile{bm: 128, bn: 72, stages: 7, cm: 4, cn: 2, turned: true}, boxes: hopperCost{150, 1200}}
+
+// shareTile is a further one for products of at most two tiles for each step of k, of 16-bit matrices with results that the copy
+// engine stores, on an H200: the two blocks of a cluster share k.
+var shareTile = hopperTileCost{
+	hopperTile: hopperTile{bm: 128, bn: 64, stages: 7, cm: 1, cn: 1, ck: 2}, boxes: hopperCost{175, 2200}}
+
 // flatTiles are those for B of patches whose positions k counts: where a tile has 64 columns, more is loaded for each product.
 var flatTiles = []hopperTileCost{
 	{hopperTile: hopperTile{bm: 64, bn: 192, stages: 5, cm: 1, cn: 1, pingpong: true}, plain: hopperCost{620, 1700}},
@@ -570,6 +591,10 @@ const (
 	hopperLeast = 64
 	// residentRows are how many rows there are at least for B to stay in shared memory.
 	residentRows = 4096
+	// clustersOfEight are how many clusters of eight blocks fit on an H200 at once.
+	clustersOfEight = 14
+	// leastShared is the least k that two blocks share.
+	leastShared = 1024
 	// finishTime is what a second step takes to start, in ns, and finishBytes what it moves in one.
 	finishTime, finishBytes = 2500, 3000
 	// leastSteps are the steps of k that a share has at least.
@@ -604,6 +629,8 @@ func (m *matmul) hopperCandidates(h *hopperPlan) (list []hopperCandidate) {
 		m.cfg.Chip.Name == H200.Name {
 		shapes = slices.Concat(hopperTiles, wideTiles)
 	}
+	alone := m.cfg.Chip.Name == H200.Name && m.cfg.Chip.SMs == H200.SMs // products of one launch have parts of the chip
+	crossing := boxes && h.a.crosses() && h.b.crosses() && m.batch*ceilDiv(m.m, 128)*ceilDiv(m.n, 128) <= m.cfg.Chip.SMs/2
 	if boxes && !m.convolves && m.b.taps == nil && m.cfg.Chip.Name == H200.Name {
 		shapes = slices.Clip(shapes)
 		if h.a.kInner {
@@ -613,10 +640,17 @@ func (m *matmul) hopperCandidates(h *hopperPlan) (list []hopperCandidate) {
 			ceilDiv(m.n, t.bn) <= m.cfg.Chip.SMs {
 			shapes = append(shapes, t)
 		}
+		if t := shareTile; alone && m.batch == 1 && m.k >= leastShared &&
+			m.tiles(t.hopperTile) <= min(2*steps, m.cfg.Chip.SMs/t.cluster()) {
+			shapes = append(shapes, t)
+		}
 	}
-	crossing := boxes && h.a.crosses() && h.b.crosses() && m.batch*ceilDiv(m.m, 128)*ceilDiv(m.n, 128) <= m.cfg.Chip.SMs/2
 	if crossing {
 		shapes = append(slices.Clip(shapes), crossingTile)
+		if t := crossingTurnedTile; alone && m.batch == 1 && h.a.kInner &&
+			m.tiles(t.hopperTile) <= clustersOfEight && 4*m.n >= 3*roundUp(m.n, t.bm*t.cm) {
+			shapes = append(shapes, t)
+		}
 	}
 	for _, c := range shapes {
 		t := c.hopperTile
@@ -630,8 +664,8 @@ func (m *matmul) hopperCandidates(h *hopperPlan) (list []hopperCandidate) {
 		default:
 			cost = c.positions
 		}
-		slots := m.cfg.Chip.SMs / (t.cm * t.cn) // clusters that run at once
-		if slots == 0 || cost.step == 0 && !boxes || (m.a.gathered() || m.cfg.tensorMemory()) && (t.cm*t.cn > 1 || t.pingpong) {
+		slots := m.cfg.Chip.SMs / t.cluster() // clusters that run at once
+		if slots == 0 || cost.step == 0 && !boxes || (m.a.gathered() || m.cfg.tensorMemory()) && (t.cluster() > 1 || t.pingpong) {
 			continue
 		}
 		tiles := m.tiles(t)
@@ -639,7 +673,7 @@ func (m *matmul) hopperCandidates(h *hopperPlan) (list []hopperCandidate) {
 			each := ceilDiv(steps, t.splits)
 			time := ceilDiv(tiles*t.splits, slots)*(each*cost.step+cost.fixed) + c.last
 			if short && t.splits == 1 {
-				if t.turned && tiles <= slots { // one warpgroup multiplies alone
+				if t.turned && t.pingpong && tiles <= slots { // one warpgroup multiplies alone
 					c.boxes.step += c.boxes.step / 5
 				}
 				if crossing {
@@ -649,14 +683,14 @@ func (m *matmul) hopperCandidates(h *hopperPlan) (list []hopperCandidate) {
 				if columns := ceilDiv(m.n, t.bn); t.resident > 0 {
 					each = ceilDiv(tiles/columns, slots/columns)
 				}
-				time = m.shortTime(c, steps, each, boxes)
+				time = m.shortTime(c, ceilDiv(steps, t.shares()), each, boxes)
 			} else if t.splits > 1 {
 				time += finishTime + (t.splits+1)*m.batch*m.m*m.n*m.acc.Size()/finishBytes
 			}
 			if (t.splits-1)*each < steps {
 				list = append(list, hopperCandidate{t, time})
 			}
-			if t.pingpong && m.b.patches == nil || tiles*t.splits >= 2*slots || each <= leastSteps {
+			if (t.pingpong || t.turned || t.ck > 1) && m.b.patches == nil || tiles*t.splits >= 2*slots || each <= leastSteps {
 				break
 			}
 		}

@@ -300,6 +300,38 @@ func TestMatMulHopperTurned(t *testing.T) {
 	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
 }
 
+// TestMatMulHopperShares computes products whose blocks share k: odd sizes, operands in both orders, steps of k that two divides or
+// not, and bodies. Where threads store the result, k is shorter, or tiles or matrices are more, there is no such tile.
+func TestMatMulHopperShares(t *testing.T) {
+	config := cuda.Config{Chip: cuda.H200, Precision: cuda.BF16}
+	r := rand.New(rand.NewPCG(22, 90))
+	var checks []cudatest.Check
+	for i, s := range [][4]int{{1, 256, 256, 1024}, {1, 201, 328, 1096}, {1, 130, 80, 1024}, {2, 130, 80, 1024}, {1, 130, 80, 960},
+		{1, 1280, 320, 1024}} {
+		e, batch, m, n, k := []graph.DType{graph.BF16, graph.F16}[i%2], s[0], s[1], s[2], s[3]
+		for _, with := range []string{"", "both turned", "bias", "rows", "sums"} {
+			op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+				var y *graph.Node
+				if with == "both turned" {
+					y = b.MatMul(in(e, batch, k, (m+7)/8*8), in(e, batch, n, k), true, true)
+				} else {
+					y = b.MatMul(in(e, batch, m, k), in(e, batch, k, n), false, false)
+				}
+				if with == "sums" {
+					b.Output("sums", b.Reduce(graph.Sum, y, false, 0, 1))
+				}
+				b.Output("y", b.CastTo(e, withBody(b, in, y, with, e)))
+			})
+			found, ways := inWays(t, r, config, op, types, " shares ")
+			if none := with == "rows" || with == "sums" || i > 2; len(found) > 0 == none {
+				t.Errorf("%v %s: %q", s, with, ways)
+			}
+			checks = append(checks, found...)
+		}
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
+}
+
 // TestMatMulHopperResident computes products whose blocks keep B of their columns: slices that k fills or not, columns of tiles
 // that divide the blocks or not, operands in both orders, and a body. With fewer or more slices, or batches, there is no such tile.
 func TestMatMulHopperResident(t *testing.T) {
@@ -460,7 +492,8 @@ func TestMatMulHopperOdd(t *testing.T) {
 
 // TestMatMulHopperCrossing computes products with operands whose rows begin at multiples of 16 bytes, but not of 128, in every way:
 // one of them or both, along either axis, with batches, and column sums. If it is so of both and the copy engine stores the
-// result, there is a tile of 64×128.
+// result, there is a tile of 64×128, and where A has k as its inner axis and the columns nearly fill clusters a turned one of
+// 128×72.
 func TestMatMulHopperCrossing(t *testing.T) {
 	config := cuda.Config{Chip: cuda.H200, Precision: cuda.BF16}
 	r := rand.New(rand.NewPCG(16, 90))
@@ -468,14 +501,21 @@ func TestMatMulHopperCrossing(t *testing.T) {
 	for i, s := range []struct {
 		batch, m, n, k int
 		transA, transB bool
+		with           string
 		crossing       bool
+		turned         bool
 	}{
-		{1, 200, 264, 136, false, false, true},
-		{1, 72, 328, 584, true, true, true},
-		{3, 136, 88, 192, false, false, false},
-		{2, 130, 192, 152, false, true, true},
-		{1, 200, 264, 136, false, false, true},
-		{1, 256, 320, 128, false, false, false},
+		{1, 200, 264, 136, false, false, "", true, false},
+		{1, 72, 328, 584, true, true, "", true, false},
+		{3, 136, 88, 192, false, false, "", false, false},
+		{2, 130, 192, 152, false, true, "", true, false},
+		{1, 200, 264, 136, false, false, "sums", false, false},
+		{1, 256, 320, 128, false, false, "", false, false},
+		{1, 200, 392, 136, false, false, "", true, true},
+		{1, 147, 504, 712, false, true, "bias", true, true},
+		{1, 73, 1000, 72, false, false, "bias", true, true},
+		{1, 200, 392, 136, true, false, "", true, false},
+		{2, 130, 392, 136, false, false, "", true, false},
 	} {
 		d := []graph.DType{graph.BF16, graph.F16}[i%2]
 		side := func(rows, columns int, transposed bool) []int {
@@ -489,8 +529,11 @@ func TestMatMulHopperCrossing(t *testing.T) {
 		}
 		op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
 			y := b.MatMul(in(d, side(s.m, s.k, s.transA)...), in(d, side(s.k, s.n, s.transB)...), s.transA, s.transB)
+			if s.with == "bias" {
+				y = withBody(b, in, y, s.with, d)
+			}
 			b.Output("y", b.CastTo(d, y))
-			if i == 4 {
+			if s.with == "sums" {
 				b.Output("sums", b.Reduce(graph.Sum, y, false, 0, 1))
 			}
 		})
@@ -510,9 +553,10 @@ func TestMatMulHopperCrossing(t *testing.T) {
 			c.Config.Tuning = &cuda.Tuning{Chip: cuda.H200.Name, Ways: map[cuda.Product]string{product: way}}
 			checks = append(checks, c)
 		}
-		isCrossing := func(way string) bool { return strings.Contains(way, " 64x128 ") }
-		if slices.ContainsFunc(ways, isCrossing) != (s.crossing && i != 4) {
-			t.Errorf("%s: %q", base.Name, ways)
+		for tile, want := range map[string]bool{" 64x128 ": s.crossing, " 128x72 ": s.turned} {
+			if slices.ContainsFunc(ways, func(way string) bool { return strings.Contains(way, tile) }) != want {
+				t.Errorf("%s: %q", base.Name, ways)
+			}
 		}
 	}
 	cudatest.Run(t, cudatest.OpenFor(t, config.Chip), checks...)
@@ -527,7 +571,8 @@ func TestMatMulHopperCompiled(t *testing.T) {
 		m, n, k int
 	}{{graph.BF16, 8192, 16384, 4096}, {graph.BF16, 16384, 4096, 1024}, {graph.BF16, 65536, 1024, 256},
 		{graph.BF16, 8192, 3072, 768}, {graph.F16, 512, 4096, 4096}, {graph.F16, 999, 1000, 1000}, {graph.BF16, 8192, 768, 3072},
-		{graph.BF16, 2047, 513, 1023}, {graph.BF16, 127, 8191, 8191}, {graph.F32, 2048, 2048, 2048}} {
+		{graph.BF16, 1000, 1000, 1000}, {graph.BF16, 512, 256, 1024}, {graph.BF16, 2047, 513, 1023},
+		{graph.BF16, 127, 8191, 8191}, {graph.F32, 2048, 2048, 2048}} {
 		op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
 			y := b.MatMul(in(c.d, c.m, c.k), in(c.d, c.k, c.n), false, false)
 			y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, c.n), y.Type.Shape)))

@@ -139,6 +139,14 @@ func TestHopperTiles(t *testing.T) {
 		{256, 4096, 6144, 64, 192, 1, "128 tiles once more"},
 		{768, 4096, 2048, 64, 192, 1, "132 tiles"},
 		{768, 8192, 768, 128, 128, 3, "36 tiles, in three shares of k"},
+		{1000, 1000, 1000, 128, 72, 1, "rows cross lines: eight blocks load a slice once"},
+		{520, 1000, 1000, 128, 72, 1, "the same"},
+		{904, 504, 904, 128, 72, 1, "the same"},
+		{1000, 1000, 504, 128, 72, 1, "the same"},
+		{136, 1000, 1000, 128, 72, 1, "the same"},
+		{1000, 1000, 520, 128, 64, 1, "half of the columns of such clusters would be empty"},
+		{1016, 1000, 904, 64, 128, 1, "not all clusters would fit at once"},
+		{1000, 2000, 504, 128, 64, 1, "in two shares of k by the blocks of a cluster"},
 	} {
 		f, args, results := linearCase{d: graph.BF16, out: graph.BF16, m: c.m, k: c.k, n: c.n}.fusion(t)
 		_, h, reason := planned(t, f, args, results, Config{Chip: H200})

@@ -138,7 +138,7 @@ func (x *mixture) tileFor(q *asyncProduct) (best hopperTile) {
 	least := math.MaxInt
 	for _, c := range hopperTiles {
 		t := c.hopperTile
-		if t.bm != hopperRows || t.cm*t.cn > 1 || t.pingpong && !q.pingpong || q.heavy && t.bn > 128 || c.plain.step == 0 {
+		if t.bm != hopperRows || t.cluster() > 1 || t.pingpong && !q.pingpong || q.heavy && t.bn > 128 || c.plain.step == 0 {
 			continue
 		}
 		time := ceilDiv(q.tiles*ceilDiv(q.n, t.bn), x.cfg.Chip.SMs)*(q.steps*c.plain.step+c.plain.fixed) + c.last

@@ -123,6 +123,9 @@ func (t Tile) String() string {
 // String names the tile.
 func (t hopperTile) String() string {
 	s := fmt.Sprintf("hopper tile %dx%d stages %d cluster %dx%d splits %d", t.bm, t.bn, t.stages, t.cm, t.cn, t.splits)
+	if t.ck > 1 {
+		s += fmt.Sprint(" shares ", t.ck)
+	}
 	if t.pingpong {
 		s += " pingpong"
 	}

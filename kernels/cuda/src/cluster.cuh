@@ -24,6 +24,12 @@ DEVICE void cluster_send(float *p, float x, int rank, u64 *bar) {
                ::"r"(u32(__cvta_generic_to_shared(p))), "r"(float_to_bits(x)), "r"(u32(__cvta_generic_to_shared(bar))), "r"(rank)
                : "memory");
 }
+DEVICE void cluster_send(float4 *p, float4 x, int rank, u64 *bar) {
+  asm volatile("{\n.reg .b32 p, b;\nmapa.shared::cluster.u32 p, %0, %6;\nmapa.shared::cluster.u32 b, %5, %6;\n"
+               "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [p], {%1, %2, %3, %4}, [b];\n}"
+               ::"r"(u32(__cvta_generic_to_shared(p))), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w),
+               "r"(u32(__cvta_generic_to_shared(bar))), "r"(rank) : "memory");
+}
 // What is at p in the shared memory of another block, written before a barrier of all.
 template <class T> DEVICE T cluster_read(const T *p, int rank) {
   const volatile T *far;

@@ -42,7 +42,7 @@ DEVICE void gemm_blackwell(Body body, const TensorMap *map_a, const TensorMap *m
   tensor_after();
   const u32 sums = *address;
   if (threadIdx.x == 0) {
-    load_tiles<P, Tile>(body, map_a, map_b, work, full, empty, 0, 0);
+    load_tiles<P, Tile>(body, map_a, map_b, work, full, empty, 0, 0, 0);
   } else if (threadIdx.x == 32) {
     const u64 a0 = tensor_operand(shared, 8192, 1024), b0 = tensor_operand(shared + R::A_BYTES, 8192, 1024);
     int stage = 0, number = 0;

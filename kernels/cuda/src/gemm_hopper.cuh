@@ -12,6 +12,8 @@
 //	int BM, BN;            the tile of one block
 //	int STAGES;
 //	int CM, CN;            blocks of a cluster along m and n, which share what they load: each loads a part for all
+//	int CK;                if more than 1, so many times these blocks, which share k and then exchange sums: each finishes a part of
+//	                       the columns of its one tile
 //	bool PINGPONG;         each warpgroup has tiles of its own, one multiplies while the other finishes; else each takes
 //	                       one half of the rows of every tile
 //	int SPLITS;            shares of k
@@ -25,7 +27,7 @@
 //	bool B_ONCE;           what is read of B is the first to leave the L2 cache
 //	int RESIDENT;          if not 0, a block's tiles have the same columns, and their B, so many slices at most, stays in shared
 //	                       memory
-//	bool STORES;           the copy engine stores the result, see store_tile
+//	bool STORES;           the copy engine stores the result, see store_tile, or of a turned tile without PINGPONG threads
 //	bool TAPS;             B has axes for rows and columns of taps of filters, which k counts together with channels
 //	int FIRST, BLOCKS;     the product's blocks, where the launch has others besides; else 0, and all are
 //	int OPERANDS;          operands of the body, matrices like the result: the copy engine brings a tile of each, which takes a
@@ -38,11 +40,13 @@ template <class P, class Tile> struct Ring {
   typedef typename Tile::T T;
   static constexpr int BK = 128 / int(sizeof(T)), B_ROWS = Tile::B_KINNER ? Tile::BN : (Tile::BN + 63) / 64 * 64;
   static constexpr int A_BYTES = Tile::BM * 128, B_BYTES = B_ROWS * 128;
-  static constexpr int STAGE = A_BYTES + (Tile::RESIDENT ? 0 : B_BYTES), CLUSTER = Tile::CM * Tile::CN;
+  static constexpr int STAGE = A_BYTES + (Tile::RESIDENT ? 0 : B_BYTES), SHARING = Tile::CM * Tile::CN;
+  static constexpr int CLUSTER = SHARING * Tile::CK;
   static constexpr int WARP_ROWS = 16, CHUNK = 64;  // of the tile that a warp exchanges at once, see finish_tile
   static constexpr int TURN = Tile::TURN;
   static constexpr int HELD = STAGE * Tile::STAGES;  // where B stands that stays
-  static constexpr int TURNS = HELD + Tile::RESIDENT * B_BYTES, BARRIERS = TURNS + 8 * TURN;
+  static constexpr int TURNS = HELD + Tile::RESIDENT * B_BYTES, INBOX = TURNS + 8 * TURN;
+  static constexpr int SENT = (Tile::CK - 1) * (Tile::BM * Tile::BN / Tile::CK) * 4, BARRIERS = INBOX + SENT;
   // The number of a block's first tile, and how far its tiles are apart.
   static DEVICE int first() { return (int(blockIdx.x) - Tile::FIRST) / CLUSTER; }
   static DEVICE int apart() { return (Tile::BLOCKS > 0 ? Tile::BLOCKS : int(gridDim.x)) / CLUSTER; }
@@ -319,45 +323,64 @@ DEVICE void store_tile(const Body &body, const float (&acc)[PARTS][BN / 2], u8 *
 }
 
 // store_turned_tile is store_tile where the rows of the accumulators are columns of the result. The warps of a warpgroup write
-// boxes of 16 rows by 64 columns together. turn is the memory of its four warps, barrier the number of a named barrier of its own.
-template <class P, int TURN, int BN, int PARTS, class Body>
+// boxes of 16 rows by 64 columns together; with DIRECT a box has all rows, and the warps store it themselves. turn is the memory of
+// its four warps, barrier the number of a named barrier of its own.
+template <class P, int TURN, int BN, bool DIRECT, int PARTS, class Body>
 DEVICE void store_turned_tile(const Body &body, const float (&acc)[PARTS][BN / 2], u8 *turn, u32 &number, int batch, int m, int n,
                               int barrier) {
   typedef typename Body::Result T;
-  constexpr int BOX = 16 * 128, AT_ONCE = 4 * TURN / BOX / 2;  // boxes: while those are stored, others are written
-  static_assert(sizeof(T) == 2 && BN % 16 == 0, "whole boxes of 16-bit elements");
+  constexpr int ROWS = DIRECT ? BN : 16, BOX = ROWS * 128;
+  constexpr int AT_ONCE = DIRECT ? 1 : 4 * TURN / BOX / 2;  // boxes: while those are stored, others are written
+  static_assert(sizeof(T) == 2 && BN % ROWS == 0 && BN % 8 == 0 && AT_ONCE * BOX <= 4 * TURN, "whole boxes of 16-bit elements");
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const int row = lane / 16 * 8 + lane % 8, piece = warp * 2 + lane / 8 % 2, at = row * 128 + (piece ^ row % 8) * 16;
 #pragma unroll
   for (int i = 0; i < PARTS; i++) {
     const int column = n + i * 64 + warp * 16 + lane / 4;
 #pragma unroll
-    for (int first = 0; first < BN / 16; first += AT_ONCE, number++) {
-      u8 *const boxes = turn + number % 2 * AT_ONCE * BOX;
-      const int end = least(BN / 16, first + AT_ONCE);
-      if (threadIdx.x % 128 == 0) bulk_read_wait<1>();
+    for (int first = 0; first < BN / ROWS; first += AT_ONCE, number++) {
+      u8 *const boxes = DIRECT ? turn : turn + number % 2 * AT_ONCE * BOX;
+      const int end = least(BN / ROWS, first + AT_ONCE);
+      if (!DIRECT && threadIdx.x % 128 == 0) bulk_read_wait<1>();
       named_sync(barrier, 128);
 #pragma unroll
-      for (int b = first; b < end; b++) {
-        u32 words[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-          const float *const x = acc[i] + b * 8 + j * 2;
-          const int r = m + b * 16 + j / 2 * 8 + lane % 4 * 2, c = column + j % 2 * 8;
+      for (int b = first * ROWS; b < end * ROWS; b += 16) {
+        const auto word = [&](int j) {  // of matrix j
+          const float *const x = acc[i] + b / 2 + j * 2;
+          const int r = m + b + j / 2 * 8 + lane % 4 * 2, c = column + j % 2 * 8;
           const auto value = [&](int k) {
             if (P::N % 64 != 0 && c >= P::N) return 0.0f;
             return float(body.value(batch, r + k, c, Vec<float, 1>{x[k]})[0]);
           };
-          words[j] = pack2(T{}, value(0), value(1));
+          return pack2(T{}, value(0), value(1));
+        };
+        u8 *const to = boxes + (b - first * ROWS) * 128 + at;
+        if (b + 16 <= BN) {
+          const u32 words[4] = {word(0), word(1), word(2), word(3)};
+          store_turned(to, words);
+        } else {
+          const u32 words[2] = {word(0), word(1)};
+          store_turned(to, words);
         }
-        store_turned(boxes + (b - first) * BOX + at, words);
       }
-      shared_fence();
-      named_sync(barrier, 128);
-      if (threadIdx.x % 128 == 0) {
+      if constexpr (DIRECT) {
+        named_sync(barrier, 128);
 #pragma unroll
-        for (int b = first; b < end; b++) body.store_box(boxes + (b - first) * BOX, batch, m + b * 16, n + i * 64);
-        bulk_commit();
+        for (int p = threadIdx.x % 128; p < BN * 8; p += 128) {  // pieces of eight elements
+          const int r = p / 8, q = p % 8, to_m = m + r, to_n = n + i * 64 + q * 8;
+          if (to_m < P::M && to_n < P::N) {
+            *reinterpret_cast<uint4 *>(body.at(batch, to_m, to_n)) =
+                *reinterpret_cast<const uint4 *>(boxes + r * 128 + (q ^ r % 8) * 16);
+          }
+        }
+      } else {
+        shared_fence();
+        named_sync(barrier, 128);
+        if (threadIdx.x % 128 == 0) {
+#pragma unroll
+          for (int b = first; b < end; b++) body.store_box(boxes + (b - first) * BOX, batch, m + b * ROWS, n + i * 64);
+          bulk_commit();
+        }
       }
     }
   }
@@ -382,8 +405,8 @@ template <class P, class Tile> struct Whole {
   static constexpr int TM = (M + ROWS - 1) / ROWS, TN = (N + COLS - 1) / COLS;
   static constexpr int SPOTS = TM * TN * P::BATCH * Tile::SPLITS;
   static constexpr int BK = 128 / int(sizeof(typename Tile::T)), STEPS = (P::K + BK - 1) / BK;
-  static constexpr int EACH = (STEPS + Tile::SPLITS - 1) / Tile::SPLITS;
-  static_assert((Tile::SPLITS - 1) * EACH < STEPS, "every share of k has a step");
+  static constexpr int SHARES = Tile::SPLITS * Tile::CK, EACH = (STEPS + SHARES - 1) / SHARES;
+  static_assert((SHARES - 1) * EACH < STEPS && least(Tile::SPLITS, Tile::CK) == 1, "every share of k has a step");
   static constexpr bool EXACT = M % ROWS == 0 && N % COLS == 0, RAGGED = false;
   static constexpr int base = 0;
   DEVICE bool find(int i, Spot &spot, int &end) const {
@@ -400,6 +423,7 @@ template <class P, class Tile> struct Whole {
     } else {
       spot = spot_of<P, ROWS, COLS, Tile::SPLITS>(i);
     }
+    if constexpr (Tile::CK > 1) spot.split = cluster_rank() / (Tile::CM * Tile::CN);
     end = M;
     return i < SPOTS;
   }
@@ -452,16 +476,16 @@ template <class P, class Tile, int ROWS> struct Ragged {
 };
 
 // load_tiles is the producer's thread: it starts this block's part of all copies of its tiles' slices and operands, as stages become
-// free.
+// free, and lets the next launch begin.
 template <class P, class Tile, class Body, class Work>
 DEVICE void load_tiles(const Body &body, const TensorMap *map_a, const TensorMap *map_b, const Work &work, u64 *full, u64 *empty,
-                       int rank_m, int rank_n) {
+                       int rank_m, int rank_n, int rank_k) {
   typedef Ring<P, Tile> R;
   constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES, CM = Tile::CM, CN = Tile::CN;
   SHARED;
-  u32 mask_a = 0, mask_b = 0;  // the blocks with the same rows, and with the same columns
-  for (int i = 0; i < CN; i++) mask_a |= 1u << (rank_m + i * CM);
-  for (int i = 0; i < CM; i++) mask_b |= 1u << (i + rank_n * CM);
+  u32 mask_a = 0, mask_b = 0;  // the blocks with the same rows, and with the same columns, of the same share of k
+  for (int i = 0; i < CN; i++) mask_a |= 1u << (rank_m + i * CM + rank_k * R::SHARING);
+  for (int i = 0; i < CM; i++) mask_b |= 1u << (i + rank_n * CM + rank_k * R::SHARING);
   int stage = 0;
   u32 phase = 0;
   Spot spot;
@@ -519,6 +543,50 @@ DEVICE void load_tiles(const Body &body, const TensorMap *map_a, const TensorMap
       }
     }
   }
+  held_begin();
+  if constexpr (R::SHARING > 1) {  // until no block notifies this one any more
+    for (int i = 0; i < STAGES; i++) {
+      barrier_wait(empty + stage, phase ^ 1);
+      if (++stage == STAGES) stage = 0, phase ^= 1;
+    }
+  }
+}
+
+// meet_shares adds the shares of k that the CK blocks of a cluster have of their sums: each gets those of its part of the columns.
+// Where `inbox` points, each has room for what the others send, whose bytes the barrier counts. SHARING blocks have the same share.
+template <int CK, int SHARING, int PARTS, int N>
+DEVICE void meet_shares(float (&sum)[PARTS][N], const float (&acc)[PARTS][CK * N], float4 *inbox, u64 *bar, int rank) {
+  constexpr int EACH = PARTS * N / 4 * 256;  // pieces of four from a block: all threads' first, then their second
+  const int own = rank / SHARING, thread = threadIdx.x - 128;
+#pragma unroll
+  for (int q = 0; q < CK; q++) {
+    float4 *const to = inbox + ((own - q + CK) % CK - 1) * EACH + thread;
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+#pragma unroll
+      for (int e = 0; e < N; e += 4) {
+        const float *const x = acc[i] + q * N + e;
+        if (q != own) {
+          cluster_send(to + (i * N + e) / 4 * 256, float4{x[0], x[1], x[2], x[3]}, rank % SHARING + q * SHARING, bar);
+        } else {
+#pragma unroll
+          for (int j = 0; j < 4; j++) sum[i][e + j] = x[j];
+        }
+      }
+    }
+  }
+  barrier_wait(bar, 0);
+#pragma unroll
+  for (int from = 0; from < CK - 1; from++) {
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+#pragma unroll
+      for (int e = 0; e < N; e += 4) {
+        const float4 x = inbox[from * EACH + (i * N + e) / 4 * 256 + thread];
+        sum[i][e] += x.x, sum[i][e + 1] += x.y, sum[i][e + 2] += x.z, sum[i][e + 3] += x.w;
+      }
+    }
+  }
 }
 
 // gemm_hopper computes a product. Where the producer's threads copy an operand, that is direct: images, or B. For a Body that
@@ -537,7 +605,8 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
   constexpr int FEW = Tile::ODD ? 120 : Tile::GATHERS ? 72 : 56, MANY = Tile::ODD ? 192 : Tile::GATHERS ? 216 : 224;
   SHARED;
   u64 *const full = reinterpret_cast<u64 *>(shared + R::BARRIERS), *const empty = full + STAGES;
-  const int rank = R::CLUSTER > 1 ? cluster_rank() : 0, rank_m = rank % CM, rank_n = rank / CM;
+  const int rank = R::CLUSTER > 1 ? cluster_rank() : 0, rank_m = rank % CM, rank_n = rank / CM % CN;
+  const int rank_k = rank / R::SHARING;
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     if constexpr (!Tile::GATHERS) tma_prefetch(map_a);
@@ -546,8 +615,9 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       barrier_init(full + i, COPIES ? 1 + 128 : 1);
       barrier_init(empty + i, (CM + CN - 1) * (Tile::PINGPONG ? 4 : 8));
     }
-    if constexpr (Tile::RESIDENT > 0) barrier_init(empty + STAGES, 1);
+    if constexpr (Tile::RESIDENT > 0 || Tile::CK > 1) barrier_init(empty + STAGES, 1);
     barrier_init_done();
+    if constexpr (Tile::CK > 1) barrier_expect(empty + STAGES, R::SENT);
   }
   if constexpr (R::CLUSTER > 1) {
     cluster_arrive();  // the fence of the barriers' initialisation is enough
@@ -563,21 +633,19 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
     } else if constexpr (Tile::GATHERS) {
       load_patches<P, Tile>(direct, map_b, work, full, empty);
     } else if (threadIdx.x == 0) {
-      load_tiles<P, Tile>(body, map_a, map_b, work, full, empty, rank_m, rank_n);
-      held_begin();
+      load_tiles<P, Tile>(body, map_a, map_b, work, full, empty, rank_m, rank_n, rank_k);
     }
-    if constexpr (R::CLUSTER > 1) cluster_arrive(), cluster_wait();  // until no block sends here any more
   } else {
     more_registers<MANY>();
     // Whether the block number lane of the cluster sends to this one, and is notified when a stage is free.
-    const bool tell = lane < R::CLUSTER && (lane % CM == rank_m || lane / CM == rank_n);
+    const bool tell = lane / R::SHARING == rank_k && (lane % CM == rank_m || lane / CM % CN == rank_n);
     const u64 a0 = wgmma_operand(shared + (Tile::PINGPONG ? 0 : (group - 1) * ROWS * 128), 8192, 1024);
     const u64 b0 = wgmma_operand(shared + (Tile::RESIDENT > 0 ? R::HELD : R::A_BYTES), 8192, 1024);
     u8 *const turn = shared + R::TURNS + (warp - 4) * R::TURN;
     int stage = 0;
     u32 phase = 0;
     const auto release = [&](int s) {
-      if constexpr (R::CLUSTER > 1) {
+      if constexpr (R::SHARING > 1) {
         if (tell) barrier_arrive_at(empty + s, lane);
       } else {
         if (lane == 0) barrier_arrive(empty + s);
@@ -637,10 +705,11 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       if (!Work::RAGGED || steps > 0) release(last);
 #pragma unroll
       for (int j = 0; j < PARTS; j++) pin(acc[j]);
-      const int m = spot.m + rank_m * BM, n = spot.n + rank_n * BN;
+      constexpr int OWN = BN / Tile::CK;  // columns that the block finishes
+      const int m = spot.m + rank_m * BM, n = spot.n + rank_n * BN + rank_k * OWN;
       constexpr int WARPS = Tile::PINGPONG ? 4 : 8, BLOCKS = P::BATCH * Work::TM * CM * WARPS;
       const int block = (spot.batch * Work::TM * CM + m / BM) * WARPS + w, row = m + upper;
-      const Columns<BN, !Tile::B_KINNER> columns{n};
+      const Columns<OWN, !Tile::B_KINNER> columns{n};
       if constexpr (Tile::SPLITS > 1) body.split = spot.split;
       const int held = stage;
 #pragma unroll
@@ -649,15 +718,25 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
         operands.tiles[j] = shared + stage * R::STAGE + upper * 128;
         if (++stage == STAGES) stage = 0, phase ^= 1;
       }
-      if constexpr (Tile::TURNED) {
-        store_turned_tile<P, R::TURN, BN>(body, acc, shared + R::TURNS + (group - 1) * 4 * R::TURN, boxes, spot.batch, n,
-                                          Tile::PINGPONG ? m : m + (group - 1) * ROWS, 2 + group);
-      } else if constexpr (Tile::STORES) {
-        store_tile<P, R::TURN>(body, acc, turn, boxes, spot.batch, row, columns);
-      } else if (Work::EXACT || m + BM <= end && n + BN <= P::N) {
-        finish_tile<P, true, BLOCKS>(body, acc, turn, spot.batch, row, columns, end, partial, block, operands);
+      const auto finish = [&](auto &sums) {
+        if constexpr (Tile::TURNED) {
+          store_turned_tile<P, R::TURN, BN, !Tile::PINGPONG>(body, sums, shared + R::TURNS + (group - 1) * 4 * R::TURN, boxes,
+                                                             spot.batch, n, Tile::PINGPONG ? m : m + (group - 1) * ROWS, 2 + group);
+        } else if constexpr (Tile::STORES) {
+          store_tile<P, R::TURN>(body, sums, turn, boxes, spot.batch, row, columns);
+        } else if (Work::EXACT || m + BM <= end && n + OWN <= P::N) {
+          finish_tile<P, true, BLOCKS>(body, sums, turn, spot.batch, row, columns, end, partial, block, operands);
+        } else {
+          finish_tile<P, false, BLOCKS>(body, sums, turn, spot.batch, row, columns, end, partial, block, operands);
+        }
+      };
+      if constexpr (Tile::CK > 1) {
+        static_assert(!Tile::PINGPONG && !Tile::TURNED && Tile::OPERANDS == 0 && Tile::RESIDENT == 0, "a tile by all warps");
+        float sums[PARTS][OWN / 2];
+        meet_shares<Tile::CK, R::SHARING>(sums, acc, reinterpret_cast<float4 *>(shared + R::INBOX), empty + STAGES, rank);
+        finish(sums);
       } else {
-        finish_tile<P, false, BLOCKS>(body, acc, turn, spot.batch, row, columns, end, partial, block, operands);
+        finish(acc);
       }
       if constexpr (Tile::OPERANDS > 0) {  // what each lane has read comes before the copy engine's next writes
         shared_fence();
@@ -667,7 +746,6 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       for (int j = 0; j < Tile::OPERANDS; j++) release((held + j) % STAGES);
     }
     if constexpr (Tile::STORES) bulk_read_wait();
-    if constexpr (R::CLUSTER > 1) cluster_arrive(), cluster_wait();
   }
 }
 

@@ -178,6 +178,7 @@ template <class T, int N> struct Wgmma;
 #define NAMES_8 R0
 #define NAMES_16 R0 ", " R8
 #define NAMES_32 R0 ", " R8 ", " R16 ", " R24
+#define NAMES_36 NAMES_32 ", %32, %33, %34, %35"
 #define NAMES_40 NAMES_32 ", " R32
 #define NAMES_48 NAMES_40 ", " R40
 #define NAMES_56 NAMES_48 ", " R48
@@ -194,6 +195,7 @@ template <class T, int N> struct Wgmma;
 #define REGS_8 D8(0)
 #define REGS_16 D8(0), D8(8)
 #define REGS_32 D8(0), D8(8), D8(16), D8(24)
+#define REGS_36 REGS_32, "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])
 #define REGS_40 REGS_32, D8(32)
 #define REGS_48 REGS_40, D8(40)
 #define REGS_56 REGS_48, D8(48)
@@ -228,6 +230,7 @@ template <class T, int N> struct Wgmma;
   WGMMA(T, 16, 8, 8, 9, 10, 11, 12, 13, 14)                                                                            \
   WGMMA(T, 32, 16, 16, 17, 18, 19, 20, 21, 22)                                                                         \
   WGMMA(T, 64, 32, 32, 33, 34, 35, 36, 37, 38)                                                                         \
+  WGMMA(T, 72, 36, 36, 37, 38, 39, 40, 41, 42)                                                                         \
   WGMMA(T, 80, 40, 40, 41, 42, 43, 44, 45, 46)                                                                         \
   WGMMA(T, 96, 48, 48, 49, 50, 51, 52, 53, 54)                                                                         \
   WGMMA(T, 112, 56, 56, 57, 58, 59, 60, 61, 62)                                                                        \
@@ -268,10 +271,14 @@ WGMMA_TF32(192, 96, 96, 97, 98, 99, 100, 101)
 WGMMA_TF32(256, 128, 128, 129, 130, 131, 132, 133)
 
 // Stores four matrices of 8 × 8 elements of 16 bits turned: a thread has of matrix j the elements [g][2t, 2t+1], which become
-// [2t, 2t+1][g]. Lane i names where row i%8 of matrix i/8 goes.
+// [2t, 2t+1][g]. Lane i names where row i%8 of matrix i/8 goes. Or two matrices, of the first 16 lanes.
 DEVICE void store_turned(void *row, const u32 (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
                ::"r"(shared_address(row)), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+DEVICE void store_turned(void *row, const u32 (&r)[2]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};"
+               ::"r"(shared_address(row)), "r"(r[0]), "r"(r[1]) : "memory");
 }
 
 // Copies bytes, a multiple of 16 as both addresses are, out of shared memory, where they were written before a

@@ -69,16 +69,16 @@ inline unsigned to_tf32(unsigned x) {
 // hopper.cuh
 struct alignas(64) TensorMap { unsigned long long words[16]; };
 struct tf32 { float value; };
-inline void store_turned(void *row, const unsigned (&r)[4]) {
+template <int N> inline void store_turned(void *row, const unsigned (&r)[N]) {
   const int lane = host::lane(), column = lane % 8;
   unsigned short elements[8];
-  for (int q = 0; q < 4; q++) {
+  for (int q = 0; q < N; q++) {
     for (int i = 0; i < 8; i++) {
       const unsigned two = __shfl_sync(0xffffffffu, r[q], i * 4 + column / 2);
       if (q == lane / 8) elements[i] = (unsigned short)(two >> 16 * (column % 2));
     }
   }
-  for (int i = 0; i < 8; i++) static_cast<unsigned short *>(row)[i] = elements[i];
+  for (int i = 0; lane < 8 * N && i < 8; i++) static_cast<unsigned short *>(row)[i] = elements[i];
 }
 inline unsigned shared_address(const void *p) { return __cvta_generic_to_shared(p); }
 inline void barrier_init(unsigned long long *bar, int arrivals) { fusec_counter_init(bar, arrivals); }
@@ -95,6 +95,10 @@ inline void cluster_sync() { fusec_cluster_barrier(); }
 inline void cluster_arrive() { fusec_cluster_barrier(); }
 inline void cluster_wait() {}
 inline void cluster_send(float *p, float x, int rank, unsigned long long *bar) { fusec_cluster_send(p, x, rank, bar); }
+inline void cluster_send(float4 *p, float4 x, int rank, unsigned long long *bar) {
+  const float f[4] = {x.x, x.y, x.z, x.w};
+  for (int i = 0; i < 4; i++) fusec_cluster_send(reinterpret_cast<float *>(p) + i, f[i], rank, bar);
+}
 inline void early_begin() {}
 inline void early_read() {}
 inline void early_body() {}
