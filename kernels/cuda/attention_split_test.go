@@ -170,6 +170,8 @@ func TestAttentionSplitCompiled(t *testing.T) {
 	for _, c := range []hopperCase{
 		{name: "causal d128 in both", b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
 			op: graph.Attention{Scale: 0.088, Causal: true}},
+		{name: "rest d128", b: 4, h: 16, group: 1, queries: 4001, keys: 4001, depth: 128, width: 128,
+			op: graph.Attention{Scale: 0.088}},
 		{name: "causal d64", b: 2, h: 16, group: 1, queries: 8192, keys: 8192, depth: 64, width: 64,
 			op: graph.Attention{Scale: 0.125, Causal: true}},
 		{name: "mask d128", b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,

@@ -129,12 +129,19 @@ template <int ROWS, int COLUMNS> DEVICE void copy_pairs(u8 *to, const TensorMap 
   for (int i = 0; i < 2; i++) copy_rows<ROWS, COLUMNS>(to + i * ROWS * COLUMNS * 2, map, bar, row, head, i);
 }
 
+// An address in shared memory, as here(); if NEAR, one register is enough for it before this place.
+template <bool NEAR> DEVICE const u8 *address_here(const u8 *p) {
+  if constexpr (!NEAR) return reinterpret_cast<const u8 *>(here(u64(p)));
+  SHARED;
+  return shared + int(here(u32(p - shared)));
+}
+
 // d = a·bᵀ as multiply_rows, of pairs.
-template <class T, int DEPTH, int N, int A_ROWS, int B_ROWS, int R>
+template <class T, int DEPTH, int N, int A_ROWS, int B_ROWS, bool NEAR = false, int R>
 DEVICE void multiply_row_pairs(float (&d)[R], const u8 *a, const u8 *b) {
   constexpr int CHUNKS = (DEPTH + 63) / 64;
-  a = reinterpret_cast<const u8 *>(here(u64(a)));
-  b = reinterpret_cast<const u8 *>(here(u64(b)));
+  a = address_here<NEAR>(a);
+  b = address_here<NEAR>(b);
   multiply_rows<T, DEPTH, N, A_ROWS, B_ROWS>(d, a + A_ROWS * CHUNKS * 128, b);
   multiply_rows<T, DEPTH, N, A_ROWS, B_ROWS>(d, a, b + B_ROWS * CHUNKS * 128, true);
   multiply_rows<T, DEPTH, N, A_ROWS, B_ROWS>(d, a, b, true);
@@ -223,7 +230,11 @@ DEVICE void attention_grad_pair_keys(const TensorMap *q, const TensorMap *k, con
   more_registers<240>();
   const float scale = exponent_scale<P>(most);
   const int group = warpgroup() - 1, column = threadIdx.x % 4 * 2;
-  const u8 *deep = sh.deep() + group * 64 * 128, *wide = sh.wide() + group * 64 * 128;
+  // Where the most registers are in use, the warpgroup's keys and values are found again for each tile.
+  constexpr bool NEAR = M == 64 && Shared::DEEP == 128;
+  const auto mine = [&](const u8 *rows) {
+    return rows + (NEAR ? __shfl_sync(~0u, int(here(threadIdx.x) / 128), 0) - 1 : group) * (64 * 128);
+  };
   // The thread's first key, and the first of its warp, are computed again where they are used: that takes no registers before.
   const auto first_key = [&] { return t.row + int(here(threadIdx.x) - 128) / 32 * 16; };
   const auto my_key = [&] { return first_key() + int(here(threadIdx.x)) % 32 / 4; };
@@ -235,12 +246,12 @@ DEVICE void attention_grad_pair_keys(const TensorMap *q, const TensorMap *k, con
       barrier_wait(sh.deep_full(st.at), st.parity);
       pin(s);
       wgmma_fence();
-      multiply_row_pairs<T, P::DEPTH, M, ROWS, M>(s, deep, sh.deep(st.at));
+      multiply_row_pairs<T, P::DEPTH, M, ROWS, M, NEAR>(s, mine(sh.deep()), sh.deep(st.at));
       wgmma_commit();
       barrier_wait(sh.wide_full(wide_st.at), wide_st.parity);
       pin(d);
       wgmma_fence();
-      multiply_row_pairs<T, P::WIDTH, M, ROWS, M>(d, wide, sh.wide(wide_st.at));
+      multiply_row_pairs<T, P::WIDTH, M, ROWS, M, NEAR>(d, mine(sh.wide()), sh.wide(wide_st.at));
       wgmma_commit();
       u32 bits[2];  // of the mask, and then of dropout
       if constexpr (P::MASKED) {
