@@ -234,21 +234,21 @@ const (
 
 // roomOfSums is how many bytes of a row and of its column sums together a thread holds. Column sums need few blocks
 // that run for long, so their threads may take as many registers as there are.
-func (r *rows) roomOfSums() int {
+func roomOfSums(threads int) int {
 	switch {
-	case r.threads <= 256:
+	case threads <= 256:
 		return 640
-	case r.cfg.Chip.Arch == 90:
-		return 384
+	case threads <= 512:
+		return 320
 	}
-	return 320
+	return 192
 }
 
 // planInner chooses how many threads share a row.
 func (r *rows) planInner(trial *printer) {
 	units, count := elemsOf(r.inner)/r.w, elemsOf(r.kept)
 	most := 1024
-	if r.p.Draws() || len(r.sums) > 0 {
+	if r.p.Draws() || r.roomySums() {
 		most = 512 // random numbers and column sums take more registers than a thread of 1024 has
 	}
 	for _, r.early = range []bool{true, false} {
@@ -274,9 +274,6 @@ func (r *rows) planInner(trial *printer) {
 		if r.hold = r.holding <= max(r.room(), held); r.hold {
 			break
 		}
-	}
-	for !r.hold && len(r.sums) > 0 && !r.roomySums() && !r.p.Draws() && r.threads < min(units, 1024) {
-		r.threads *= 2 // nothing stays in registers
 	}
 	r.block = blockThreads
 	if r.hold && len(r.sums) > 0 {
@@ -320,7 +317,7 @@ func (r *rows) planCluster(units, bytes int) {
 // room is how many bytes a thread should hold.
 func (r *rows) room() int {
 	if len(r.sums) > 0 {
-		return r.roomOfSums()
+		return roomOfSums(r.threads)
 	}
 	return registers
 }
@@ -341,7 +338,7 @@ func (r *rows) planSums(count int) {
 }
 
 // roomySums reports whether threads have at least 128 registers because there are column sums: with 64, threads of long rows spill
-// some. Rows on Hopper that registers do not hold have more threads.
+// some. Rows on Hopper may have more threads.
 func (r *rows) roomySums() bool { return len(r.sums) > 0 && r.cfg.Chip.Arch != 90 }
 
 // heldBytes is what a row that stays in registers takes there, by element.
