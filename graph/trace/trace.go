@@ -290,14 +290,13 @@ type Launch struct {
 	Company
 }
 
-// A Company is with which launch before it a launch runs at the same time. Without one it waits for the ends of all of them, or
-// others run beside it.
+// A Company names the launch before a launch that runs at the same time. A launch without one waits for all before it to end.
 type Company struct {
 	Beside int  `json:"beside,omitempty"` // its number, from 1 on; 0: there is none
 	Joined bool `json:"joined,omitempty"` // its kernel computes this launch, too
 }
 
-// Words tells it in tables and drawings; empty if there is none.
+// Words are what tables and drawings say of it; empty if there is none.
 func (c Company) Words() string {
 	switch {
 	case c.Joined:

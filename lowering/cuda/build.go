@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -263,6 +264,20 @@ func compileAll(sources []string, compiler driver.Compiler, chip kernels.Chip, p
 	return images, errs
 }
 
+// copiedFirst goes over the buffers in the order in which they lie on the GPU and on the host: first what each run copies to the
+// GPU, so that it is one copy.
+func (e *executable) copiedFirst() iter.Seq2[int, *lowering.Buffer] {
+	return func(yield func(int, *lowering.Buffer) bool) {
+		for _, copied := range []bool{true, false} {
+			for i := range e.p.Buffers {
+				if e.eachRun(i) == copied && !yield(i, &e.p.Buffers[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // takeBlock allocates one block on the GPU, and gives each buffer its address.
 func (e *executable) takeBlock(list []*kernels.Kernel) error {
 	at := roundUp(e.p.RunningBytes)
@@ -270,19 +285,17 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 		at = 0
 	}
 	offsets := make([]int64, len(e.p.Buffers))
-	for _, copied := range []bool{true, false} { // what each run copies lies together, as it does on the host
-		for i, b := range e.p.Buffers {
-			switch {
-			case e.eachRun(i) != copied, e.passing(i), e.isLent(i):
-			case b.Role == lowering.Temp:
-				offsets[i] = b.Offset
-			default:
-				offsets[i] = at
-				at += roundUp(b.Type.Bytes())
-			}
+	for i, b := range e.copiedFirst() {
+		switch {
+		case e.passing(i), e.isLent(i):
+		case b.Role == lowering.Temp:
+			offsets[i] = b.Offset
+		default:
+			offsets[i] = at
+			at += roundUp(b.Type.Bytes())
 		}
 	}
-	e.adjacent = true
+	e.oneBlock = true
 	status := at
 	if e.lent == nil {
 		status += e.scratchN
@@ -454,25 +467,23 @@ func (e *executable) takeHostMemory() error {
 	}
 	var places []int64
 	var buffers []int
-	n := (statusBytes + align - 1) / align * align
+	n := roundUp(statusBytes)
 	handed := make([]bool, len(e.p.Buffers)) // not so the values of updates, which are outputs of launches too
 	for _, o := range e.p.Outputs {
 		handed[o.Buffer] = true
 	}
-	for _, copied := range []bool{true, false} {
-		for i, b := range e.p.Buffers {
-			if e.eachRun(i) != copied || !handed[i] && !copied {
-				continue
-			}
-			if b.Type.Shape.Elems() == 0 {
-				if b.Role == lowering.Output {
-					e.tensors[i] = graph.NewTensor(b.Type)
-				}
-				continue
-			}
-			buffers, places = append(buffers, i), append(places, n)
-			n += roundUp(b.Type.Bytes())
+	for i, b := range e.copiedFirst() {
+		if !handed[i] && !e.eachRun(i) {
+			continue
 		}
+		if b.Type.Shape.Elems() == 0 {
+			if b.Role == lowering.Output {
+				e.tensors[i] = graph.NewTensor(b.Type)
+			}
+			continue
+		}
+		buffers, places = append(buffers, i), append(places, n)
+		n += roundUp(b.Type.Bytes())
 	}
 	p, err := e.gpu.AllocHost(n)
 	if err != nil {

@@ -25,7 +25,7 @@ type executable struct {
 	gpu      driver.GPU
 	stream   driver.Stream
 	each     bool // wait for each launch
-	adjacent bool // what each run copies to the GPU lies together, on either side
+	oneBlock bool // the buffers are parts of one block of the GPU's memory
 	modules  []driver.Module
 	launches []launch
 	collect  launch
@@ -368,7 +368,7 @@ func (e *executable) begin(copies bool) error {
 			continue
 		}
 		staged, on := e.staged[i], e.buffers[i]
-		if end := roundUp(bytes); e.adjacent && end > 0 && unsafe.Add(from, end) == staged && to+driver.Ptr(end) == on {
+		if end := roundUp(bytes); e.oneBlock && end > 0 && unsafe.Add(from, end) == staged && to+driver.Ptr(end) == on {
 			bytes = end + b.Type.Bytes()
 			continue
 		}

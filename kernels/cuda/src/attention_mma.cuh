@@ -231,6 +231,7 @@ DEVICE void mend_part(float (&part)[MT][2][4], int half, const Fragment<T, true,
   }
 }
 
+// The fade of sums that are not scaled.
 struct Ones {
   DEVICE float operator[](int) const { return 1; }
 };

@@ -94,15 +94,15 @@ func (c Check) tasks(made, targets []kernels.Chip) (list []task, err error) {
 			continue
 		}
 		target := targets[int(kernels.Key(plain(p.kernel))[0])%len(targets)]
-		own := ownInstructions.MatchString(p.kernel.Source)
-		if !own && target.Arch < chip.Arch {
+		notOlder := ownInstructions.MatchString(p.kernel.Source) // the target has to be as new as the chip
+		if !notOlder && target.Arch < chip.Arch {
 			// Registers are planned for a chip: on an older one programs may have another kernel.
 			if older, err := c.generate(target); err == nil && plain(older.kernel) != plain(p.kernel) {
 				add(older.kernel, target)
-				own = true
+				notOlder = true
 			}
 		}
-		if own {
+		if notOlder {
 			i := slices.IndexFunc(targets, func(t kernels.Chip) bool { return t.Arch >= chip.Arch })
 			if i < 0 {
 				continue
