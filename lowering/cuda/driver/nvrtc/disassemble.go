@@ -75,9 +75,15 @@ func Unset(code string) []string {
 				read[n] = true
 				continue
 			}
-			set[n] = true
-			if strings.Contains(m[1], ".64") || strings.Contains(m[1], ".WIDE") {
-				set[n+1] = true
+			wide := 1
+			switch {
+			case strings.Contains(m[1], ".128"):
+				wide = 4
+			case strings.Contains(m[1], ".64"), strings.Contains(m[1], ".WIDE"):
+				wide = 2
+			}
+			for i := range wide {
+				set[n+i] = true
 			}
 		}
 	}

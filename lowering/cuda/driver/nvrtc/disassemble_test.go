@@ -57,6 +57,9 @@ func TestDisassembler(t *testing.T) {
 // TestUnset finds uniform registers that no instruction sets, and takes none for such that one sets in part.
 func TestUnset(t *testing.T) {
 	const code = `
+        /*0010*/                   LDCU.128 UR12, c[0x0][0x380] ;
+        /*0020*/                   IADD.64 R6, R2, UR14 ;
+        /*0028*/                   IADD3.X R13, PT, PT, R2, UR15, RZ, P1, !PT ;
         /*0030*/                   ULDC.64 UR8, c[0x0][0x208] ;
         /*0040*/                   UMOV UR7, 0x12f00000 ;
         /*0048*/                   HGMMA.64x64x16.F32 R88, R152, gdesc[UR40].tnspB, R88 ;
