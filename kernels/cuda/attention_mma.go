@@ -29,6 +29,9 @@ func (a *attentionProblem) mmaTile() (t attentionTile, ok bool) {
 		tiles[0] = attentionTile{4, 2, 64}
 	case half && most <= 128 && a.plain():
 		tiles[0] = attentionTile{4, 2, 48}
+		if a.cfg.Chip.Arch >= 120 { // for which ptxas keeps more in registers
+			tiles[0].keys = 32
+		}
 	case most <= 64 && a.plain():
 		tiles[0] = attentionTile{4, 2, 32}
 	case half && most <= 128:

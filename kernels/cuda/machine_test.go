@@ -358,6 +358,18 @@ func TestMachinePanels(t *testing.T) {
 	cudatest.MachineCode(t, machineChips, machineChips, l.checks[0]...)
 }
 
+// TestMachineBlackwell is [TestMachineCode] of attention whose tile has fewer keys on sm_120, for that chip.
+func TestMachineBlackwell(t *testing.T) {
+	l := &machineList{t: t, whole: true}
+	x := graph.TypeOf(graph.BF16, 2, 8, 1024, 128)
+	for _, causal := range []bool{false, true} {
+		l.attention(fmt.Sprint("attention, causal: ", causal), cuda.BF16, graph.Attention{Scale: 0.125, Causal: causal},
+			[]graph.Type{x, x, x})
+	}
+	chips := []cuda.Chip{cuda.ChipOf(120)}
+	cudatest.MachineCode(t, chips, chips, l.checks[0]...)
+}
+
 // TestSharedMemory: no form needs more shared memory than the chip that it is made for has.
 func TestSharedMemory(t *testing.T) {
 	l := &machineList{t: t, whole: true}
