@@ -170,9 +170,9 @@ fuzz: FUZZ_FLAGS = -parallel 1
 fuzz: FUZZ_JOBS = 2
 fuzz: FUZZERS = $(PARSERS)
 fuzz: ## a short run of the fuzzers of what is read from files, whose inputs follow from a seed
-fuzz-long: FUZZ ?= 300
+fuzz-long: FUZZ ?= 100
 fuzz-long: FUZZ_JOBS = 1
-fuzz-long: ## FUZZ times as many inputs on all cores, 300 unless it is given
+fuzz-long: ## FUZZ times as many inputs on all cores, 100 unless it is given
 fuzz fuzz-long:
 	printf '%s\n' $(FUZZERS) | tr : ' ' | xargs -P $(FUZZ_JOBS) -L 1 sh -c '$(GO) test -short -run "^$$" -fuzz "^$$1$$" \
 		-fuzztime $$(($$2 * $(FUZZ)))x -fuzzminimizetime 100x $(FUZZ_FLAGS) ./$$0 || exit 255'
