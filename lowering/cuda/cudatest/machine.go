@@ -163,7 +163,8 @@ func (k task) inspect(compiler *nvrtc.Compiler) error {
 			}
 		}
 	}
-	if len(needs) == 0 && os.Getenv("FUSEC_LONG") == "" { // reading machine code takes as long as making it
+	// Reading machine code takes as long as making it, and chips before Turing have no uniform registers.
+	if len(needs) == 0 && (os.Getenv("FUSEC_LONG") == "" || k.chip.Arch < 75) {
 		return errors.Join(errs...)
 	}
 	code, err := compiler.Disassemble(image)
