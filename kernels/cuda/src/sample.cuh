@@ -1,10 +1,11 @@
 // Draws from rows of logits, in the arithmetic of graph.SampleWeight: sums are of integers, so that their order does not matter.
 
-// SampleShared is what a block has in shared memory: sums by a digit of keys, elements that may be drawn, sums of warps, and what one thread tells all.
+// SampleShared is what a block has in shared memory: sums by a digit of keys, elements that may be drawn, of which a block finds
+// KEPT at most and the parts of a row ROOM, sums of warps, and what one thread tells all.
 template <int THREADS> struct SampleShared {
-  static constexpr int DIGIT = 11, SUMS = 1 << DIGIT, KEPT = 1024;
+  static constexpr int DIGIT = 11, SUMS = 1 << DIGIT, KEPT = 1024, ROOM = 2048;
   u64 sums[SUMS];
-  u64 kept[KEPT];
+  u64 kept[ROOM];
   u64 warps[THREADS / 32], equals[THREADS / 32];
   u64 left;
   u32 digit, count;
@@ -299,18 +300,16 @@ DEVICE int sample_kept(const T *logits, i64 n, u32 greatest, float most, double 
   return int(count);
 }
 
-// sample lets a block draw from a row of n logits.
-template <int THREADS, class T>
-DEVICE void sample(const T *logits, i64 n, float temperature, i64 top_k, float top_p, i64 seed, u64 counter, i64 *to,
-                   SampleShared<THREADS> *shared) {
+// sample_best finds the greatest logit of a row, the first of equal ones, as key and inverted place. greatest is the greatest key of
+// this thread.
+template <int THREADS, class T> DEVICE u64 sample_best(const T *logits, i64 n, u32 *greatest, SampleShared<THREADS> *shared) {
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  // The greatest logit, the first of equal ones.
   u64 best = 0;
   sample_each<THREADS>(logits, n, [&](i64 i, float value) {
     const u64 x = u64(sample_key(value)) << 32 | u32(~u32(i));
     best = x > best ? x : best;
   });
-  const u32 greatest = u32(best >> 32);
+  *greatest = u32(best >> 32);
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) {
     const u64 x = __shfl_xor_sync(0xffffffffu, best, step);
@@ -319,8 +318,120 @@ DEVICE void sample(const T *logits, i64 n, float temperature, i64 top_k, float t
   if (lane == 0) shared->warps[warp] = best;
   __syncthreads();
   for (int i = 0; i < THREADS / 32; i++) best = shared->warps[i] > best ? shared->warps[i] : best;
+  return best;
+}
+
+// SampleParts is what a block finds in one of the parts of a row, in memory: the greatest logit, the first of equal ones, as key and
+// inverted place; how many elements may be among the greatest top_k of the row, or more than MOST if it does not know them; and
+// these in their order, as place and key.
+struct SampleParts {
+  static constexpr int MOST = 256, SIZE = 2 + MOST;
+  static constexpr int GROUPS = 128, TOP = 64;  // at most top_k, so that the parts' elements rarely are too many
+};
+
+// SamplePartShared is what such a block has in shared memory.
+template <int THREADS> struct SamplePartShared {
+  u64 found[SampleParts::MOST];
+  u64 warps[THREADS / 32];
+  u32 bounds[SampleParts::GROUPS];
+  u32 least, count;
+};
+
+// sample_part lets a block look at part number `part` of a row of n logits. The greatest keys of groups of threads bound those that
+// may be among the greatest.
+template <int THREADS, int PARTS, class T>
+DEVICE void sample_part(const T *logits, i64 n, int part, float temperature, i64 top_k, u64 *to, SamplePartShared<THREADS> *shared) {
+  typedef SampleParts R;
+  constexpr int VECTOR = 16 / sizeof(T), SHARE = THREADS / R::GROUPS;
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  const i64 each = ((n + PARTS - 1) / PARTS + VECTOR - 1) / VECTOR * VECTOR, first = part * each;
+  const i64 size = each < n - first ? each : n - first;
+  if (threadIdx.x == 0) shared->count = 0;
+  u64 best = 0;
+  sample_each<THREADS>(logits + first, size, [&](i64 i, float value) {
+    const u64 x = u64(sample_key(value)) << 32 | u32(~u32(first + i));
+    best = x > best ? x : best;
+  });
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    if (step == SHARE && lane % SHARE == 0) shared->bounds[threadIdx.x / SHARE] = u32(best >> 32);
+    const u64 x = __shfl_xor_sync(0xffffffffu, best, step);
+    best = x > best ? x : best;
+  }
+  if (lane == 0) shared->warps[warp] = best;
+  __syncthreads();
+  for (int i = 0; i < THREADS / 32; i++) best = shared->warps[i] > best ? shared->warps[i] : best;
+  if (threadIdx.x == 0) to[0] = best;
+  if (!(temperature > 0.0f) || top_k < 1 || top_k > R::TOP) {
+    if (threadIdx.x == 0) to[1] = R::MOST + 1;
+    return;
+  }
+  if (threadIdx.x < R::GROUPS) {
+    const u32 own = shared->bounds[threadIdx.x];
+    int above = 0;
+#pragma unroll 8
+    for (int i = 0; i < R::GROUPS; i++) above += shared->bounds[i] > own || (shared->bounds[i] == own && i < int(threadIdx.x));
+    if (above == int(top_k) - 1) shared->least = own;
+  }
+  __syncthreads();
+  const u32 least = shared->least;
+  sample_each<THREADS>(logits + first, size, [&](i64 i, float value) {
+    const u32 key = sample_key(value);
+    if (key < least) return;
+    const u32 at = atomicAdd(&shared->count, 1u);
+    if (at < R::MOST) shared->found[at] = u64(first + i) << 32 | key;
+  });
+  __syncthreads();
+  const u32 count = shared->count;
+  if (threadIdx.x == 0) to[1] = count;
+  if (count > R::MOST) return;
+  for (u32 i = threadIdx.x; i < count; i += THREADS) {
+    const u64 x = shared->found[i];
+    int before = 0;
+    for (u32 j = 0; j < count; j++) before += shared->found[j] < x;
+    to[2 + before] = x;
+  }
+}
+
+// sample_gather takes what was found in the parts of a row. It gives the number of elements that may be drawn, or 0 if it has not
+// all of them.
+template <int THREADS, int PARTS> DEVICE int sample_gather(const u64 *parts, u64 *best, SampleShared<THREADS> *shared) {
+  typedef SampleParts R;
+  static_assert(PARTS <= 32, "a warp has a thread for each part");
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  u64 top = lane < PARTS ? parts[lane * R::SIZE] : 0;
+  const u32 count = lane < PARTS ? u32(parts[lane * R::SIZE + 1]) : 0;
+  u32 past = count;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const u64 x = __shfl_xor_sync(0xffffffffu, top, step);
+    const u32 other = __shfl_up_sync(0xffffffffu, past, step);
+    top = x > top ? x : top;
+    if (lane >= step) past += other;
+  }
+  *best = top;
+  const u32 all = __shfl_sync(0xffffffffu, past, 31);
+  if (__any_sync(0xffffffffu, count > R::MOST) || all > SampleShared<THREADS>::ROOM) return 0;
+  for (int i = warp; i < PARTS; i += THREADS / 32) {
+    const u32 here = __shfl_sync(0xffffffffu, count, i), first = __shfl_sync(0xffffffffu, past, i) - here;
+    for (u32 j = lane; j < here; j += 32) shared->kept[first + j] = parts[i * R::SIZE + 2 + j];
+  }
+  __syncthreads();
+  return int(all);
+}
+
+// sample lets a block draw from a row of n logits, of whose parts others have told what they found, if there are any.
+template <int THREADS, int PARTS, class T>
+DEVICE void sample(const T *logits, i64 n, float temperature, i64 top_k, float top_p, i64 seed, u64 counter, i64 *to,
+                   const u64 *parts, SampleShared<THREADS> *shared) {
+  const bool greedy = !(temperature > 0.0f);
+  u64 best = 0;
+  u32 greatest = 0;
+  int kept = 0;
+  if constexpr (PARTS > 0) kept = sample_gather<THREADS, PARTS>(parts, &best, shared);
+  if (PARTS == 0 || (kept == 0 && !greedy)) best = sample_best<THREADS>(logits, n, &greatest, shared);
   const u32 most_key = u32(best >> 32);
-  if (!(temperature > 0.0f) || most_key == 0) {
+  if (greedy || most_key == 0) {
     if (threadIdx.x == 0) *to = ~u32(best);
     return;
   }
@@ -331,8 +442,7 @@ DEVICE void sample(const T *logits, i64 n, float temperature, i64 top_k, float t
   const uint4 words = philox(u64(seed), counter);
   const u64 random = u64(words.y) << 32 | words.x;
   u64 rest = 0;
-  int kept = 0;
-  if (n > 4 * THREADS && top_k <= THREADS && (top_k > 0 || top_p > 0.0f)) {
+  if (kept == 0 && n > 4 * THREADS && top_k <= THREADS && (top_k > 0 || top_p > 0.0f)) {
     kept = sample_kept<THREADS>(logits, n, greatest, most, scale, top_k, top_p, &rest, shared);
   }
   const SampleRow<THREADS, T> row = {logits, kept > 0 ? shared->kept : nullptr, kept > 0 ? kept : n};
