@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,8 +13,9 @@ import (
 	"fusec/lowering/cuda/cudatest"
 )
 
-// inPlace runs an operation whose result i stands over operand over[i] and compares it with the reference.
-func inPlace(t *testing.T, l *list, op graph.Op, args []*graph.Tensor, over []int) *kernels.Kernel {
+// inPlace runs an operation whose result i stands over operand over[i] and compares it with the reference. No other launch writes
+// the operands that are own.
+func inPlace(t *testing.T, l *list, op graph.Op, args []*graph.Tensor, over []int, own ...int) *kernels.Kernel {
 	t.Helper()
 	d := cudatest.Open(t)
 	in := make([]ref.Value, len(args))
@@ -21,8 +23,9 @@ func inPlace(t *testing.T, l *list, op graph.Op, args []*graph.Tensor, over []in
 	var from, to []cudatest.Buffer
 	for i, a := range args {
 		in[i], types[i] = ref.FromTensor(a), a.Type
-		from = append(from, cudatest.Buffer{Operand: kernels.Operand{DType: a.Type.DType, Layout: graph.Contiguous(a.Type.Shape)},
-			Value: a})
+		o := kernels.Operand{DType: a.Type.DType, Layout: graph.Contiguous(a.Type.Shape), Own: slices.Contains(own, i)}
+		o.Given = o.Own && !slices.Contains(over, i)
+		from = append(from, cudatest.Buffer{Operand: o, Value: a})
 	}
 	want, err := ref.OpBound(op, in)
 	if err != nil {

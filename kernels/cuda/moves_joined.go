@@ -18,7 +18,11 @@ func compileMoves(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel,
 	}
 	j := &joinedMoves{u: newUnit(args, results), list: list, typ: indexType(elemsOfAll(args, results)), late: cfg.hopper()}
 	for _, m := range list {
-		j.late = j.late && !slices.ContainsFunc(m.Angles, func(i int) bool { return !args[i].Given })
+		needs := slices.Clone(m.Angles)
+		if m.Update != nil {
+			needs = append(needs, m.Start)
+		}
+		j.late = j.late && !slices.ContainsFunc(needs, func(i int) bool { return !args[i].Given })
 	}
 	for i := range list {
 		if err := j.add(i, cfg); err != nil {
@@ -46,23 +50,49 @@ type joinedMoves struct {
 	u      *unit
 	list   []body.Move
 	typ    string // of indices
-	late   bool   // angles are computed before it waits for what is before the launch
+	late   bool   // angles and starts are known before it waits for what is before the launch
 	blocks int
 	calls  strings.Builder
 	memory OverwriteAt
 }
 
-// function writes a function that does something for units e, one for each thread, and gives it its blocks. The lines of before
-// need nothing that other launches make.
-func (j *joinedMoves) function(units int, runs []run, w int, before, lines []string) {
+// A moveText is what a function does for a unit.
+type moveText struct {
+	before []string // what needs nothing that other launches make
+	keeps  []string // what is overwritten is kept, once before is done
+	load   string
+	puts   []string
+}
+
+// function writes a function for units e of a target, one for each thread, and gives it its blocks.
+func (j *joinedMoves) function(t *moveTarget, units int, runs []run, w int, m moveText) {
 	if units == 0 {
 		return
 	}
 	name, blocks := fmt.Sprintf("move%d", j.blocks), ceilDiv(units, blockThreads)
-	if j.late {
-		before = append(slices.Clone(before), "late_read();")
+	lines := append(slices.Clone(t.start), m.before...)
+	keeps := ""
+	if t.kept != "" {
+		keeps = fmt.Sprintf("  if (block == 0 && threadIdx.x == 0) *%s = start + 1;\n  %s", t.started, strings.Join(m.keeps, "\n  "))
 	}
-	text := "  " + strings.Join(append(before, lines...), "\n  ") + "\n"
+	if keeps != "" && t.own {
+		lines = append(lines, "if (fits) {", keeps, "}")
+		keeps = ""
+	}
+	if j.late {
+		lines = append(lines, "late_read();")
+	}
+	if t.start != nil {
+		lines = append(lines, "if (!fits) return;")
+	}
+	lines = append(lines, m.load)
+	if t.updates { // what is read comes at the same time as the status
+		lines = append(lines, fmt.Sprintf("if (%s->code != 0) return;", j.u.status()))
+	}
+	if keeps != "" {
+		lines = append(lines, keeps)
+	}
+	text := "  " + strings.Join(append(lines, m.puts...), "\n  ") + "\n"
 	j.u.printf("DEVICE void %s(const Params &p, int block) {\n  constexpr int W = %d;\n", name, w)
 	j.u.printf("  const %s e = %s(block) * %d + int(threadIdx.x);\n  if (e >= %d) return;\n", j.typ, j.typ, blockThreads, units)
 	j.u.printf("%s%s}\n\n", needed(split("e", j.typ, runs, w > 1, "  "), text), text)
@@ -73,21 +103,24 @@ func (j *joinedMoves) function(units int, runs []run, w int, before, lines []str
 
 // A moveTarget is where a move writes its elements, which are numbered in row-major order.
 type moveTarget struct {
-	result string
-	place  string // of element i
-	kept   string // of element i in the memory for what is overwritten
-	inner  int    // how many elements that follow one another lie so, or a divisor of that; 0: all
-	offset int    // of the result, in its buffer
-	size   int    // of an element, in bytes
-	head   []string
+	result  string
+	place   string   // of element i
+	start   []string // finds from where on it overwrites, and whether that is inside
+	kept    string   // memory for what is overwritten, "" where nothing has to be taken back
+	started string   // what says that it is there
+	own     bool     // no other launch writes what is overwritten
+	updates bool     // a State or Param
+	inner   int      // how many elements that follow one another lie so, or a divisor of that; 0: all
+	offset  int      // of the result, in its buffer
+	size    int      // of an element, in bytes
 }
 
-// put is text that writes W elements from i on.
-func (t *moveTarget) put(w int, i, value string) string {
+// write is text that puts W elements from i on, and that keeps those which are there.
+func (t *moveTarget) write(w int, i, value string) (put, keep string) {
 	align := 16 | t.size*w | t.size*t.offset
 	align &= -align
-	at := strings.NewReplacer("$", i)
-	return fmt.Sprintf("put<%d>(%s + %s, %s, %s);", align, t.result, at.Replace(t.place), at.Replace(t.kept), value)
+	at := fmt.Sprintf("%s + %s", t.result, strings.ReplaceAll(t.place, "$", i))
+	return fmt.Sprintf("store<1, %d>(%s, %s);", align, at, value), fmt.Sprintf("keep<W, %d>(%s + (%s), %s);", align, t.kept, i, at)
 }
 
 // add writes the functions of result i.
@@ -103,11 +136,7 @@ func (j *joinedMoves) add(i int, cfg Config) error {
 	case !y.Layout.IsContiguous() || y.Over > 0 && (m.Update == nil || y.Over != m.Into+1):
 		return fmt.Errorf("result %d lies in memory of another value", i)
 	}
-	t := moveTarget{result: u.to(i), place: "i64($)", kept: fmt.Sprintf("(%s *)nullptr", ctype(y.DType)), offset: y.Layout.Offset,
-		size: y.DType.Size()}
-	if y.Update {
-		t.head = append(t.head, fmt.Sprintf("if (%s->code != 0) return;", u.status()))
-	}
+	t := moveTarget{result: u.to(i), place: "i64($)", updates: y.Update, offset: y.Layout.Offset, size: y.DType.Size()}
 	if m.Update != nil {
 		j.overwrite(&t, m, i)
 	}
@@ -128,22 +157,21 @@ func (j *joinedMoves) overwrite(t *moveTarget, m *body.Move, i int) {
 	t.inner = inner
 	each := max(size*inner, 1)
 	t.place = fmt.Sprintf("(i64(($) / %d) * %d + i64(start) * %d + ($) %% %d)", each, dim*inner, inner, each)
-	t.head = append(t.head, "i64 start;",
-		fmt.Sprintf("if (!slice_start(%s, %d, %s, &start)) return;", u.at(m.Start), dim-size, u.status()))
+	t.start = []string{"i64 start;",
+		fmt.Sprintf("const bool fits = slice_start(%s, %d, %s, &start);", u.at(m.Start), dim-size, u.status())}
 	if y.Over > 0 {
 		if y.Update { // Restore takes it back if the run fails
 			kept, zeroed := j.memory.Next(OverwriteOf(m.Update.Op.(graph.UpdateSlice), y.Type(), update))
-			started := u.field(Param{Kind: ZeroedPtr, Byte: zeroed}, "i64 *", fmt.Sprintf("started%d", i))
-			old := u.field(Param{Kind: KeptPtr, Byte: kept}, ctype(y.DType)+" *", fmt.Sprintf("old%d", i))
-			t.head = append(t.head, fmt.Sprintf("if (block == 0 && threadIdx.x == 0) *%s = start + 1;", started))
-			t.kept = old + " + ($)"
+			t.started = u.field(Param{Kind: ZeroedPtr, Byte: zeroed}, "i64 *", fmt.Sprintf("started%d", i))
+			t.kept = u.field(Param{Kind: KeptPtr, Byte: kept}, ctype(y.DType)+" *", fmt.Sprintf("old%d", i))
+			t.own = u.args[m.Into].Own
 		}
 		return
 	}
 	at, runs := layoutText(u.args[m.Into].Layout, j.typ)
-	j.function(y.Layout.Shape.Elems(), runs, 1, nil, append(slices.Clone(t.head),
-		fmt.Sprintf("if (c%d >= start && c%d < start + %d) return;", axis, axis, size),
-		fmt.Sprintf("%s[e] = %s[%s];", t.result, u.arg(m.Into), at)))
+	j.function(t, y.Layout.Shape.Elems(), runs, 1, moveText{
+		load: fmt.Sprintf("if (c%d >= start && c%d < start + %d) return;", axis, axis, size),
+		puts: []string{fmt.Sprintf("%s[e] = %s[%s];", t.result, u.arg(m.Into), at)}})
 }
 
 // layoutText is where an element lies in a buffer, and the coordinates of which that is made.
@@ -174,9 +202,9 @@ func (j *joinedMoves) copy(t *moveTarget, m *body.Move, l graph.Layout) {
 		}
 		align = all & -all
 	}
-	j.function(l.Shape.Elems()/w, runs, w, nil, append(slices.Clone(t.head),
-		fmt.Sprintf("const auto x = load<%s, W, 1, %d>(%s + (%s));", lane(x.DType), align, j.u.arg(m.From), at),
-		t.put(w, "e * W", "x")))
+	put, keep := t.write(w, "e * W", "x")
+	j.function(t, l.Shape.Elems()/w, runs, w, moveText{keeps: []string{keep}, puts: []string{put},
+		load: fmt.Sprintf("const auto x = load<%s, W, 1, %d>(%s + (%s));", lane(x.DType), align, j.u.arg(m.From), at)})
 }
 
 // rotate moves the pairs of elements that lie as given: each thread computes the angle of its pair.
@@ -203,11 +231,14 @@ func (j *joinedMoves) rotate(t *moveTarget, m *body.Move, l graph.Layout, cfg Co
 		position = fmt.Sprintf("c%d", last-1)
 	}
 	typ := lane(x.DType)
-	before := []string{typ + " angle[2];", angle("angle", fmt.Sprintf("c%d", last), position)}
-	j.function(pairs, runs, 1, before, append(slices.Clone(t.head),
-		fmt.Sprintf("const auto y = rope_turned(%s + (%s), %d, angle);", j.u.arg(m.From), at, second*l.Stride[last]),
-		fmt.Sprintf("const %s i = e / %d * %d + c%d * %d;", j.typ, d/2, d, last, step),
-		t.put(1, "i", "splat<1>(y[0])"),
-		t.put(1, fmt.Sprintf("(i + %d)", second), "splat<1>(y[1])")))
+	text := moveText{
+		before: []string{typ + " angle[2];", angle("angle", fmt.Sprintf("c%d", last), position),
+			fmt.Sprintf("const %s i = e / %d * %d + c%d * %d;", j.typ, d/2, d, last, step)},
+		load: fmt.Sprintf("const auto y = rope_turned(%s + (%s), %d, angle);", j.u.arg(m.From), at, second*l.Stride[last])}
+	for k, i := range []string{"i", fmt.Sprintf("(i + %d)", second)} {
+		put, keep := t.write(1, i, fmt.Sprintf("splat<1>(y[%d])", k))
+		text.puts, text.keeps = append(text.puts, put), append(text.keeps, keep)
+	}
+	j.function(t, pairs, runs, 1, text)
 	return nil
 }

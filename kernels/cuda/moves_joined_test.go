@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,7 +97,8 @@ func TestMovesJoined(t *testing.T) {
 	cudatest.Run(t, cudatest.Open(t), checks...)
 }
 
-// TestMovesInPlace: in place, caches keep their other rows, and the kernel keeps those that it overwrites.
+// TestMovesInPlace: in place, caches keep their other rows, and the kernel keeps those that it overwrites, before it waits where no
+// other launch writes them.
 func TestMovesInPlace(t *testing.T) {
 	l := newList(91)
 	op, types, err := cases.Bodied(graph.AnchorMoves, func(b *graph.Builder, in cases.Inputs) {
@@ -114,9 +116,21 @@ func TestMovesInPlace(t *testing.T) {
 		args = append(args, draw(l.r, u))
 	}
 	args[1].SetFloat(0, 4)
-	k := inPlace(t, l, op, args, []int{2, 3})
-	if k.Zeroed != 16 || k.Kept != 80+96 {
-		t.Errorf("%d bytes zeroed and %d kept", k.Zeroed, k.Kept)
+	for _, own := range [][]int{nil, {1}, {1, 2}, {1, 2, 3}} {
+		k := inPlace(t, l, op, args, []int{2, 3}, own...)
+		if k.Zeroed != 16 || k.Kept != 80+96 {
+			t.Errorf("%d bytes zeroed and %d kept", k.Zeroed, k.Kept)
+		}
+		functions := strings.Split(k.Generated(), "DEVICE void ")[1:]
+		if len(functions) != 2 {
+			t.Fatalf("%d functions", len(functions))
+		}
+		for i, text := range functions {
+			early, waits, status := strings.Index(text, "keep<"), strings.Index(text, "late_read();"), strings.Index(text, "->code != 0")
+			if (waits >= 0) != (own != nil) || status < waits || (early < status) != slices.Contains(own, 2+i) {
+				t.Errorf("own %v: keeps at %d, waits at %d, reads the status at %d of\n%s", own, early, waits, status, text)
+			}
+		}
 	}
 }
 

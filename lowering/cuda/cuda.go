@@ -231,6 +231,7 @@ func operands(p *lowering.Program, l *lowering.Launch, held heldBuffers) (args, 
 	args, results = l.Operands()
 	for i, v := range l.Args {
 		args[i].Frozen, args[i].Given = held.fixed[v.Buffer], held.given[v.Buffer]
+		args[i].Own = args[i].Given || held.writer[v.Buffer] == l
 	}
 	for i, v := range l.Results {
 		role := p.Buffers[v.Buffer].Role
@@ -240,12 +241,15 @@ func operands(p *lowering.Program, l *lowering.Launch, held heldBuffers) (args, 
 }
 
 // heldBuffers are those that no launch of a run writes. Fixed ones are of constants, of frozen parameters and of what the prepared
-// part makes; given ones are these and of the other sources.
-type heldBuffers struct{ fixed, given map[int]bool }
+// part makes; given ones are these and of the other sources. Of those that one launch writes, writer has it.
+type heldBuffers struct {
+	fixed, given map[int]bool
+	writer       map[int]*lowering.Launch
+}
 
 // heldBuffersOf are those of a program.
 func heldBuffersOf(p *lowering.Program) heldBuffers {
-	fixed, given := map[int]bool{}, map[int]bool{}
+	fixed, given, writer := map[int]bool{}, map[int]bool{}, map[int]*lowering.Launch{}
 	for i, b := range p.Buffers {
 		if b.Role == lowering.Const || b.Role == lowering.Param && p.Frozen {
 			fixed[i] = true
@@ -257,6 +261,10 @@ func heldBuffersOf(p *lowering.Program) heldBuffers {
 			if i < p.Prepared {
 				fixed[v.Buffer] = true
 			} else {
+				writer[v.Buffer] = &p.Launches[i]
+				if !given[v.Buffer] { // it has another
+					writer[v.Buffer] = nil
+				}
 				delete(fixed, v.Buffer)
 				delete(given, v.Buffer)
 			}
@@ -265,7 +273,7 @@ func heldBuffersOf(p *lowering.Program) heldBuffers {
 	for _, u := range p.Updates {
 		delete(fixed, u.Target)
 	}
-	return heldBuffers{fixed, given}
+	return heldBuffers{fixed, given, writer}
 }
 
 // Kernels lists the kernel of every launch, nil for those that run on the processor.

@@ -52,3 +52,12 @@ func CheckBranches(d *Device, p *lowering.Program) (whole, some int, err error) 
 	}
 	return whole, some, nil
 }
+
+// Own says which arguments of a launch no other one writes.
+func Own(p *lowering.Program, launch int) (own []bool) {
+	args, _ := operands(p, &p.Launches[launch], heldBuffersOf(p))
+	for _, a := range args {
+		own = append(own, a.Own)
+	}
+	return own
+}

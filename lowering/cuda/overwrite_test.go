@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"fusec/graph"
@@ -10,6 +11,7 @@ import (
 	"fusec/kernels/ref"
 	"fusec/lowering"
 	"fusec/lowering/cuda"
+	"fusec/passes/passtest"
 )
 
 // caches are updated at starts that the inputs give, one of them twice and in many caches more than one step of the end
@@ -145,6 +147,48 @@ func decoder(b *graph.Builder) {
 func TestMovesOverwritten(t *testing.T) {
 	for name, opts := range map[string][]cuda.Option{"recorded": nil, "each": {cuda.Each()}, "apart": {cuda.Apart()}} {
 		t.Run(name, func(t *testing.T) { runDecoder(t, opts...) })
+	}
+}
+
+// TestMovesOwn: rows of a cache that one launch alone overwrites are kept before it waits. Those that two overwrite are no launch's
+// own.
+func TestMovesOwn(t *testing.T) {
+	d := cuda.New(cuda.Precision(kernels.BF16))
+	p := passtest.Lowered(t, built(t, decoder), d, true)
+	keeps := 0
+	for i, k := range d.Kernels(p) {
+		if f, ok := p.Launches[i].Op.(graph.Fusion); !ok || f.Anchor != graph.AnchorMoves {
+			continue
+		}
+		for _, text := range strings.Split(k.Generated(), "DEVICE void ")[1:] {
+			if at := strings.Index(text, "keep<"); at >= 0 {
+				keeps++
+				if at > strings.Index(text, "late_read();") {
+					t.Errorf("kept after it waits:\n%s", text)
+				}
+			}
+		}
+	}
+	if keeps != 2 {
+		t.Errorf("%d parts are kept\n%v", keeps, p)
+	}
+	p = passtest.Lowered(t, built(t, func(b *graph.Builder) {
+		at, cache := b.Input("at", graph.TypeOf(graph.I64)), b.State("cache", graph.TypeOf(graph.F32, 3, 7))
+		write := func(into, x *graph.Node) *graph.Node { return b.Add(graph.UpdateSlice{Axis: 1}, into, x, at) }
+		first := write(cache, b.Input("x", graph.TypeOf(graph.F32, 3, 1)))
+		b.Update(cache, write(first, b.Reduce(graph.Sum, first, true, 1)))
+	}), d, true)
+	writes := 0
+	for i := range p.Launches {
+		if _, ok := p.Launches[i].Op.(graph.UpdateSlice); ok {
+			writes++
+			if own := cuda.Own(p, i); own[0] || !own[2] {
+				t.Errorf("launch %d has of its own %v", i, own)
+			}
+		}
+	}
+	if writes != 2 {
+		t.Errorf("%d writes\n%v", writes, p)
 	}
 }
 

@@ -8,10 +8,9 @@ DEVICE bool slice_start(const i64 *p, i64 last, Status *status, i64 *start) {
   return false;
 }
 
-// put writes W elements, and before that keeps those that are there, unless kept is null.
-template <int ALIGN, class T, class L, int W> DEVICE void put(T *to, T *kept, const Vec<L, W> &x) {
-  if (kept) store<1, ALIGN>(kept, load<T, W, 1, ALIGN>(to));
-  store<1, ALIGN>(to, x);
+// keep copies W elements to memory for what is overwritten.
+template <int W, int ALIGN, class T> DEVICE void keep(T *kept, const T *from) {
+  store<1, ALIGN>(kept, load<T, W, 1, ALIGN>(from));
 }
 
 // checked_index is index number i, or −1 if it is outside 0..dim−1, which is reported.
