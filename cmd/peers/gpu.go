@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -61,6 +63,10 @@ var gpuParts = []gpuPart{
 	{"layer", nil,
 		"A decoder layer with the sizes of Llama 3 8B, without its attention. The rate is that of the bytes of its frozen " +
 			"weights as they are stored, scales included. Rivals' weights lie row by row or, with [n,k], column by column."},
+	{"model", nil,
+		"A step of decoding of a whole model with the sizes of Llama 3 8B, from the embedding to the token that is picked, for b " +
+			"sequences of c tokens. The rate is that of the bytes of weights and caches. What bounds it is the rate of a device copy " +
+			"of 256 MiB, which stands in the rival's place."},
 	{"training", steps,
 		"Forward, backward and AdamW. Names are layers (L), width (d), batch (b) and tokens (s)."},
 }
@@ -78,11 +84,12 @@ type gpuAbout struct {
 	Device   string `json:"device,omitempty"`
 	Versions string `json:"versions,omitempty"`
 	Date     string `json:"date,omitempty"`
+	GPUs     int    `json:"gpus,omitempty"` // among which the parts are divided
 	Note     string `json:"note,omitempty"` // what a reader has to know, added by hand
 }
 
-// gpuLine is a line of the raw figures: what they were measured on, at the beginning; a part, before its figures; or a figure, as
-// the contestant printed it.
+// gpuLine is a line of the raw figures: what they were measured on, at the beginning; or a figure, as the contestant printed it,
+// with its part, which may also stand in a line before its figures.
 type gpuLine struct {
 	gpuAbout
 	Part string `json:"part,omitempty"`
@@ -165,7 +172,7 @@ func (o *gpuOpts) word(p gpuPart) string {
 	return p.name
 }
 
-// gpu measures fusec and its rivals on a GPU, part by part in turn, or reads what was measured, and shows it with ratios.
+// gpu measures fusec and its rivals, each part in turn on one GPU, or reads what was measured, and shows it with ratios.
 func gpu(ctx context.Context, o *gpuOpts, stdout, stderr io.Writer) int {
 	run := &gpuRun{}
 	var err error
@@ -196,7 +203,8 @@ type gpuRun struct {
 	figures []gpuFigure
 }
 
-func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, stderr io.Writer) (err error) {
+func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, to io.Writer) (err error) {
+	stderr := &shared{w: to}
 	say := func(format string, a ...any) {
 		if !o.quiet {
 			fmt.Fprintf(stderr, format+"\n", a...)
@@ -230,57 +238,102 @@ func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, stderr io.Writer) (err
 		say("peers: the rivals do not say what they are: %v", err)
 	}
 	r.about.Date = time.Now().UTC().Format(time.DateOnly)
-	var lost error // lines that could not be written
-	write := func(line any) error {
-		failed := json.NewEncoder(raw).Encode(line)
-		if lost == nil {
-			lost = failed
-		}
-		return failed
+	lines := gpuLines{run: r, raw: json.NewEncoder(raw)}
+	if lines.write(r.about); lines.lost != nil {
+		return lines.lost
 	}
-	if err := write(r.about); err != nil {
-		return err
-	}
-	begin := time.Now()
-	seconds := func() time.Duration { return time.Since(begin).Round(time.Second) }
 	say("all is compiled: %s", o.prepare(ctx, script))
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var theirs, next *gpuProcess // the rivals, who load their libraries while others are measured, which does not touch the GPU
-	for i, part := range o.parts {
-		if ctx.Err() != nil {
-			break
-		}
-		ours := &gpuProcess{argv: o.ours("--no-copies", o.word(part))}
-		if theirs = next; theirs == nil {
-			theirs = o.rivals(script, part)
-			theirs.start(ctx, stderr)
-		}
-		if err := write(map[string]string{"part": part.name}); err != nil {
-			return err
-		}
-		each := func(f gpuFigure, line []byte) {
-			f.part = part.name
-			r.figures = append(r.figures, f)
-			_ = write(json.RawMessage(line)) // which is told at the end
-		}
-		begin = time.Now()
-		ours.start(ctx, stderr)
-		ran := ours.figures(o.timeout, each)
-		fusec := seconds()
-		if next = nil; i+1 < len(o.parts) {
-			next = o.rivals(script, o.parts[i+1])
-			next.start(ctx, stderr)
-		}
-		begin = time.Now()
-		for _, err := range []error{ran, theirs.figures(o.timeout, each)} {
-			if err != nil {
-				fmt.Fprintf(stderr, "peers: %s: %v\n", part.name, err)
-			}
-		}
-		say("%d of %d, %s: fusec took %v, the rivals %v", i+1, len(o.parts), part.name, fusec, seconds())
+	left := make(chan gpuPart, len(o.parts))
+	for _, p := range slices.Backward(o.parts) { // the last ones take longest
+		left <- p
 	}
-	return errors.Join(ctx.Err(), lost)
+	close(left)
+	var wait sync.WaitGroup
+	for gpu := range max(r.about.GPUs, 1) {
+		var env []string
+		if r.about.GPUs > 1 {
+			env = append(os.Environ(), visible+"="+nthGPU(gpu))
+		}
+		wait.Go(func() {
+			for part := range left {
+				if ctx.Err() == nil {
+					say("%s", o.inTurn(ctx, script, part, env, &lines, stderr))
+				}
+			}
+		})
+	}
+	wait.Wait()
+	order := partNames()
+	slices.SortStableFunc(r.figures, func(a, b gpuFigure) int {
+		return cmp.Compare(slices.Index(order, a.part), slices.Index(order, b.part))
+	})
+	return errors.Join(ctx.Err(), lines.lost)
+}
+
+// shared is a writer for several processes.
+type shared struct {
+	sync.Mutex
+	w io.Writer
+}
+
+func (s *shared) Write(b []byte) (int, error) {
+	s.Lock()
+	defer s.Unlock()
+	return s.w.Write(b)
+}
+
+// gpuLines takes the figures of parts that are measured at the same time, and writes the contestants' lines.
+type gpuLines struct {
+	sync.Mutex
+	run  *gpuRun
+	raw  *json.Encoder
+	lost error // what first kept a line from being written
+}
+
+func (l *gpuLines) write(line any) {
+	if err := l.raw.Encode(line); l.lost == nil {
+		l.lost = err
+	}
+}
+
+// of gives what takes a figure of a part and its line.
+func (l *gpuLines) of(part string) func(gpuFigure, []byte) {
+	return func(f gpuFigure, line []byte) {
+		l.Lock()
+		defer l.Unlock()
+		f.part = part
+		l.run.figures = append(l.run.figures, f)
+		l.write(json.RawMessage(fmt.Appendf(nil, `{"part":%q,%s`, part, bytes.TrimSpace(line)[1:])))
+	}
+}
+
+// inTurn measures a part with fusec and then with its rivals, who load their libraries meanwhile, which does not touch the GPU. It
+// says how long each took.
+func (o *gpuOpts) inTurn(ctx context.Context, script string, p gpuPart, env []string, lines *gpuLines, stderr io.Writer) string {
+	ours := &gpuProcess{argv: o.ours("--no-copies", o.word(p)), env: env}
+	theirs := &gpuProcess{argv: o.theirs(script, o.only, p.name, "--wait"), env: env}
+	theirs.start(ctx, stderr)
+	ours.start(ctx, stderr)
+	var took [2]time.Duration
+	for i, c := range []*gpuProcess{ours, theirs} {
+		begin := time.Now()
+		if err := c.figures(o.timeout, lines.of(p.name)); err != nil {
+			fmt.Fprintf(stderr, "peers: %s: %v\n", p.name, err)
+		}
+		took[i] = time.Since(begin).Round(time.Second)
+	}
+	return fmt.Sprintf("%s: fusec took %v, the rivals %v", p.name, took[0], took[1])
+}
+
+// visible is the environment variable that has the GPUs which a process sees.
+const visible = "CUDA_VISIBLE_DEVICES"
+
+// nthGPU is how [visible] calls the n-th of the GPUs that this process sees.
+func nthGPU(n int) string {
+	if list := strings.Split(os.Getenv(visible), ","); n < len(list) && list[n] != "" {
+		return list[n]
+	}
+	return strconv.Itoa(n)
 }
 
 // prepare has all contestants compile what they measure, at the same time, so that they find it in their caches on the disk. What
@@ -327,14 +380,10 @@ func (o *gpuOpts) prepare(ctx context.Context, script string) string {
 	return fmt.Sprintf("%v, of which %v by %s", time.Since(begin).Round(time.Second), slowest.took.Round(time.Second), slowest.argv)
 }
 
-// rivals is the process of the rivals at a part.
-func (o *gpuOpts) rivals(script string, p gpuPart) *gpuProcess {
-	return &gpuProcess{argv: o.theirs(script, o.only, p.name, "--wait")}
-}
-
 // gpuProcess is a contestant at one part. It waits until its standard input ends.
 type gpuProcess struct {
 	argv   []string
+	env    []string // if not that of this process
 	cmd    *exec.Cmd
 	in     io.Closer
 	out    io.Reader
@@ -346,6 +395,7 @@ func (p *gpuProcess) start(ctx context.Context, stderr io.Writer) {
 	ctx, p.cancel = context.WithCancel(ctx)
 	p.cmd = exec.CommandContext(ctx, p.argv[0], p.argv[1:]...)
 	inGroup(p.cmd)
+	p.cmd.Env = p.env
 	p.cmd.Stderr, p.cmd.WaitDelay = stderr, 5*time.Second
 	var err1, err2 error
 	p.in, err1 = p.cmd.StdinPipe()
@@ -397,14 +447,15 @@ func (r *gpuRun) read(path string) error {
 		part := ""
 		for i, text := range strings.Split(strings.TrimSpace(string(b)), "\n") {
 			var l gpuLine
-			switch err := json.Unmarshal([]byte(text), &l); {
-			case err != nil:
+			if err := json.Unmarshal([]byte(text), &l); err != nil {
 				return fmt.Errorf("%s:%d: %w", name, i+1, err)
+			}
+			part = cmp.Or(l.Part, part)
+			switch {
 			case l.Workload != "" && l.Peer != "":
 				l.gpuFigure.part = part
 				r.figures = append(r.figures, l.gpuFigure)
 			case l.Part != "":
-				part = l.Part
 			case l.Date != "":
 				r.about = l.gpuAbout
 			default:

@@ -29,9 +29,13 @@ func (r *gpuRun) page(path, beside string) error {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "# fusec and its rivals on %s\n\n", r.about)
-	b.WriteString("Written by `peers gpu --page`. Each part was measured by fusec and then by its rivals. Times are medians of " +
-		"20 runs by the GPU's clock, with all values on the GPU, and fusec's results are compared with what they should be first. " +
-		"The best rival is the fastest. Bars are rates: fusec's is blue.\n")
+	cards := ""
+	if r.about.GPUs > 1 {
+		cards = fmt.Sprintf(", on one of %d GPUs", r.about.GPUs)
+	}
+	b.WriteString("Written by `peers gpu --page`. Each part was measured by fusec and then by its rivals" + cards +
+		". Times are medians of 20 runs by the GPU's clock, with all values on the GPU, and fusec's results are compared with what " +
+		"they should be first. The best rival is the fastest. Bars are rates: fusec's is blue.\n")
 	if r.about.Note != "" {
 		fmt.Fprintf(&b, "\n%s\n", r.about.Note)
 	}

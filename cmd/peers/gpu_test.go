@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -46,7 +47,7 @@ echo noise
 		string(b) != "--only [] --rival slow linear --prepare\n--only [] --rival slow linear --wait\n" {
 		t.Errorf("the rivals are called by %q, %v", b, err)
 	}
-	if b, err := os.ReadFile(raw); err != nil || strings.Count(string(b), "\n") != 6 {
+	if b, err := os.ReadFile(raw); err != nil || strings.Count(string(b), "\n") != 5 {
 		t.Errorf("raw lines %q, %v", b, err)
 	}
 	page := filepath.Join(dir, "page.md")
@@ -85,6 +86,47 @@ echo noise
 	if code, _, errs := peers(t, "gpu", "--python", python, "--fusec", ours, "--raw", gone, "moe"); code != exitFailed ||
 		!strings.Contains(errs, gone) {
 		t.Errorf("exit %d of a file in no folder: %s", code, errs)
+	}
+}
+
+// TestGPUs: on two GPUs, of those that are visible, each part has one, and the parts stand in their order.
+func TestGPUs(t *testing.T) {
+	dir := t.TempDir()
+	raw, python, calls := filepath.Join(dir, "raw"), filepath.Join(dir, "python"), filepath.Join(dir, "calls")
+	// fusec ends when the other part's process has begun, too.
+	script := `#!/bin/sh
+[ "$2" = --about ] && echo '{"gpus":2}' && exit
+[ "$7" = --wait ] || exit 0
+echo "$6 $CUDA_VISIBLE_DEVICES" >>` + calls + `
+cat >/dev/null
+echo '{"workload":"'$6'","peer":"other","ms":2,"rate":50,"unit":"TFLOP/s"}'
+`
+	if err := os.WriteFile(python, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CUDA_VISIBLE_DEVICES", "3,5")
+	ours := `f() { [ "$1" = --prepare ] || until [ $(wc -l <` + calls + `) = 2 ]; do sleep 0.01; done
+echo '{"workload":"'$2'","peer":"fusec","ms":2,"rate":80}'; }; f`
+	code, out, errs := peers(t, "gpu", "--python", python, "--raw", raw, "--fusec", ours, "--timeout", "1m", "linear", "moe")
+	if code != exitOK || errs != "" && !strings.Contains(errs, "linear: fusec took") {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	if linear, moe := strings.Index(out, "\nlinear"), strings.Index(out, "\nmoe"); linear < 0 || moe < linear {
+		t.Errorf("the table:\n%s", out)
+	}
+	b, err := os.ReadFile(calls)
+	if got := slices.Sorted(strings.Lines(string(b))); err != nil || len(got) != 2 ||
+		!slices.Contains([]string{"linear 3\nmoe 5\n", "linear 5\nmoe 3\n"}, strings.Join(got, "")) {
+		t.Errorf("the rivals run as %q, %v", got, err)
+	}
+	run := gpuRun{}
+	if err := run.read(raw); err != nil || run.about.GPUs != 2 {
+		t.Fatal(run.about, err)
+	}
+	for _, p := range gpuParts {
+		if want := 2 * strings.Count("linear moe", p.name); len(run.of(p)) != want {
+			t.Errorf("%s has %d raw lines, want %d", p.name, len(run.of(p)), want)
+		}
 	}
 }
 

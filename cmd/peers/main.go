@@ -49,9 +49,10 @@ const help = `peers times fusec's rivals on the CPU, and fusec beside them, on t
 usage:
   peers setup [--dir DIR] [--only NAMES]     install the rivals in DIR (PyTorch takes 5 GB, the rest 1 GB)
   peers run   [flags]                        measure, and print a table
-  peers gpu   [flags] [PART...]              measure on a GPU, and print a table: memory_bound, linear, shapes, attention, moe,
-                                             conv, decode, layer, training or all of them. First all is
-                                             compiled at the same time, then each part is measured by fusec and its rivals
+  peers gpu   [flags] [PART...]              measure on GPUs, and print a table: memory_bound, linear, shapes, attention, moe,
+                                             conv, decode, layer, model, training or all of them. First all is compiled at the
+                                             same time, then each part is measured by fusec and its rivals on one GPU; several
+                                             GPUs measure several parts at the same time
   peers list                                 the workloads and the rivals
 
 flags of run:

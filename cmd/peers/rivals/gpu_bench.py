@@ -2,7 +2,7 @@
 
     python3 gpu_bench.py [--only TEXT] [--rival TEXT] [PART]...
 
-PART is memory_bound, linear, shapes, attention, moe, conv, decode, layer or training. It prints a line of JSON for each
+PART is memory_bound, linear, shapes, attention, moe, conv, decode, layer, model or training. It prints a line of JSON for each
 figure: the workload's name, as `fusec bench gpu` has it too, the rival, the median of single runs in milliseconds by CUDA
 events, and the rate. FLOPs are those of the products; those of causal attention count half the pairs. What does not run
 here is a line with an error instead. With --prepare it only has torch.compile fill its cache on the disk.
@@ -657,6 +657,14 @@ class Block(torch.nn.Module):
         return x + self.f2(F.gelu(self.f1(self.n2(x)), approximate="tanh"))
 
 
+def model():
+    """What bounds a step of a whole model: the rate of a copy."""
+    x, y = normal(1 << 26), torch.empty(1 << 26, device=GPU)
+    for batch in [1, 32]:
+        for context in [1024, 16384]:
+            figure(f"model bf16 b{batch} c{context}", "device copy", lambda: lambda: y.copy_(x), 8 << 26, "GB/s")
+
+
 def training():
     for layers, width, heads, batch, seq in [(12, 768, 12, 8, 1024), (4, 256, 8, 4, 128)]:
         tokens = batch * seq
@@ -706,7 +714,7 @@ def captured(run):
     return graph.replay
 
 
-PARTS = [memory_bound, linear, shapes, attention, moe, conv, decode, layer, training]
+PARTS = [memory_bound, linear, shapes, attention, moe, conv, decode, layer, model, training]
 
 if __name__ == "__main__":
     flags = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -719,7 +727,7 @@ if __name__ == "__main__":
     args = flags.parse_args()
     if args.about:
         versions = f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
-        print(json.dumps({"device": torch.cuda.get_device_name(), "versions": versions}))
+        print(json.dumps({"device": torch.cuda.get_device_name(), "versions": versions, "gpus": torch.cuda.device_count()}))
         sys.exit()
     if args.wait:
         import torch._inductor.compile_fx  # takes seconds, and does not touch the GPU
