@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// gpuPart is a part of the workloads on a GPU, measured with all contestants before the next.
+// gpuPart is a part of the workloads on a GPU, measured with all contestants on the same one.
 type gpuPart struct {
 	name    string
 	split   []string // words of workloads' names that processes of their own prepare
@@ -181,6 +181,10 @@ func gpu(ctx context.Context, o *gpuOpts, stdout, stderr io.Writer) int {
 	} else {
 		err = run.measure(ctx, o, stderr)
 	}
+	order := partNames()
+	slices.SortStableFunc(run.figures, func(a, b gpuFigure) int {
+		return cmp.Compare(slices.Index(order, a.part), slices.Index(order, b.part))
+	})
 	if len(run.figures) > 0 {
 		gpuTable(stdout, run.figures)
 	}
@@ -204,7 +208,10 @@ type gpuRun struct {
 }
 
 func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, to io.Writer) (err error) {
-	stderr := &shared{w: to}
+	stderr := to
+	if _, ok := to.(*os.File); !ok { // which all processes may have
+		stderr = &shared{w: to}
+	}
 	say := func(format string, a ...any) {
 		if !o.quiet {
 			fmt.Fprintf(stderr, format+"\n", a...)
@@ -263,10 +270,6 @@ func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, to io.Writer) (err err
 		})
 	}
 	wait.Wait()
-	order := partNames()
-	slices.SortStableFunc(r.figures, func(a, b gpuFigure) int {
-		return cmp.Compare(slices.Index(order, a.part), slices.Index(order, b.part))
-	})
 	return errors.Join(ctx.Err(), lines.lost)
 }
 
@@ -473,7 +476,7 @@ type gpuRow struct {
 	rivals []gpuFigure
 }
 
-// rows are the workloads in the order in which they were measured.
+// rows are the workloads in their order.
 func rows(all []gpuFigure) []*gpuRow {
 	var list []*gpuRow
 	for _, f := range all {

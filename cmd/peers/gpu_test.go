@@ -89,11 +89,11 @@ echo noise
 	}
 }
 
-// TestGPUs: on two GPUs, of those that are visible, each part has one, and the parts stand in their order.
+// TestGPUs: on two GPUs, of those that are visible, each of three parts has one, and the parts stand in their order.
 func TestGPUs(t *testing.T) {
 	dir := t.TempDir()
 	raw, python, calls := filepath.Join(dir, "raw"), filepath.Join(dir, "python"), filepath.Join(dir, "calls")
-	// fusec ends when the other part's process has begun, too.
+	// fusec ends when the processes of two parts have begun.
 	script := `#!/bin/sh
 [ "$2" = --about ] && echo '{"gpus":2}' && exit
 [ "$7" = --wait ] || exit 0
@@ -105,26 +105,37 @@ echo '{"workload":"'$6'","peer":"other","ms":2,"rate":50,"unit":"TFLOP/s"}'
 		t.Fatal(err)
 	}
 	t.Setenv("CUDA_VISIBLE_DEVICES", "3,5")
-	ours := `f() { [ "$1" = --prepare ] || until [ $(wc -l <` + calls + `) = 2 ]; do sleep 0.01; done
+	ours := `f() { [ "$1" = --prepare ] || until [ $(wc -l <` + calls + `) -ge 2 ]; do sleep 0.01; done
 echo '{"workload":"'$2'","peer":"fusec","ms":2,"rate":80}'; }; f`
-	code, out, errs := peers(t, "gpu", "--python", python, "--raw", raw, "--fusec", ours, "--timeout", "1m", "linear", "moe")
+	code, out, errs := peers(t, "gpu", "--python", python, "--raw", raw, "--fusec", ours, "--timeout", "1m", "linear", "moe",
+		"training")
 	if code != exitOK || errs != "" && !strings.Contains(errs, "linear: fusec took") {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
-	if linear, moe := strings.Index(out, "\nlinear"), strings.Index(out, "\nmoe"); linear < 0 || moe < linear {
+	linear, moe, training := strings.Index(out, "\nlinear"), strings.Index(out, "\nmoe"), strings.Index(out, "\ntraining")
+	if linear < 0 || moe < linear || training < moe {
 		t.Errorf("the table:\n%s", out)
 	}
+	if _, again, _ := peers(t, "gpu", "--from", raw); again != out {
+		t.Errorf("from the raw lines:\n%s", again)
+	}
 	b, err := os.ReadFile(calls)
-	if got := slices.Sorted(strings.Lines(string(b))); err != nil || len(got) != 2 ||
-		!slices.Contains([]string{"linear 3\nmoe 5\n", "linear 5\nmoe 3\n"}, strings.Join(got, "")) {
-		t.Errorf("the rivals run as %q, %v", got, err)
+	var on []string
+	for line := range strings.Lines(string(b)) {
+		part, gpu, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if on = append(on, gpu); !strings.Contains("linear moe training", part) {
+			t.Errorf("a part %q", part)
+		}
+	}
+	if slices.Sort(on[:2]); err != nil || len(on) != 3 || on[0] != "3" || on[1] != "5" || !slices.Contains(on[:2], on[2]) {
+		t.Errorf("the rivals run as %q, %v", b, err)
 	}
 	run := gpuRun{}
 	if err := run.read(raw); err != nil || run.about.GPUs != 2 {
 		t.Fatal(run.about, err)
 	}
 	for _, p := range gpuParts {
-		if want := 2 * strings.Count("linear moe", p.name); len(run.of(p)) != want {
+		if want := 2 * strings.Count("linear moe training", p.name); len(run.of(p)) != want {
 			t.Errorf("%s has %d raw lines, want %d", p.name, len(run.of(p)), want)
 		}
 	}

@@ -52,7 +52,7 @@ type Step struct {
 	// 64 bytes). For a fill, Params[0] is where it begins.
 	Params []Param
 	// Early says that the function may begin before the steps before it have ended: it waits for them itself, with
-	// griddepcontrol.wait, before it reads what they write and before it writes.
+	// griddepcontrol.wait, before it reads what they write and before it writes, except to the status and to memory of its own.
 	Early bool
 	// Beside says that the step may run beside the one before it: they need only the steps before those, and write different memory.
 	Beside bool

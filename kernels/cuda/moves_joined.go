@@ -71,26 +71,25 @@ func (j *joinedMoves) function(t *moveTarget, units int, runs []run, w int, m mo
 	}
 	name, blocks := fmt.Sprintf("move%d", j.blocks), ceilDiv(units, blockThreads)
 	lines := append(slices.Clone(t.start), m.before...)
-	keeps := ""
+	var keeps []string
 	if t.kept != "" {
-		keeps = fmt.Sprintf("  if (block == 0 && threadIdx.x == 0) *%s = start + 1;\n  %s", t.started, strings.Join(m.keeps, "\n  "))
+		keeps = append([]string{"if (fits) {", fmt.Sprintf("  if (block == 0 && threadIdx.x == 0) *%s = start + 1;", t.started)},
+			m.keeps...)
+		keeps = append(keeps, "}")
 	}
-	if keeps != "" && t.own {
-		lines = append(lines, "if (fits) {", keeps, "}")
-		keeps = ""
+	if t.own {
+		lines, keeps = append(lines, keeps...), nil
 	}
 	if j.late {
 		lines = append(lines, "late_read();")
 	}
+	lines = append(lines, keeps...)
 	if t.start != nil {
 		lines = append(lines, "if (!fits) return;")
 	}
 	lines = append(lines, m.load)
 	if t.updates { // what is read comes at the same time as the status
 		lines = append(lines, fmt.Sprintf("if (%s->code != 0) return;", j.u.status()))
-	}
-	if keeps != "" {
-		lines = append(lines, keeps)
 	}
 	text := "  " + strings.Join(append(lines, m.puts...), "\n  ") + "\n"
 	j.u.printf("DEVICE void %s(const Params &p, int block) {\n  constexpr int W = %d;\n", name, w)
@@ -120,7 +119,7 @@ func (t *moveTarget) write(w int, i, value string) (put, keep string) {
 	align := 16 | t.size*w | t.size*t.offset
 	align &= -align
 	at := fmt.Sprintf("%s + %s", t.result, strings.ReplaceAll(t.place, "$", i))
-	return fmt.Sprintf("store<1, %d>(%s, %s);", align, at, value), fmt.Sprintf("keep<W, %d>(%s + (%s), %s);", align, t.kept, i, at)
+	return fmt.Sprintf("store<1, %d>(%s, %s);", align, at, value), fmt.Sprintf("  keep<W, %d>(%s + (%s), %s);", align, t.kept, i, at)
 }
 
 // add writes the functions of result i.

@@ -127,7 +127,7 @@ func TestMovesInPlace(t *testing.T) {
 		}
 		for i, text := range functions {
 			early, waits, status := strings.Index(text, "keep<"), strings.Index(text, "late_read();"), strings.Index(text, "->code != 0")
-			if (waits >= 0) != (own != nil) || status < waits || (early < status) != slices.Contains(own, 2+i) {
+			if (waits >= 0) != (own != nil) || status < early || status < waits || (early < waits) != slices.Contains(own, 2+i) {
 				t.Errorf("own %v: keeps at %d, waits at %d, reads the status at %d of\n%s", own, early, waits, status, text)
 			}
 		}

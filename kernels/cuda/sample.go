@@ -73,4 +73,4 @@ func sampleParts(n int) int {
 }
 
 // sampleShared is the size of a SampleShared.
-func sampleShared(threads int) int { return 8*(2048+2048+2*(threads/32)) + 16 }
+func sampleShared(threads int) int { return 8*(2048+3072+2*(threads/32)) + 16 }

@@ -15,15 +15,19 @@ import (
 // that may be drawn, where they are not too many; of the longest they are looked for in up to 32 parts at the same time.
 func TestSample(t *testing.T) {
 	l := newList(78)
-	shapes := [][]int{{1}, {7}, {5, 1}, {3, 9}, {2, 3, 65}, {9, 300}, {2, 4200}, {2, 4097}, {0, 3}, {2, 9001}, {3, 20000}, {2, 70001},
-		{1, 300001}}
+	shapes := [][]int{{1}, {7}, {5, 1}, {3, 9}, {2, 3, 65}, {9, 300}, {2, 4200}, {2, 4097}, {0, 3}, {2, 9001}, {3, 20000}, {2, 8193},
+		{2, 70001}, {1, 300001}}
 	equal := len(shapes) // from here on many are equal
 	shapes = append(shapes, []int{4, 40}, []int{4, 70}, []int{3, 33}, []int{2, 9001})
+	none := len(shapes) // and from here on all are NaN
+	shapes = append(shapes, []int{2, 9000})
 	for i, dims := range shapes {
 		x := l.tensor([]graph.DType{graph.F32, graph.F32, graph.F64}[i%3], dims...)
 		for k := range x.Type.Shape.Elems() {
 			odd := []float64{math.NaN(), math.Inf(-1), math.Inf(1), 0, math.Copysign(0, -1), 1}
 			switch {
+			case i >= none:
+				x.SetFloat(k, math.NaN())
 			case i >= equal:
 				x.SetFloat(k, float64(l.r.IntN(1+i-equal)))
 			case i%2 == 1 && l.r.IntN(9) == 0:
@@ -33,7 +37,10 @@ func TestSample(t *testing.T) {
 			}
 		}
 		draws := 3
-		if n := dims[len(dims)-1]; n > 4000 && n < 50000 {
+		switch n := dims[len(dims)-1]; {
+		case n > 50000:
+			draws = 8
+		case n > 4000 && i < none:
 			draws = 25
 		}
 		for range draws {
@@ -56,5 +63,8 @@ func TestSampleCompiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		wellCompiled(t, compiler, "sample", cuda.H200, k)
+		if parts := len(k.Steps) > 1; parts != (n > 8192) {
+			t.Errorf("%d logits are looked at in parts: %t", n, parts)
+		}
 	}
 }

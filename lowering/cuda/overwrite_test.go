@@ -125,17 +125,19 @@ func TestOverwritten(t *testing.T) {
 	}
 }
 
-// decoder is what a decoder does to a product's queries, keys and values, and an attention of them. Then a row of a table is read,
+// decoder is what a decoder does to a product's queries, keys and values, which have places of their own in caches, and an
+// attention of them. Then a row of a table is read,
 // which may not be there.
 func decoder(b *graph.Builder) {
 	const heads, kv, d, capacity = 4, 2, 6, 7
 	at, index := b.Input("at", graph.TypeOf(graph.I64)), b.Input("index", graph.TypeOf(graph.I64, 1))
+	other := b.Input("other", graph.TypeOf(graph.I64))
 	x := b.MatMul(b.Input("x", graph.TypeOf(graph.F32, 3, 5)), b.Param("w", graph.TypeOf(graph.F32, 5, (heads+2*kv)*d)), false, false)
 	part := func(first, n int) *graph.Node { return b.Reshape(b.Slice(x, 1, first*d, n*d, 1), 3, n, 1, d) }
 	turned := func(x *graph.Node) *graph.Node { return b.Add(graph.RoPE{Base: 100}, x, at) }
 	half := func(x *graph.Node) *graph.Node { return b.CastTo(graph.BF16, x) }
 	keys := b.Cache("keys", 2, capacity, half(turned(part(heads, kv))), at)
-	values := b.Cache("values", 2, capacity, half(part(heads+kv, kv)), at)
+	values := b.Cache("values", 2, capacity, half(part(heads+kv, kv)), other)
 	op := graph.Attention{Scale: 0.5}
 	y := b.CastTo(graph.F32, b.Add(op, half(turned(part(0, heads))), keys, values))
 	row := b.Add(graph.Gather{Axis: 0}, b.Param("table", graph.TypeOf(graph.F32, 2, d)), index)
@@ -150,8 +152,8 @@ func TestMovesOverwritten(t *testing.T) {
 	}
 }
 
-// TestMovesOwn: rows of a cache that one launch alone overwrites are kept before it waits. Those that two overwrite are no launch's
-// own.
+// TestMovesOwn: rows of a cache that one launch alone overwrites are kept before it waits. A cache that two launches write is the
+// own of neither.
 func TestMovesOwn(t *testing.T) {
 	d := cuda.New(cuda.Precision(kernels.BF16))
 	p := passtest.Lowered(t, built(t, decoder), d, true)
@@ -196,7 +198,8 @@ func runDecoder(t *testing.T, opts ...cuda.Option) {
 	g := built(t, decoder)
 	in := values(g)
 	at, index := graph.NewTensor(g.Lookup("at").Type), graph.NewTensor(g.Lookup("index").Type)
-	in["at"], in["index"] = at, index
+	other := graph.NewTensor(g.Lookup("other").Type)
+	in["at"], in["other"], in["index"] = at, other, index
 	state := map[string]*graph.Tensor{"keys": in["keys"].Clone(), "values": in["values"].Clone()}
 	e, p := compiledOf(t, g, in, true, append(opts, cuda.Precision(kernels.BF16))...)
 	moves := 0
@@ -218,17 +221,20 @@ func runDecoder(t *testing.T, opts ...cuda.Option) {
 	if moves != 1 {
 		t.Fatalf("%d launches of moves\n%v", moves, p)
 	}
-	bound := map[string]*graph.Tensor{"x": in["x"], "w": in["w"], "table": in["table"], "at": at, "index": index}
-	for name, v := range map[string]*graph.Tensor{"at": at, "index": index, "keys": state["keys"], "values": state["values"]} {
+	bound := map[string]*graph.Tensor{"x": in["x"], "w": in["w"], "table": in["table"], "at": at, "other": other, "index": index}
+	for name, v := range map[string]*graph.Tensor{"at": at, "other": other, "index": index, "keys": state["keys"],
+		"values": state["values"]} {
 		if err := e.Bind(bufferOf(t, p, name), v); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i, c := range []struct {
-		at, index float64
-		want      string
-	}{{at: 2}, {at: 3, index: 2, want: "gather: index 2"}, {at: 7, want: " 7"}, {at: 6, index: 1}} {
+		at, other, index float64
+		want             string
+	}{{at: 2, other: 2}, {at: 3, other: 3, index: 2, want: "gather: index 2"}, {at: 7, other: 7, want: " 7"},
+		{at: 7, other: 1, want: " 7"}, {at: 2, other: 8, want: " 8"}, {at: 6, other: 0, index: 1}} {
 		at.SetFloat(0, c.at)
+		other.SetFloat(0, c.other)
 		index.SetFloat(0, c.index)
 		for name, v := range state {
 			bound[name] = v.Clone()

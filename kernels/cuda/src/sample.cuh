@@ -3,7 +3,7 @@
 // SampleShared is what a block has in shared memory: sums by a digit of keys, elements that may be drawn, of which a block finds
 // KEPT at most and the parts of a row ROOM, sums of warps, and what one thread tells all.
 template <int THREADS> struct SampleShared {
-  static constexpr int DIGIT = 11, SUMS = 1 << DIGIT, KEPT = 1024, ROOM = 2048;
+  static constexpr int DIGIT = 11, SUMS = 1 << DIGIT, KEPT = 1024, ROOM = 3072;
   u64 sums[SUMS];
   u64 kept[ROOM];
   u64 warps[THREADS / 32], equals[THREADS / 32];
@@ -323,10 +323,10 @@ template <int THREADS, class T> DEVICE u64 sample_best(const T *logits, i64 n, u
 
 // SampleParts is what a block finds in one of the parts of a row, in memory: the greatest logit, the first of equal ones, as key and
 // inverted place; how many elements may be among the greatest top_k of the row, or more than MOST if it does not know them; and
-// these in their order, as place and key.
+// these in their order, as place and key. Where there is no bound to look for, it looks for nothing.
 struct SampleParts {
   static constexpr int MOST = 256, SIZE = 2 + MOST;
-  static constexpr int GROUPS = 128, TOP = 64;  // at most top_k, so that the parts' elements rarely are too many
+  static constexpr int GROUPS = 128, TOP = 64;  // the greatest top_k that is served: the parts' elements rarely are too many for it
 };
 
 // SamplePartShared is what such a block has in shared memory.
@@ -346,6 +346,11 @@ DEVICE void sample_part(const T *logits, i64 n, int part, float temperature, i64
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   const i64 each = ((n + PARTS - 1) / PARTS + VECTOR - 1) / VECTOR * VECTOR, first = part * each;
   const i64 size = each < n - first ? each : n - first;
+  const bool greedy = !(temperature > 0.0f), served = top_k > 0 && top_k <= R::TOP;
+  if (!greedy && !served) {
+    if (threadIdx.x == 0) to[0] = 0, to[1] = R::MOST + 1;
+    return;
+  }
   if (threadIdx.x == 0) shared->count = 0;
   u64 best = 0;
   sample_each<THREADS>(logits + first, size, [&](i64 i, float value) {
@@ -362,7 +367,7 @@ DEVICE void sample_part(const T *logits, i64 n, int part, float temperature, i64
   __syncthreads();
   for (int i = 0; i < THREADS / 32; i++) best = shared->warps[i] > best ? shared->warps[i] : best;
   if (threadIdx.x == 0) to[0] = best;
-  if (!(temperature > 0.0f) || top_k < 1 || top_k > R::TOP) {
+  if (greedy) {
     if (threadIdx.x == 0) to[1] = R::MOST + 1;
     return;
   }

@@ -13,7 +13,7 @@ func Sampling(r *rand.Rand, logits *graph.Tensor) []*graph.Tensor {
 	last := s.Rank() - 1
 	half := float64(s.At(last) / 2)
 	args := []*graph.Tensor{logits}
-	temperatures, topK, topP := []float64{0, 0.3, 1, 5, math.Inf(1)}, []float64{0, 1, 2, 40, 300, half, 2 * half},
+	temperatures, topK, topP := []float64{0, 0.3, 1, 5, math.Inf(1)}, []float64{0, 1, 2, 40, 64, 65, 300, half, 2 * half},
 		[]float64{0, 1e-9, 0.3, 0.9, 1}
 	for _, values := range [][]float64{temperatures, topK, topP, nil, nil} {
 		t := graph.TypeOf(graph.I64)
