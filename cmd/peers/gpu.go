@@ -256,6 +256,7 @@ func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, to io.Writer) (err err
 	}
 	close(left)
 	var wait sync.WaitGroup
+	var done atomic.Int32
 	for gpu := range max(r.about.GPUs, 1) {
 		var env []string
 		if r.about.GPUs > 1 {
@@ -263,8 +264,9 @@ func (r *gpuRun) measure(ctx context.Context, o *gpuOpts, to io.Writer) (err err
 		}
 		wait.Go(func() {
 			for part := range left {
-				if ctx.Err() == nil {
-					say("%s", o.inTurn(ctx, script, part, env, &lines, stderr))
+				if ctx.Err() == nil && lines.err() == nil {
+					took := o.inTurn(ctx, script, part, env, &lines, stderr)
+					say("%d of %d, %s: %s", done.Add(1), len(o.parts), part.name, took)
 				}
 			}
 		})
@@ -299,6 +301,13 @@ func (l *gpuLines) write(line any) {
 	}
 }
 
+// err is what keeps lines from being written.
+func (l *gpuLines) err() error {
+	l.Lock()
+	defer l.Unlock()
+	return l.lost
+}
+
 // of gives what takes a figure of a part and its line.
 func (l *gpuLines) of(part string) func(gpuFigure, []byte) {
 	return func(f gpuFigure, line []byte) {
@@ -325,7 +334,7 @@ func (o *gpuOpts) inTurn(ctx context.Context, script string, p gpuPart, env []st
 		}
 		took[i] = time.Since(begin).Round(time.Second)
 	}
-	return fmt.Sprintf("%s: fusec took %v, the rivals %v", p.name, took[0], took[1])
+	return fmt.Sprintf("fusec took %v, the rivals %v", took[0], took[1])
 }
 
 // visible is the environment variable that has the GPUs which a process sees.

@@ -254,6 +254,27 @@ DEVICE void sample_among(const R &row, u64 rest, float most, double scale, i64 t
   }
 }
 
+// sample_sort copies different numbers to where they stand in their order.
+template <int THREADS> DEVICE void sample_sort(const u64 *from, u32 count, u64 *to) {
+  for (u32 i = threadIdx.x; i < count; i += THREADS) {
+    const u64 x = from[i];
+    int before = 0;
+    for (u32 j = 0; j < count; j++) before += from[j] < x;
+    to[before] = x;
+  }
+}
+
+// sample_greatest finds the greatest of the elements of this thread, from number `first` of a row on, and the first of equal ones, as
+// key and inverted place.
+template <int THREADS, class T> DEVICE u64 sample_greatest(const T *logits, i64 first, i64 size) {
+  u64 best = 0;
+  sample_each<THREADS>(logits + first, size, [&](i64 i, float value) {
+    const u64 x = u64(sample_key(value)) << 32 | u32(~u32(first + i));
+    best = x > best ? x : best;
+  });
+  return best;
+}
+
 // sample_kept keeps the elements of a row that may be drawn, in their order, and gives their number, or 0 if they are too many. The
 // greatest keys of the threads bound them; this thread's is greatest. For top_p alone the bound is the key in the middle. rest is what the others weigh, if top_k is 0.
 template <int THREADS, class T>
@@ -290,12 +311,7 @@ DEVICE int sample_kept(const T *logits, i64 n, u32 greatest, float most, double 
     if (total < sample_share(top_p, all)) return 0;
     *rest = all - total;
   }
-  for (u32 i = threadIdx.x; i < count; i += THREADS) {
-    const u64 x = shared->sums[i];
-    int before = 0;
-    for (u32 j = 0; j < count; j++) before += shared->sums[j] < x;
-    shared->kept[before] = x;
-  }
+  sample_sort<THREADS>(shared->sums, count, shared->kept);
   __syncthreads();
   return int(count);
 }
@@ -304,11 +320,7 @@ DEVICE int sample_kept(const T *logits, i64 n, u32 greatest, float most, double 
 // this thread.
 template <int THREADS, class T> DEVICE u64 sample_best(const T *logits, i64 n, u32 *greatest, SampleShared<THREADS> *shared) {
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  u64 best = 0;
-  sample_each<THREADS>(logits, n, [&](i64 i, float value) {
-    const u64 x = u64(sample_key(value)) << 32 | u32(~u32(i));
-    best = x > best ? x : best;
-  });
+  u64 best = sample_greatest<THREADS>(logits, 0, n);
   *greatest = u32(best >> 32);
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) {
@@ -352,11 +364,7 @@ DEVICE void sample_part(const T *logits, i64 n, int part, float temperature, i64
     return;
   }
   if (threadIdx.x == 0) shared->count = 0;
-  u64 best = 0;
-  sample_each<THREADS>(logits + first, size, [&](i64 i, float value) {
-    const u64 x = u64(sample_key(value)) << 32 | u32(~u32(first + i));
-    best = x > best ? x : best;
-  });
+  u64 best = sample_greatest<THREADS>(logits, first, size);
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
     if (step == SHARE && lane % SHARE == 0) shared->bounds[threadIdx.x / SHARE] = u32(best >> 32);
@@ -390,12 +398,7 @@ DEVICE void sample_part(const T *logits, i64 n, int part, float temperature, i64
   const u32 count = shared->count;
   if (threadIdx.x == 0) to[1] = count;
   if (count > R::MOST) return;
-  for (u32 i = threadIdx.x; i < count; i += THREADS) {
-    const u64 x = shared->found[i];
-    int before = 0;
-    for (u32 j = 0; j < count; j++) before += shared->found[j] < x;
-    to[2 + before] = x;
-  }
+  sample_sort<THREADS>(shared->found, count, to + 2);
 }
 
 // sample_gather takes what was found in the parts of a row. It gives the number of elements that may be drawn, or 0 if it has not
