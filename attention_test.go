@@ -160,3 +160,29 @@ func TestStackedProjection(t *testing.T) {
 		}
 	}
 }
+
+// Results of an attention without further axes, whose gradient is asked for, lie in place in what joins them.
+func TestAttentionJoined(t *testing.T) {
+	b := graph.NewBuilder("joined")
+	var in [3]*graph.Node
+	values := map[string]*graph.Tensor{}
+	for i, name := range []string{"q", "k", "v"} {
+		in[i] = b.Input(name, f32(5, 3))
+		values[name] = tensorOf(t, []float32{1, -2, 3, 0.5, 2, -1, 0, 1, 2, 3, -1, 1, 0.25, 2, float32(i)}, 5, 3)
+	}
+	y := b.Add(graph.Attention{Scale: 0.5}, in[0], in[1], in[2])
+	joined := b.Add(graph.Concat{Axis: 0}, y, in[2])
+	cost := b.Reduce(graph.Sum, b.Unary(graph.Square, joined), false, 0, 1)
+	b.Output("cost", cost)
+	var outs [2]map[string]*graph.Tensor
+	for i, target := range []string{"cpu", "ref"} {
+		var err error
+		p := compiled(t, b, fusec.WithTarget(target), fusec.WithGradient("dq", cost, in[0]), fusec.WithGradient("dv", cost, in[2]))
+		if outs[i], err = p.Run(values); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range outs[1] {
+		sameFloats(t, name, outs[0][name].Floats(), want.Floats(), 1e-5)
+	}
+}

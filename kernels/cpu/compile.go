@@ -43,7 +43,10 @@ func Strided(op graph.Op, args, results []Operand) bool {
 	case graph.AnchorNone, graph.AnchorConv:
 		return true
 	case graph.AnchorAttention: // rows of a head are contiguous
-		return !slices.ContainsFunc(parts[0].Stores, func(s body.Store) bool { return matrices(s.Layout, 1).ColStride != 1 })
+		return !slices.ContainsFunc(parts[0].Stores, func(s body.Store) bool {
+			last := s.Layout.Shape.Rank() - 1 // log-sum-exps may have no other axis
+			return s.Layout.Shape.At(last) != 1 && s.Layout.Stride[last] != 1
+		})
 	}
 	return allContiguous(results)
 }
