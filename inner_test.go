@@ -375,3 +375,17 @@ func BenchmarkInnerValues(b *testing.B) {
 		})
 	}
 }
+
+// Nodes that Gorgonia's backward pass shares with the forward one hold values.
+func TestInnerValuesOfSharedNodes(t *testing.T) {
+	b := newNet(tensor.Float64)
+	w := b.in("w", 2, 3)
+	y := must(gorgonia.Tanh(w))
+	square := must(gorgonia.HadamardProd(y, y)) // the derivative of a tanh is 1 − y·y
+	if _, err := gorgonia.Grad(must(gorgonia.Sum(must(gorgonia.Exp(square)))), w); err != nil {
+		t.Fatal(err)
+	}
+	want := reference(t, b.g)(square)
+	run(t, machine(t, b.g))
+	agrees(t, square, want)
+}

@@ -204,7 +204,11 @@ func (m *Machine) newLastRun(asked []passes.Gradient) *lastRun {
 			}
 			continue
 		}
-		if back := m.im.Backward(n); host && late.has(v) || back && (!derivative.has(v) || !gradients) || !back && !live.has(v) {
+		computes := live.has(v) // also what the backward pass shares with the forward one, as the square of a tanh
+		if m.im.Backward(n) && derivative.has(v) {
+			computes = gradients
+		}
+		if !computes || host && late.has(v) {
 			continue
 		}
 		l.nodes = append(l.nodes, newInner(n, v, l))
