@@ -454,3 +454,36 @@ func TestRowsWithoutTopic(t *testing.T) {
 		}
 	})
 }
+
+// TestBehindOuterProduct checks gradients that pass through an outer product of vectors of different lengths into what
+// computed them.
+func TestBehindOuterProduct(t *testing.T) {
+	b := newNet(tensor.Float64)
+	x, v, w, u, dz := b.in("x", 2), b.in("v", 2), b.in("w", 2, 5), b.in("u", 2, 4), b.in("dz", 2, 5)
+	left, right := must(gorgonia.Sum(u, 1)), must(gorgonia.Mul(v, w))
+	z := must(gorgonia.OuterProd(must(gorgonia.Add(x, left)), right))
+	if _, err := gorgonia.Grad(must(gorgonia.Sum(must(gorgonia.HadamardProd(z, dz)))), u, w); err != nil {
+		t.Fatal(err)
+	}
+	run(t, machine(t, b.g, gorgonia.BindDualValues(u, w)))
+	ls, rs, d := floats(t, left.Value()), floats(t, right.Value()), floats(t, dz.Value())
+	vs, xs := floats(t, v.Value()), floats(t, x.Value())
+	du, dw := make([]float64, 8), make([]float64, 10)
+	for i := range 2 {
+		for j := range 5 {
+			for k := range 4 {
+				du[i*4+k] += d[i*5+j] * rs[j]
+			}
+			for k := range 2 {
+				dw[k*5+j] += d[i*5+j] * (xs[i] + ls[i]) * vs[k]
+			}
+		}
+	}
+	for n, want := range map[*gorgonia.Node][]float64{u: du, w: dw} {
+		g, err := n.Grad()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameFloats(t, "gradient for "+n.Name(), floats(t, g), want, 1e-12)
+	}
+}

@@ -36,7 +36,6 @@ func (c *call) linear() (*graph.Node, error) {
 	case matVec:
 		if other, second := c.outerOperand(); other != nil {
 			ta, y, m = second, other, other.Type.Shape.Elems()
-			c.want.Shape = graph.ShapeOf(n / m)
 		}
 		y = c.b.Reshape(y, m, 1)
 		tb = false

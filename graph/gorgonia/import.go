@@ -253,8 +253,10 @@ type importer struct {
 	layout nodeLayout
 	opts   Options
 	users  [][]*gorg.Node // by position
-	names  map[string]bool
-	call   call // the one under way: nothing keeps it
+	// misshapen holds what derivatives are derivatives of where Gorgonia inferred another size for them.
+	misshapen map[*gorg.Node]*gorg.Node
+	names     map[string]bool
+	call      call // the one under way: nothing keeps it
 	// Operands and origins of calls are allocated several at a time.
 	operands []*graph.Node
 	origins  []graph.Origin
@@ -291,6 +293,7 @@ func (im *importer) run(g *gorg.ExprGraph) error {
 	im.values = make([]*graph.Node, len(order))
 	im.Graph.Nodes = make([]*graph.Node, 0, len(order)+len(order)/4)
 	im.findUsers()
+	im.findMisshapen(order)
 	for _, n := range order {
 		if err := im.node(n); err != nil {
 			return err
@@ -327,6 +330,28 @@ func (im *importer) findUsers() {
 		for _, c := range im.children(n) {
 			i := im.at.of(c)
 			im.users[i] = append(im.users[i], n)
+		}
+	}
+}
+
+// findMisshapen finds the derivatives for which Gorgonia inferred another number of elements than that of what they are
+// derivatives of, as it does for those behind the gradient of an outer product.
+func (im *importer) findMisshapen(order []*gorg.Node) {
+	fits := func(n *gorg.Node) bool { return elems(nodeShape(n)) == elems(nodeShape(n.Deriv())) }
+	for _, n := range order {
+		if n.Deriv() != nil && !fits(n) {
+			if im.misshapen == nil {
+				im.misshapen = map[*gorg.Node]*gorg.Node{}
+			}
+			im.misshapen[n.Deriv()] = n
+		}
+	}
+	if im.misshapen == nil {
+		return
+	}
+	for _, n := range order {
+		if n.Deriv() != nil && fits(n) {
+			delete(im.misshapen, n.Deriv())
 		}
 	}
 }
@@ -497,6 +522,11 @@ func (im *importer) node(n *gorg.Node) error {
 	if !strange(n) {
 		if want, err = TypeOf(n); err != nil {
 			return err
+		}
+		if of := im.misshapen[n]; of != nil {
+			if want.Shape, err = shapeOf(nodeShape(of)); err != nil {
+				return err
+			}
 		}
 	}
 	im.call = call{importer: im, n: n, op: op, fields: fieldsIn(op), want: want, from: originOf(n)}
