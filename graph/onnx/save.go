@@ -185,6 +185,10 @@ func (w *writer) model(g *graph.Graph) (*pb.ModelProto, error) {
 func writable(g *graph.Graph) (*graph.Graph, error) {
 	c, _ := g.Clone()
 	c.Updates, c.Gradients, c.Training = nil, nil, nil
+	c.Outputs = slices.DeleteFunc(c.Outputs, func(o graph.Output) bool { return o.Node.Phase != graph.Forward })
+	if len(c.Outputs) == 0 && len(g.Outputs) > 0 {
+		return nil, errors.New("no output is of the forward pass")
+	}
 	if err := c.Tidy(); err != nil {
 		return nil, err
 	}

@@ -190,6 +190,50 @@ func TestExternal(t *testing.T) {
 	}
 }
 
+// TestExportTrained writes the forward pass of a machine that makes gradients, also where ONNX has no form for them.
+func TestExportTrained(t *testing.T) {
+	g := gorgonia.NewGraph()
+	node := func(name string, dims ...int) *gorgonia.Node {
+		return gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(dims...), gorgonia.WithName(name),
+			gorgonia.WithInit(gorgonia.GlorotN(1)))
+	}
+	x, w := node("x", 2, 1, 6, 6), node("w", 3, 1, 3, 3)
+	y := gorgonia.Must(gorgonia.Conv2d(x, w, tensor.Shape{3, 3}, []int{1, 1}, []int{1, 1}, []int{1, 1}))
+	y = gorgonia.Must(gorgonia.MaxPool2D(y, tensor.Shape{2, 2}, []int{0, 0}, []int{2, 2}))
+	cost := gorgonia.Must(gorgonia.Sum(gorgonia.Must(gorgonia.Square(y))))
+	gorgonia.WithName("cost")(cost)
+	d, err := gorgonia.Grad(cost, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gorgonia.WithName("step")(gorgonia.Must(gorgonia.Sub(w, d[0])))
+	vm := fusec.NewMachine(g, gorgonia.BindDualValues(w))
+	defer vm.Close()
+	path := filepath.Join(t.TempDir(), "m.onnx")
+	if err := Export(path, vm, x); err != nil {
+		t.Fatal(err)
+	}
+	m, err := Load(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := m.Graph.Outputs; len(o) != 1 || o[0].Name != "cost" {
+		t.Errorf("outputs %v", o)
+	}
+}
+
+// TestSaveBackward refuses a graph of which nothing is of the forward pass.
+func TestSaveBackward(t *testing.T) {
+	g, err := graph.Parse("m.graph", []byte("fusec graph 2 {\n x = input : f32[2]\n"+
+		" y = unary[fn=relu] x : f32[2] backward\n output y = y\n}"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Save(filepath.Join(t.TempDir(), "m.onnx"), g, nil); err == nil || !strings.Contains(err.Error(), "forward pass") {
+		t.Error(err)
+	}
+}
+
 // TestExport writes a machine's model.
 func TestExport(t *testing.T) {
 	g := gorgonia.NewGraph()
