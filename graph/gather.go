@@ -70,7 +70,7 @@ func inferScatterAdd(op Op, args []Type) ([]Type, error) {
 	if err := wantSummed(args[1]); err != nil {
 		return nil, fmt.Errorf("sums %w", err)
 	}
-	if o.Axis < 0 || o.Size < 0 || o.Axis+ix.Rank() > u.Rank() || u.Rank()-ix.Rank()+1 > MaxRank {
+	if o.Axis < 0 || o.Size < 0 || o.Axis > u.Rank()-ix.Rank() || u.Rank()-ix.Rank()+1 > MaxRank {
 		return nil, fmt.Errorf("updates %v do not hold indices %v at axis %d", u, ix, o.Axis)
 	}
 	dims := u.Slice()

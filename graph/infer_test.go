@@ -292,6 +292,7 @@ func TestTypeRules(t *testing.T) {
 		{"reshape[shape=[1,1,1,1,1,1,2,2]] ix\n%98 = gather[axis=0] m %13", "! more than 8 axes"},
 		{"scatter_add[axis=0 size=9] ints m", "f32[9]"},
 		{"scatter_add[axis=1 size=9] i m", "f32[2,9,3]"},
+		{"scatter_add[axis=9223372036854775807 size=9] ints m", "! do not hold indices"},
 		{"scatter_add[axis=0 size=9] ix m", "! do not hold indices"},
 		{"scatter_add[axis=1 size=9] ix m", "! do not hold indices"},
 		{"scatter_add[axis=0 size=9] m m", "! indices are f32"},

@@ -52,7 +52,7 @@ func pooled(l graph.Layout, d graph.AttentionDims) (gemm.Layout, int) {
 	for range d.Batch.Elems() - 1 {
 		m.Offsets = append(m.Offsets, each...)
 	}
-	if d.Batch.Elems() == 0 {
+	if d.Batch.Elems()*d.Heads == 0 {
 		m.Offsets = nil
 	}
 	return m, l.Stride[0]
