@@ -13,6 +13,7 @@ type Operand struct {
 	Frozen bool // an argument that changes only when the caller announces it
 	Given  bool // an argument that no launch of a run writes
 	Own    bool // an argument that no other launch of a run writes
+	Within bool // an argument in the buffer of the Concat's result
 	// Over is 1 + the index of the argument whose memory a result overwrites, element by element; 0 if there is none.
 	Over int
 	// Update says that a result's buffer is a State or Param, which a failed run must not change.

@@ -119,8 +119,10 @@ type Launch struct {
 
 // Operands describes the launch for kernels: its arguments, and its results with the arguments that they overwrite.
 func (l *Launch) Operands() (args, results []graph.Operand) {
+	_, joins := l.Op.(graph.Concat)
 	for _, v := range l.Args {
-		args = append(args, graph.Operand{DType: v.DType, Layout: v.Layout})
+		within := joins && v.Buffer == l.Results[0].Buffer
+		args = append(args, graph.Operand{DType: v.DType, Layout: v.Layout, Within: within})
 	}
 	for _, v := range l.Results {
 		over := 1 + slices.IndexFunc(l.Args, func(a View) bool { return a.Buffer == v.Buffer && a.Layout == v.Layout })

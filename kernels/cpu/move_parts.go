@@ -148,7 +148,7 @@ func newUnslice(op graph.Unslice, args, results []Operand, env *Env) Kernel {
 	return newMover(y, env, []part{copyPart(0, x, to)}, s, graph.Scalar(y.DType, 0))
 }
 
-// newConcat puts the operands side by side. One with the strides of its place in the result is there already.
+// newConcat puts the operands side by side, except for those that are in their places already.
 func newConcat(op graph.Concat, args, results []Operand, env *Env) Kernel {
 	y := results[0]
 	var parts []part
@@ -156,7 +156,7 @@ func newConcat(op graph.Concat, args, results []Operand, env *Env) Kernel {
 	for i, a := range args {
 		to, size := y, a.Layout.Shape.At(op.Axis)
 		to.Layout = to.Layout.Slice(op.Axis, start, size, 1)
-		if a.Layout != to.Layout || a.Layout == graph.Contiguous(a.Layout.Shape) {
+		if !a.Within || a.Layout != to.Layout {
 			parts = append(parts, copyPart(i, a, to))
 		}
 		start += size

@@ -266,7 +266,7 @@ func (k *checker) devices(c *graphtest.Case) []variant {
 		l = append(l, k.onCUDA(c))
 	}
 	if k.fpga && len(c.Graph.Updates) == 0 && !halves(c.Graph) {
-		v := variant{name: fpga.Target.Name, device: openFPGA, lower: []lowering.Option{lowering.CannotUndo()}, close: true}
+		v := variant{name: fpga.Target.Name, device: openFPGA, close: true}
 		if v.cfg.Frozen = c.Seed%2 == 0; v.cfg.Frozen {
 			v.name += " frozen"
 		}
@@ -326,9 +326,9 @@ func (k *checker) run(c *graphtest.Case, v variant,
 	if k.after != nil {
 		k.after(final)
 	}
-	lower := v.lower
+	lower := slices.Concat(d.Lowering(), v.lower)
 	if cfg.Frozen {
-		lower = append(slices.Clip(lower), lowering.Frozen())
+		lower = append(lower, lowering.Frozen())
 	}
 	p, err := lowering.Lower(final, d.Name(), lower...)
 	if err != nil {
