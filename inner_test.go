@@ -376,6 +376,29 @@ func BenchmarkInnerValues(b *testing.B) {
 	}
 }
 
+// An inner value is compared with one that the program hands out as if both were computed alike: rows have their maximum.
+func TestInnerValuesComparedWithOutputs(t *testing.T) {
+	b := newNet(tensor.Float32)
+	// The steps of a recurrence are one launch, which rounds otherwise than their products do.
+	w, u, bias, h := b.in("w", 17, 16), b.in("u", 16, 16), b.in("bias", 1, 16), b.in("h", 50, 16)
+	for i := range 4 {
+		y := must(gorgonia.Add(must(gorgonia.Mul(b.in(fmt.Sprint("x", i), 50, 17), w)), must(gorgonia.Mul(h, u))))
+		h = must(gorgonia.Tanh(must(gorgonia.BroadcastAdd(y, bias, nil, []byte{0}))))
+	}
+	gates := must(gorgonia.SoftMax(must(gorgonia.Mul(h, b.in("v", 16, 6))), 1))
+	most := must(gorgonia.Max(gates, 1))
+	chosen := must(gorgonia.BroadcastGte(gates, must(gorgonia.Reshape(most, tensor.Shape{50, 1})), true, nil, []byte{1}))
+	must(gorgonia.Sum(must(gorgonia.HadamardProd(gates, chosen))))
+	var read gorgonia.Value
+	gorgonia.Read(most, &read)
+	run(t, machine(t, b.g))
+	for i, c := range floats(t, chosen.Value()) {
+		if g := floats(t, gates.Value())[i]; c == 0 && g > 0.5 {
+			t.Fatalf("element %d, %v, is not the largest of its row", i, g)
+		}
+	}
+}
+
 // Nodes that Gorgonia's backward pass shares with the forward one hold values.
 func TestInnerValuesOfSharedNodes(t *testing.T) {
 	b := newNet(tensor.Float64)

@@ -24,7 +24,8 @@ import (
 //     computes when the first of its methods is called, whichever that is, and then holds that value for good: Shape
 //     too, for gorgonia.Let calls no other before it keeps the value. Until then it costs a word at the node and nothing
 //     in a run. What it computes is the unfused graph before the node, on the CPU, from the inputs, weights and state of
-//     the last run; results that the program hands out, and those of the user's own operations, are not computed again.
+//     the last run. The user's own operations are not run again. Other results that the program hands out are computed
+//     again: fused, they are rounded otherwise, and a comparison of both would not be that of equal values.
 //   - Nothing, if it is part of Gorgonia's own backward pass and not the derivative of a node, which is what
 //     gorgonia.Grad returns; or if its value needs a gradient of an operation of the user's own, for running that again
 //     might have effects.
@@ -389,7 +390,7 @@ func (l *lastRun) compute(v *graph.Node) (*graph.Tensor, error) {
 
 func outputOf(v *graph.Node) string { return fmt.Sprintf("inner %d", v.ID) }
 
-// build compiles the graph before the wanted nodes without fusing it. What the machine's program stores is an input of
+// build compiles the graph before the wanted nodes without fusing it. What the user's own operations gave is an input of
 // it, unless a gradient is wanted, which would not pass through that.
 func (l *lastRun) build() error {
 	g, to := l.graph.Clone()
@@ -405,7 +406,8 @@ func (l *lastRun) build() error {
 	} else {
 		b, with, before := graph.Extend(g), map[*graph.Node]*graph.Node{}, len(g.Nodes)
 		for _, v := range l.graph.Nodes {
-			if t := l.stored[v]; t != nil && !l.late[v] && computed(v) {
+			if _, host := v.Op.(graph.Host); host && l.stored[v] != nil && !l.late[v] {
+				t := l.stored[v]
 				name := fmt.Sprintf("stored %d", v.ID)
 				with[to[v]], l.fed[name] = b.Input(name, v.Type), t
 			}
