@@ -110,6 +110,9 @@ type TensorMap struct {
 	// Round makes the copy engine round f32 to tf32, to the nearest and ties to even, as it loads: wgmma by itself cuts
 	// bits off, which is twice as far and always towards zero. Values beyond the largest of tf32 become infinite.
 	Round bool
+	// Lines has the L2 cache fetch lines of 128 bytes by themselves, where it else fetches pairs of them. It is for what is read once
+	// from one end to the other: on an H200 memory is read faster so.
+	Lines bool
 }
 
 // Windows are the positions of a window on an image, each array for columns and then rows: from First on, Count of them,

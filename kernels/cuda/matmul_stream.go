@@ -104,6 +104,7 @@ func (m *matmul) streamCut(h *streamPlan) cut {
 	var maps [2]string
 	for i, f := range []*hopperFactor{&h.a, &h.b} {
 		tm := f.tensorMap(m.k, []int{h.rows, h.columns}[i], h.batches, 0)
+		tm.Lines = true
 		maps[i] = "&" + m.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", "map_"+string("ab"[i])+m.tag)
 	}
 	m.printf("struct Tile {\n  typedef %s T;\n", ctype(m.a.dtype))

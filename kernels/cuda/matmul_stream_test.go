@@ -68,6 +68,11 @@ func TestStreamFits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			for _, x := range k.Steps[0].Params {
+				if x.Map != nil && !x.Map.Lines {
+					t.Errorf("%d rows, %d columns, %d steps: the L2 cache fetches pairs of lines", rows, c.n, c.k)
+				}
+			}
 			bytes := k.Steps[0].Shared + reserved
 			if 2*bytes > chip.Shared != c.apart {
 				t.Errorf("%d rows, %d columns, %d steps, beside others: %v: a block has %d bytes", rows, c.n, c.k, c.beside, bytes)

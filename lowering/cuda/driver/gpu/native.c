@@ -94,11 +94,11 @@ CUresult fusec_params(CUcontext context, CUfunction f, int *size) {
 }
 
 static CUresult encode(int type, int rank, CUdeviceptr base, const cuuint64_t *dims, const cuuint64_t *strides,
-                       const cuuint32_t *box, int swizzle, void *to) {
+                       const cuuint32_t *box, int swizzle, int lines, void *to) {
 	static const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
 	CUtensorMap map; // aligned to 64 bytes, as `to` need not be
 	// Where rows begin inside of lines of 128 bytes, those of a box would bring up to four times their bytes by pairs of lines.
-	CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+	CUtensorMapL2promotion promotion = lines ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
 	for (int i = 0; i < rank - 1; i++) {
 		if (strides[i] % 128) promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
 	}
@@ -127,8 +127,8 @@ CUresult fusec_encode_windows(CUcontext context, int type, CUdeviceptr base, con
 }
 
 CUresult fusec_encode(CUcontext context, int type, int rank, CUdeviceptr base, const cuuint64_t *dims,
-                      const cuuint64_t *strides, const cuuint32_t *box, int swizzle, void *to) {
-	WITH(context, encode(type, rank, base, dims, strides, box, swizzle, to));
+                      const cuuint64_t *strides, const cuuint32_t *box, int swizzle, int lines, void *to) {
+	WITH(context, encode(type, rank, base, dims, strides, box, swizzle, lines, to));
 }
 
 CUresult fusec_reaches(CUdevice device, CUdevice other, int *yes) {

@@ -29,9 +29,9 @@ CUresult fusec_launch_graph(CUcontext context, CUgraphExec graph, CUstream strea
 // older than CUDA 12.4 and cannot tell.
 CUresult fusec_params(CUcontext context, CUfunction f, int *size);
 
-// fusec_encode fills 128 bytes with a tensor map. Strides has rank-1 elements.
+// fusec_encode fills 128 bytes with a tensor map. Strides has rank-1 elements; lines is TensorMap.Lines.
 CUresult fusec_encode(CUcontext context, int type, int rank, CUdeviceptr base, const cuuint64_t *dims,
-                      const cuuint64_t *strides, const cuuint32_t *box, int swizzle, void *to);
+                      const cuuint64_t *strides, const cuuint32_t *box, int swizzle, int lines, void *to);
 // fusec_encode_windows does the same with one of patches of images of four axes. Corners and steps count columns, then rows.
 CUresult fusec_encode_windows(CUcontext context, int type, CUdeviceptr base, const cuuint64_t *dims, const cuuint64_t *strides,
                               const int *lower, const int *upper, int channels, int positions, const cuuint32_t *steps,

@@ -63,6 +63,10 @@ func (g *device) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte)
 	}
 	strides := append([]uint64{}, m.Strides...)
 	strides = append(strides, 0) // so that there is a first stride
+	lines := C.int(0)
+	if m.Lines {
+		lines = 1
+	}
 	err := g.native(call, func(c C.CUcontext) C.CUresult {
 		if w := m.Windows; w != nil {
 			upper := w.Upper(m.Dims)
@@ -74,7 +78,7 @@ func (g *device) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte)
 				swizzle, unsafe.Pointer(to))
 		}
 		return C.fusec_encode(c, kind, C.int(rank), C.CUdeviceptr(base), (*C.cuuint64_t)(unsafe.Pointer(&m.Dims[0])),
-			(*C.cuuint64_t)(unsafe.Pointer(&strides[0])), (*C.cuuint32_t)(unsafe.Pointer(&m.Box[0])), swizzle,
+			(*C.cuuint64_t)(unsafe.Pointer(&strides[0])), (*C.cuuint32_t)(unsafe.Pointer(&m.Box[0])), swizzle, lines,
 			unsafe.Pointer(to))
 	})
 	if err != nil {
