@@ -399,13 +399,13 @@ func (a *attentionProblem) forwardHopper() (*Kernel, bool) {
 	counter := u.field(Param{Kind: ZeroedPtr}, "int *", "counter")
 	steps, scratch := a.hopperForward(u, 0, counter, [3]string{q, k, v}, "", "")
 	kernel := a.hopperKernel(u, scratch, steps)
-	kernel.Zeroed = 4
+	kernel.Zeroed, kernel.Resets = 4, true
 	return kernel, true
 }
 
 // hopperForward writes the entry of attention_hopper or attention_blackwell, which begins with first, and returns its step, after
-// those that make the bits of its masks. counter is 0 at the start, maps are the tensor maps of queries, keys and values, last are
-// arguments at the end. The bits come from byte scratch on, and it returns how far they reach.
+// those that make the bits of its masks. counter is 0 before and after it, maps are the tensor maps of queries, keys and values,
+// last are arguments at the end. The bits come from byte scratch on, and it returns how far they reach.
 func (a *attentionProblem) hopperForward(u *unit, scratch int64, counter string, maps [3]string, first, last string) (
 	[]Step, int64) {
 	d, t := a.dims, a.attentionTiling()

@@ -176,7 +176,7 @@ DEVICE void load_parts(u8 *to, const TensorMap *map, u64 *bar, int row, int head
   }
 }
 
-// The producer takes tiles from a counter in device memory, which starts at 0, and passes them to the consumers.
+// The producer takes tiles from a counter in device memory, which is 0 before and after a launch, and passes them to the consumers.
 template <class P, class Shared = AttentionShared<P>>
 DEVICE void attention_produce(const TensorMap *q, const TensorMap *k, const TensorMap *v, int *counter,
                               const AttentionMasks<typename P::Mask> &masks) {
@@ -192,7 +192,9 @@ DEVICE void attention_produce(const TensorMap *q, const TensorMap *k, const Tens
     barrier_arrive(s.next_full(next.at));
     next.next();
     if (i >= AttentionTile<P>::ALL) break;
-    after = gridDim.x + atomicAdd(counter, 1);
+    const int taken = atomicAdd(counter, 1);  // once for each tile
+    if (taken == AttentionTile<P>::ALL - 1) *counter = 0;
+    after = gridDim.x + taken;
     const AttentionTile<P> t(i, masks);
     if (t.first == t.end) continue;
     const int batch = t.head / P::HEADS, head = t.head % P::HEADS, kv = head / P::GROUP;

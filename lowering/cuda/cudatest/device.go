@@ -261,6 +261,11 @@ func (d Device) run(k *kernels.Kernel, image []byte, args, results []Buffer) (st
 			return status, fmt.Errorf("result %d: %w", i, err)
 		}
 	}
+	if k.Resets {
+		if err := r.zeros(k.Zeroed); err != nil {
+			return status, err
+		}
+	}
 	for i := range args {
 		if err := r.unchanged(i, results); err != nil {
 			return status, err
@@ -270,6 +275,23 @@ func (d Device) run(k *kernels.Kernel, image []byte, args, results []Buffer) (st
 		return status, err
 	}
 	return status, r.stream.Sync()
+}
+
+// zeros tells whether the memory that a kernel resets is 0 after it.
+func (r *runner) zeros(n int64) error {
+	m := make([]byte, n)
+	if err := r.stream.CopyOut(unsafe.Pointer(&m[0]), r.at.Zeroed, n); err != nil {
+		return err
+	}
+	if err := r.stream.Sync(); err != nil {
+		return err
+	}
+	for i, b := range m {
+		if b != 0 {
+			return fmt.Errorf("byte %d of %d that it resets is %d", i, n, b)
+		}
+	}
+	return nil
 }
 
 // runner is a run, with the resources that it has to free.
