@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"math"
 
 	"fusec/graph"
@@ -24,13 +25,50 @@ const (
 	// longShare is how many tiles of a multiprocessor take so long to read that two blocks do so. On an H200 16 are read faster by one
 	// block, beside one of the next launch, and 31 by two.
 	longShare = 24
+	// clusterTiles is up to how many tiles a block of a cluster has. On an H200, with 8 tiles for each of 64 blocks, clusters take as
+	// long as equal shares for all multiprocessors, and with 4 less.
+	clusterTiles = 4
 )
 
-// decodeShared is the size of a tile's shared memory: queries, and then the ring of keys and values, or the warps' results.
+// decodeShared is the size of a tile's shared memory: queries, and then the ring of keys and values, or the warps' results, and
+// barriers.
 func (a *attentionProblem) decodeShared(t decodeTile) int {
 	query, pair := a.mmaRows()
+	queries, barriers := t.rows()*query, 0
+	if a.boxed() {
+		queries, barriers = roundUp(queries, 1024), 16*ceilDiv(t.stages, 2)
+		pair = (a.dims.Depth + a.dims.Width) * a.dtype.Size()
+	}
 	ring := t.stages * 16 * t.keyWarps * pair
-	return t.rows()*query + max(ring, t.rowWarps*t.keyWarps*16*4*(roundUp(a.dims.Width, 4)+4))
+	return queries + max(ring, t.rowWarps*t.keyWarps*16*4*(roundUp(a.dims.Width, 4)+4)) + barriers
+}
+
+// boxed reports whether Hopper's copy engine copies keys and values: rows of 16 bits that consist of whole lines of 128 bytes.
+func (a *attentionProblem) boxed() bool {
+	return a.cfg.hopper() && a.dtype.Size() == 2 && a.op.Page == 0 && !a.op.HasScales &&
+		a.dims.Depth%64 == 0 && a.dims.Width%64 == 0 && a.boxedRows(a.k) && a.boxedRows(a.v)
+}
+
+// boxedRows reports whether the copy engine can read the rows of a view, and all its heads are as far from one another.
+func (a *attentionProblem) boxedRows(v attentionView) bool {
+	if !a.copied(v) {
+		return false
+	}
+	_, ok := a.lines(v)
+	return ok
+}
+
+// lines is a view's layout as [heads of all batches, rows, lines of 128 bytes, 64].
+func (a *attentionProblem) lines(v attentionView) (graph.Layout, bool) {
+	l, _ := a.rows(v)
+	return l.Reshape(graph.ShapeOf(l.Shape.At(0)*l.Shape.At(1), l.Shape.At(2), l.Shape.At(3)/64, 64))
+}
+
+// boxes is the tensor map of keys or values, of which the copy engine copies tiles of so many whole rows.
+func (a *attentionProblem) boxes(u *unit, name string, v attentionView, rows int) string {
+	l, _ := a.lines(v)
+	return u.boxMap(name, Arg(v.index, 0), l,
+		TensorMap{DType: a.operand(v).DType, Box: []uint32{64, uint32(l.Shape.At(2)), uint32(rows), 1}, Lines: true})
 }
 
 // decodeTile chooses the tile for an attention of few queries; ok is false if there is none.
@@ -82,6 +120,29 @@ func (a *attentionProblem) decodeTile() (t decodeTile, ok bool) {
 	return t, false
 }
 
+// decodeCluster is how many blocks of a cluster share the keys of each of some units; 1 if there are no clusters. Those fit at
+// once, and all units have as many keys.
+func (a *attentionProblem) decodeCluster(t decodeTile, units int) int {
+	d := a.dims
+	if !a.cfg.hopper() || a.op.HasLengths && d.Batch.Elems() > 1 {
+		return 1
+	}
+	tiles, blocks := ceilDiv(d.Keys, 16*t.keyWarps), 8
+	for blocks > 1 && (units*blocks > a.cfg.Chip.SMs || blocks > tiles) {
+		blocks /= 2
+	}
+	if tiles > clusterTiles*blocks || a.decodeShared(t)+a.inbox(t, blocks) > a.cfg.Chip.Shared {
+		return 1
+	}
+	return blocks
+}
+
+// inbox is the size of a DecodeInbox of src/attention_decode_cluster.cuh.
+func (a *attentionProblem) inbox(t decodeTile, blocks int) int {
+	rows := min(a.dims.Group*a.dims.Queries, t.rows())
+	return blocks*rows*(ceilDiv(ceilDiv(a.dims.Width, 4), blocks)+1)*16 + 16
+}
+
 // ahead reports whether a launch that begins early knows which keys there are before it waits.
 func (a *attentionProblem) ahead() bool {
 	given := func(v attentionView) bool { return !v.there() || v.kind == viewArg && a.args[v.index].Given }
@@ -98,17 +159,33 @@ func (a *attentionProblem) forwardDecode() (*Kernel, bool) {
 	rows := d.Group * d.Queries
 	u := newUnit(a.args, a.results)
 	a.problem(u)
-	u.printf("typedef DecodeTile<Problem, %d, %d, %d, %d, %t, %t> Tile;\n", t.rowWarps, t.keyWarps, t.height, t.stages,
-		a.cfg.strict(), a.ahead())
+	u.printf("typedef DecodeTile<Problem, %d, %d, %d, %d, %t, %t, %t> Tile;\n", t.rowWarps, t.keyWarps, t.height, t.stages,
+		a.cfg.strict(), a.ahead(), a.boxed())
+	ring, templates := "CopiedTiles<Problem, Tile, Params>{p}", []string{"attention_decode"}
+	if a.cfg.hopper() {
+		templates = []string{"cluster", "hopper", "attention_decode", "attention_decode_boxes", "attention_decode_cluster"}
+	}
+	if a.boxed() {
+		ring = fmt.Sprintf("BoxTiles<Problem, Tile, Params>{p, %s, %s}", a.boxes(u, "map_k", a.k, 16*t.keyWarps),
+			a.boxes(u, "map_v", a.v, 16*t.keyWarps))
+	}
 	units := a.groups() * ceilDiv(rows, t.rows())
+	threads := 32 * t.rowWarps * t.keyWarps
+	if blocks := a.decodeCluster(t, units); blocks > 1 {
+		u.printf("LATE_CLUSTER_KERNEL(attention, %d, 1, %d) { attention_decode_cluster<Problem, Tile, %[2]d>(p, %s); }\n", threads,
+			blocks, ring)
+		step := Step{Entry: "attention", Block: threads, Shared: a.decodeShared(t) + a.inbox(t, blocks),
+			Grid: [3]int{units * blocks, 1, 1}}
+		return u.kernel(0, []Step{step}, a.mmaSource(templates...)...), true
+	}
 	partials := u.scratch("float", "partials", 0)
 	arrived := u.field(Param{Kind: ZeroedPtr}, "int *", "arrived")
-	threads := 32 * t.rowWarps * t.keyWarps
-	u.printf("LATE_KERNEL(attention, %d, %d) { attention_decode<Problem, Tile>(p, %s, %s); }\n", threads, t.blocks, partials, arrived)
+	u.printf("LATE_KERNEL(attention, %d, %d) { attention_decode<Problem, Tile>(p, %s, %s, %s); }\n", threads, t.blocks, ring,
+		partials, arrived)
 	grid := min(a.cfg.Chip.SMs*t.blocks, units*ceilDiv(d.Keys, 16*t.keyWarps))
 	step := Step{Entry: "attention", Block: threads, Shared: a.decodeShared(t), Grid: [3]int{grid, 1, 1}}
 	partial := 4 * min(rows, t.rows()) * (roundUp(d.Width, 4) + 4)
-	k := u.kernel(int64(2*grid*partial), []Step{step}, a.mmaSource("attention_decode")...)
-	k.Zeroed = int64(4 * units)
+	k := u.kernel(int64(2*grid*partial), []Step{step}, a.mmaSource(templates...)...)
+	k.Zeroed, k.Resets = int64(4*units), true
 	return k, true
 }

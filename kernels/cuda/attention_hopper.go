@@ -209,8 +209,14 @@ func (a *attentionProblem) numbers(v attentionView) (graph.Layout, bool) {
 // tensorMap is the field that describes to the copy engine a tensor [batch, heads, rows, columns], of which it copies
 // boxes of so many rows and 64 columns.
 func (u *unit) tensorMap(name string, base Param, d graph.DType, l graph.Layout, rows int) string {
-	base.Byte += int64(l.Offset * d.Size())
-	m := &TensorMap{Base: base, DType: d, Box: []uint32{64, uint32(rows), 1, 1}, Swizzle: 128}
+	return u.boxMap(name, base, l, TensorMap{DType: d, Box: []uint32{64, uint32(rows), 1, 1}})
+}
+
+// boxMap is the same of a tensor of four axes in any boxes.
+func (u *unit) boxMap(name string, base Param, l graph.Layout, m TensorMap) string {
+	size := m.DType.Size()
+	base.Byte += int64(l.Offset * size)
+	m.Base, m.Swizzle = base, 128
 	for i := 3; i >= 0; i-- {
 		m.Dims = append(m.Dims, uint64(l.Shape.At(i)))
 		if i == 3 {
@@ -220,9 +226,9 @@ func (u *unit) tensorMap(name string, base Param, d graph.DType, l graph.Layout,
 		if l.Shape.At(i) == 1 {
 			stride = roundUp(l.Shape.At(3), 8) // never walked
 		}
-		m.Strides = append(m.Strides, uint64(stride*d.Size()))
+		m.Strides = append(m.Strides, uint64(stride*size))
 	}
-	return "&" + u.field(Param{Kind: MapParam, Map: m}, "TensorMap ", name)
+	return "&" + u.field(Param{Kind: MapParam, Map: &m}, "TensorMap ", name)
 }
 
 // mapOf is the tensor map of an operand.

@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -164,8 +165,8 @@ func TestAttentionMMA(t *testing.T) {
 }
 
 // TestAttentionDecode has few queries to many keys: tiles of every size, sequences of different lengths, whole heads and parts of
-// them in a block, and pages. A chip of few multiprocessors gives a block several heads, one of many
-// a head several blocks.
+// them in a block, and pages. A chip of few multiprocessors gives a block several heads, one of many a head several blocks, and on
+// Hopper a head of few keys a cluster.
 func TestAttentionDecode(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 1))
 	integers := func(d graph.DType, dims []int, values ...int) *graph.Tensor {
@@ -194,8 +195,17 @@ func TestAttentionDecode(t *testing.T) {
 		{tail, 2, 2, 8, 8, 260, 64, 64, []int{260, 200}},
 		{masked, 2, 1, 4, 2, 300, 8, 1, []int{300, 1}},
 		{graph.Attention{Causal: true}, 1, 1, 4, 15, 290, 200, 256, nil},
+		{tail, 1, 2, 4, 1, 1024, 128, 128, []int{1024}},
+		{tail, 1, 1, 8, 1, 1000, 64, 36, []int{677}},
+		{tail, 1, 8, 1, 1, 700, 256, 5, []int{1}},
+		{tail, 1, 20, 2, 2, 300, 32, 64, []int{0}},
+		{graph.Attention{}, 2, 3, 8, 7, 520, 64, 72, nil},
+		{masked, 1, 33, 1, 1, 129, 16, 16, []int{128}},
+		{graph.Attention{Dropout: 0.3, Window: 140}, 2, 1, 3, 1, 260, 24, 128, nil},
 	}
-	for j, multiprocessors := range []int{1, 108} {
+	old := cuda.ChipOf(80)
+	old.SMs = 1
+	for j, chip := range []cuda.Chip{old, cuda.ChipOf(80), cuda.H200} {
 		var checks []cudatest.Check
 		for i, c := range cs {
 			c.op.Scale = 0.2
@@ -232,17 +242,94 @@ func TestAttentionDecode(t *testing.T) {
 				}
 			}
 		}
-		chip := cuda.ChipOf(80)
-		chip.SMs = multiprocessors
+		cudatest.Run(t, cudatest.OpenFor(t, chip), checks...)
+	}
+}
+
+// TestDecodeBoxes has keys and values that Hopper's copy engine copies: rows of one and of several lines, tiles of every size,
+// shares and clusters, numbers of keys that fill no tile, and NaN behind those that count.
+func TestDecodeBoxes(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 1))
+	tail := graph.Attention{Scale: 0.2, HasLengths: true, Tail: true, Causal: true}
+	cs := []struct {
+		op                                  graph.Attention
+		batch, heads, group, sq, keys, d, w int
+		lengths                             []int
+	}{
+		{tail, 1, 8, 4, 1, 1024, 128, 128, []int{1000}},
+		{tail, 1, 3, 8, 1, 333, 64, 256, []int{333}},
+		{tail, 1, 20, 1, 3, 200, 64, 64, []int{1}},
+		{tail, 3, 2, 4, 1, 515, 128, 64, []int{515, 0, 65}},
+		{tail, 2, 3, 5, 4, 400, 64, 128, []int{399, 130}},
+		{tail, 4, 12, 8, 1, 700, 128, 128, []int{700, 1, 640, 64}},
+		{graph.Attention{Scale: 0.2, Causal: true, Window: 150}, 2, 40, 1, 7, 257, 64, 64, nil},
+		{graph.Attention{Scale: 0.2, Dropout: 0.3}, 1, 2, 16, 2, 640, 192, 128, nil},
+		{graph.Attention{Scale: 0.2, HasMask: true}, 1, 4, 8, 8, 320, 64, 64, nil},
+	}
+	chip := cuda.H200
+	for j, sms := range []int{132, 5} {
+		var checks []cudatest.Check
+		for i, c := range cs {
+			d := []graph.DType{graph.BF16, graph.F16}[(i+j)%2]
+			args := []*graph.Tensor{drawReals(r, d, -2, 2, c.batch, c.heads*c.group, c.sq, c.d),
+				drawReals(r, d, -2, 2, c.batch, c.heads, c.keys, c.d), drawReals(r, d, -2, 2, c.batch, c.heads, c.keys, c.w)}
+			if c.op.HasMask {
+				args = append(args, drawReals(r, graph.F32, -2, 2, c.batch, 1, c.sq, c.keys))
+			}
+			if c.op.HasLengths {
+				lengths := graph.NewTensor(graph.TypeOf(graph.I64, c.batch))
+				for b, n := range c.lengths {
+					lengths.SetFloat(b, float64(n))
+					for _, x := range args[1:3] {
+						per := x.Type.Shape.Elems() / c.batch / c.heads
+						for e := range x.Type.Shape.Elems() {
+							if e/per/c.heads == b && e%per/(per/c.keys) >= n {
+								x.SetFloat(e, math.NaN())
+							}
+						}
+					}
+				}
+				args = append(args, lengths)
+			}
+			if c.op.Dropout > 0 {
+				args = append(args, drawReals(r, graph.I64, -9, 9))
+			}
+			check := cudatest.Check{Name: fmt.Sprint(d, " ", i), Op: attending(t, c.op, args), Args: args,
+				Compare: attentionNear(d, cuda.F32)}
+			chip.SMs = sms
+			k, err := cuda.Compile(check.Op, operandsOf(args), rowMajor(resultsOf(t, check)), cuda.Config{Chip: chip})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(k.Generated(), "BoxTiles<") {
+				t.Errorf("%s: keys are not copied by the copy engine", check.Name)
+			}
+			for _, x := range k.Steps[0].Params {
+				if x.Map != nil && !x.Map.Lines {
+					t.Errorf("%s: the L2 cache fetches pairs of lines", check.Name)
+				}
+			}
+			checks = append(checks, check)
+			// In memory the heads of a key are side by side.
+			check.Name += ", heads inside"
+			for _, x := range args[:3] {
+				s := x.Type.Shape
+				l := graph.Contiguous(graph.ShapeOf(s.At(0), s.At(2), s.At(1), s.At(3)))
+				check.ArgLayouts = append(check.ArgLayouts, l.Transpose(graph.IntsOf(0, 2, 1, 3)))
+			}
+			checks = append(checks, check)
+		}
 		cudatest.Run(t, cudatest.OpenFor(t, chip), checks...)
 	}
 }
 
 // TestDecodeRoom: on Hopper a block of few keys leaves room for one of the next launch, and many keys have two blocks on a
-// multiprocessor.
+// multiprocessor. The few of one sequence have a cluster for each head.
 func TestDecodeRoom(t *testing.T) {
 	op := graph.Attention{Scale: 0.1, HasLengths: true, Tail: true, Causal: true}
-	for _, c := range []struct{ batch, keys, blocks int }{{1, 1024, 128}, {1, 16384, 132}, {32, 1024, 264}, {32, 16384, 264}} {
+	for _, c := range []struct{ batch, keys, blocks int }{
+		{1, 1024, 64}, {1, 4096, 132}, {1, 16384, 132}, {32, 1024, 264}, {32, 16384, 264},
+	} {
 		cache := graph.TypeOf(graph.BF16, c.batch, 8, c.keys, 128)
 		args := []*graph.Tensor{{Type: graph.TypeOf(graph.BF16, c.batch, 32, 1, 128)}, {Type: cache}, {Type: cache},
 			{Type: graph.TypeOf(graph.I64, c.batch)}}
