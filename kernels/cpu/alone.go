@@ -70,7 +70,7 @@ func floats[O graph.Op](f32, f64 func(op O, args, results []Operand, env *Env) (
 // compileAlone makes the kernel of an operation that stands alone.
 func compileAlone(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 	in, out := args, results
-	if readsStrides(op) || graph.Elementwise(op) {
+	if readsStrides(op, args, results) || graph.Elementwise(op) {
 		in, out = contiguous(args), contiguous(results)
 	}
 	if err := graph.CheckOperands(op, in, out); err != nil {

@@ -30,7 +30,7 @@ func Strided(op graph.Op, args, results []Operand) bool {
 		if _, ok := op.(graph.Conv2D); ok && !readsQuads(args[0].DType, args[0].Layout) {
 			return false
 		}
-		return readsStrides(op) || graph.Elementwise(op)
+		return readsStrides(op, args, results) || graph.Elementwise(op)
 	}
 	parts, err := body.LowerSegments(f, args, results)
 	if err != nil {
@@ -43,25 +43,31 @@ func Strided(op graph.Op, args, results []Operand) bool {
 	case graph.AnchorNone, graph.AnchorConv:
 		return true
 	case graph.AnchorAttention: // rows of a head are contiguous
-		return !slices.ContainsFunc(parts[0].Stores, func(s body.Store) bool {
-			last := s.Layout.Shape.Rank() - 1 // log-sum-exps may have no other axis
-			return s.Layout.Shape.At(last) != 1 && s.Layout.Stride[last] != 1
-		})
+		return !slices.ContainsFunc(parts[0].Stores, func(s body.Store) bool { return !contiguousRows(s.Layout) })
 	}
 	return allContiguous(results)
 }
 
-// readsStrides reports whether the kernel of an operation alone reads and writes images in strides.
-func readsStrides(op graph.Op) bool {
+// readsStrides reports whether the kernel of an operation alone reads and writes images in strides. The channels of a pixel lie
+// side by side.
+func readsStrides(op graph.Op, args, results []Operand) bool {
 	switch op := op.(type) {
 	case graph.Pool:
-		return op.Layout == graph.NHWC
+		return op.Layout == graph.NHWC && contiguousRows(args[0].Layout) && contiguousRows(results[0].Layout)
 	case graph.Conv2D:
-		return op.Layout == graph.NHWC
-	case graph.SeparableConv2D, graph.Copy, graph.Concat:
+		return op.Layout == graph.NHWC && contiguousRows(args[0].Layout) && contiguousRows(results[0].Layout)
+	case graph.SeparableConv2D:
+		return contiguousRows(args[0].Layout) && contiguousRows(results[0].Layout)
+	case graph.Copy, graph.Concat:
 		return true
 	}
 	return false
+}
+
+// contiguousRows reports whether the elements of the last axis lie side by side.
+func contiguousRows(l graph.Layout) bool {
+	last := l.Shape.Rank() - 1
+	return l.Shape.At(last) == 1 || l.Stride[last] == 1
 }
 
 func allContiguous(list []Operand) bool {
