@@ -13,6 +13,9 @@
 //
 //   - an access outside of memory that was allocated, and of shared memory beyond what the launch gave;
 //   - a read of memory, shared or not, that was never written;
+//   - tensor memory that threads access, or operands there, without the fences that order this after what others have done there;
+//   - asynchronous reads of shared memory, by copies or products, of what was written without a fence since, and writes to operands
+//     of products into tensor memory that are not done;
 //   - threads that wait for each other: a barrier that not all threads reach, or lanes of a mask that do not arrive;
 //   - a shuffle from a lane that does not take part, an integer division by zero, too many local variables.
 //

@@ -20,8 +20,10 @@ const inTensorMemory = `
   for (int i = threadIdx.x; i < 64 * 64; i += 128) *(bf16 *)(bs + i / 64 * 128 + (i % 64 * 2 ^ i / 64 % 8 * 16)) = p.b[i];
   if (threadIdx.x == 0) barrier_init(bar, 1);
   if (threadIdx.x < 32) tensor_take<64>(at);
+  tensor_before();
   shared_fence();
   __syncthreads();
+  tensor_after();
   const u32 sums = *at;
   if (threadIdx.x == 0) {
     for (int k = 0; k < 4; k++) {
@@ -31,6 +33,7 @@ const inTensorMemory = `
     tensor_commit(bar);
   }
   barrier_wait(bar, 0);
+  tensor_after();  // of the product
   const int l = threadIdx.x % 32;
   for (int part = 0; part < 2; part++) {
     const int lanes = threadIdx.x / 32 * 32 + part * 16;
@@ -38,7 +41,9 @@ const inTensorMemory = `
     tensor_load(d, sums + (lanes << 16));
     for (int i = 0; i < 32; i++) p.y[(lanes + l / 4 + i / 2 % 2 * 8) * 64 + i / 4 * 8 + l % 4 * 2 + i % 2] = d[i];
   }
+  tensor_before();  // of the loads
   __syncthreads();
+  tensor_after();
   if (threadIdx.x < 32) tensor_give_back<64>(sums);`
 
 // storedInTensorMemory computes [128, 128]·[128, 64] of an operand in tensor memory, three times; b is stored [n, k].
@@ -51,8 +56,10 @@ const storedInTensorMemory = `
     *(bf16 *)(shared + i % 128 / 64 * 8192 + i / 128 * 128 + (i % 64 * 2 ^ i / 128 % 8 * 16)) = p.b[i];
   if (threadIdx.x == 0) barrier_init(bar, 1);
   if (threadIdx.x < 32) tensor_take<128>(at);
+  tensor_before();
   shared_fence();
   __syncthreads();
+  tensor_after();
   const u32 sums = *at, left = sums + 64;
   const int l = threadIdx.x % 32, warp = threadIdx.x / 32;
   u32 pairs[32];
@@ -62,13 +69,16 @@ const storedInTensorMemory = `
     tensor_store(left + (lanes << 16), pairs);
   }
   for (int turn = 0; turn < 2; turn++) {
+    tensor_before();  // of the stores
     __syncthreads();
+    tensor_after();  // of the stores
     for (int k = 0; threadIdx.x == 0 && k < 8; k++) {
       const u64 b = wgmma_operand(shared + k / 4 * 8192 + k % 4 * 32, 0, 1024) | u64(1) << 46;
       tensor_product_stored(sums, left + 8 * k, b, FORM, turn > 0 || k > 0);
     }
     if (threadIdx.x == 0) tensor_commit(bar);
     barrier_wait(bar, turn);
+    tensor_after();  // of the product
     for (int part = 0; part < 2; part++) {
       const int lanes = warp * 32 + part * 16;
       float d[32];
@@ -78,7 +88,9 @@ const storedInTensorMemory = `
       for (int i = 0; turn > 0 && i < 32; i++) p.y[(lanes + l / 4 + i / 2 % 2 * 8) * 64 + i / 4 * 8 + l % 4 * 2 + i % 2] = d[i];
     }
   }
+  tensor_before();  // of the loads
   __syncthreads();
+  tensor_after();
   if (threadIdx.x < 32) tensor_give_back<128>(sums);`
 
 const tensorFields, tensorShared = "const bf16 *a, *b; float *y;", 24576 + 16
@@ -89,6 +101,10 @@ func TestTensorMemory(t *testing.T) {
 	a, b := small(rnd, 128*64), small(rnd, 64*64)
 	tryTensorMemory(t, inTensorMemory, a, b, product(a, transposed(b, 64, 64), 128, 64, 64), []breakage{
 		{"barrier_wait(bar, 0);", "", "reads column"},
+		{"tensor_after();  // of the product", "", "without tensor_after"},
+		{"tensor_before();  // of the loads", "", "without tensor_before"},
+		{"shared_fence();", "", "without shared_fence"},
+		{"    tensor_commit(bar);", "    *as = 0;\n    tensor_commit(bar);", "which a product under way reads"},
 		{"tensor_commit(bar);", "", "at the mbarrier at byte 24576"},
 		{"if (threadIdx.x < 32) tensor_give_back<64>(sums);", "", "the block ends while tensor memory is taken"},
 		{"tensor_give_back<64>(sums)", "tensor_give_back<32>(sums)", "gives back 32 columns of tensor memory"},
@@ -119,7 +135,10 @@ func TestTensorMemoryStored(t *testing.T) {
 	}
 	tryTensorMemory(t, storedInTensorMemory, a, b, want, []breakage{
 		{"barrier_wait(bar, turn);", "", "reads column"},
-		{"barrier_wait(bar, turn);", "tensor_store(left + (warp << 21), pairs);", "writes column"},
+		{"tensor_before();  // of the stores", "", "without tensor_before"},
+		{"tensor_after();  // of the stores", "", "without tensor_after"},
+		{"tensor_after();  // of the product", "", "without tensor_after"},
+		{"tensor_commit(bar);", "tensor_commit(bar);\n__syncthreads(), tensor_store(left + (warp << 21), pairs);", "writes column"},
 		{"tensor_store(left + (l", "if (warp < 3) tensor_store(left + (l", "which was never written"},
 		{"tensor_store(left + (lanes << 16), pairs);", "tensor_store(left + (16 << 16), pairs);", "from 16 on, which another warp can"},
 		{"tensor_store(left + (lanes << 16), pairs);", "tensor_store(left + 64 + (lanes << 16), pairs);", "of which it has 128"},

@@ -125,7 +125,9 @@ inline std::vector<Copy> copies;  // in no order
 // note says whether what a copy brings to shared memory is there.
 inline void note(const Copy &c, uint8_t known) {
   if (c.out) return;
-  memset(c.block->shared.known + (reinterpret_cast<uint64_t>(c.to) - c.block->shared.base), known, c.bytes);
+  const uint64_t offset = reinterpret_cast<uint64_t>(c.to) - c.block->shared.base;
+  memset(c.block->shared.known + offset, known, c.bytes);
+  memset(c.block->writes + offset / 4, 0, c.bytes / 4 * sizeof(uint64_t));
 }
 
 // box calls move with each piece of a box, of 16 bytes or what of them is in the tensor, in the tensor and in shared memory. Of a
@@ -311,6 +313,7 @@ void fusec_bulk_store(void *to, const void *from, int bytes) {
   const uint64_t low = reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | uint64_t(bytes);
   if (bytes < 16 || low % 16) fail("a copy of %d bytes from %p to %p, which are no multiples of 16", bytes, from, to);
   memory::access(from, bytes, false);
+  memory::asynchronous(from, bytes);
   async::Copy c = {};
   c.group = current->bulkGroup;
   c.out = current->unread = current->open = true;
@@ -331,9 +334,13 @@ void fusec_tma_store(const void *map, const void *from, const int *at, int rank)
   c.from = static_cast<const uint8_t *>(from);
   box->access(true);
   c.box = std::move(box);
-  async::box(c, [](uint8_t *, const uint8_t *piece, int64_t bytes) { memory::access(piece, bytes, false); });
+  async::box(c, [](uint8_t *, const uint8_t *piece, int64_t bytes) {
+    memory::access(piece, bytes, false);
+    memory::asynchronous(piece, bytes);
+  });
   async::copies.push_back(std::move(c));
 }
+void fusec_shared_fence() { current->fenced = ++memory::fences; }
 void fusec_bulk_commit() {
   current->bulkGroup++;
   current->open = false;

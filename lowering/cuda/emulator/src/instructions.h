@@ -20,6 +20,7 @@ void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const in
 void fusec_bulk_load(void *to, const void *from, int bytes, unsigned long long *bar);
 void fusec_bulk_prefetch(const void *from, int bytes);
 void fusec_bulk_store(void *to, const void *from, int bytes);
+void fusec_shared_fence();
 void fusec_bulk_commit();
 void fusec_bulk_wait(int left);
 void fusec_tma_store(const void *map, const void *from, const int *at, int rank);
@@ -34,6 +35,8 @@ void fusec_product_commit();
 void fusec_product_wait(int left);
 void fusec_tensor_take(unsigned *address, int columns);
 void fusec_tensor_give_back(unsigned at, int columns);
+void fusec_tensor_before();
+void fusec_tensor_after();
 void fusec_tensor_product(bool tf32, unsigned d, unsigned long long a, unsigned long long b, unsigned form, bool add);
 void fusec_tensor_product_stored(unsigned d, unsigned a, unsigned long long b, unsigned form, bool add);
 void fusec_tensor_commit(unsigned long long *bar);
@@ -137,7 +140,7 @@ template <class Map, class... Int> inline void tma_store(const Map *map, const v
   const int c[] = {int(at)...};
   fusec_tma_store(map, from, c, sizeof...(at));
 }
-inline void shared_fence() {}
+inline void shared_fence() { fusec_shared_fence(); }
 template <class Map, class... Int> inline void tma_stream(void *to, const Map *map, unsigned long long *bar, Int... at) {
   tma_load(to, map, bar, at...);
 }
@@ -177,8 +180,8 @@ inline float recip_approx(float x) { return 1.0f / x; }
 // blackwell.cuh
 template <int COLUMNS> inline void tensor_take(unsigned *at) { fusec_tensor_take(at, COLUMNS); }
 template <int COLUMNS> inline void tensor_give_back(unsigned at) { fusec_tensor_give_back(at, COLUMNS); }
-inline void tensor_before() {}
-inline void tensor_after() {}
+inline void tensor_before() { fusec_tensor_before(); }
+inline void tensor_after() { fusec_tensor_after(); }
 template <bool TF32> inline void tensor_product(unsigned d, unsigned long long a, unsigned long long b, unsigned form, int add) {
   fusec_tensor_product(TF32, d, a, b, form, add);
 }

@@ -98,6 +98,29 @@ inline bool all(const uint8_t *known, size_t bytes) {
   return !memchr(known, 0, bytes);
 }
 
+// Copies out of shared memory, and products with operands there, see what a thread has written after it has called shared_fence, or
+// the thread that starts them has. Writes are numbered by the fences before them: above the 16 bits of the thread's index plus 1.
+inline uint64_t fences;
+
+inline void written(uint64_t offset, size_t bytes) {
+  for (uint64_t i = offset / 16; i <= (offset + bytes - 1) / 16; i++)
+    if (current->block->reading[i]) fail("writes byte %llu of shared memory, which a product under way reads", (unsigned long long)(16 * i));
+  const uint64_t x = fences << 16 | (current->index + 1);
+  for (uint64_t i = offset / 4; i <= (offset + bytes - 1) / 4; i++) current->block->writes[i] = x;
+}
+inline void asynchronous(const void *at, size_t bytes) {
+  if (!current) return;
+  const Block &b = *current->block;
+  const uint64_t offset = reinterpret_cast<uint64_t>(at) - b.shared.base;
+  if (offset >= b.shared.bytes) return;
+  for (uint64_t i = offset / 4; i <= (offset + bytes - 1) / 4; i++) {
+    const uint64_t x = b.writes[i], when = x >> 16;
+    if (x == 0 || current->fenced > when) continue;
+    const Thread &by = threads[b.rank * launch->block + (x & 0xffff) - 1];
+    if (by.fenced <= when) fail("an asynchronous read of byte %llu of shared memory, which thread %u wrote without shared_fence since", (unsigned long long)(4 * i), by.index);
+  }
+}
+
 __attribute__((always_inline)) inline void access(const void *at, size_t bytes, bool write) {
   if (!current || bytes == 0) return;
   const uint64_t p = reinterpret_cast<uint64_t>(at);
@@ -106,8 +129,12 @@ __attribute__((always_inline)) inline void access(const void *at, size_t bytes, 
   if (!r) return miss(p, bytes, write);
   if (bytes > r->base + r->bytes - p) miss(r->base + r->bytes, p + bytes - r->base - r->bytes, write);
   uint8_t *known = r->known + (p - r->base);
-  if (write) memset(known, 1, bytes);
-  else if (!all(known, bytes)) unwritten(*r, p - r->base);
+  if (write) {
+    memset(known, 1, bytes);
+    if (r == &current->block->shared) written(p - r->base, bytes);
+  } else if (!all(known, bytes)) {
+    unwritten(*r, p - r->base);
+  }
 }
 
 }  // namespace memory

@@ -149,21 +149,26 @@ struct Operand {
     }
     p ^= (p >> 7 & (span / 16 - 1)) << 4;
     memory::access(reinterpret_cast<void *>(p), 16, false);
+    memory::asynchronous(reinterpret_cast<void *>(p), 16);
     return reinterpret_cast<void *>(p);
   }
-  // read reads n rows, a multiple of 8, and gives each element with its place to f. Without f, it looks whether they can be read.
-  template <class F> void read(int n, F f) const {
+  // pieces gives f the pieces of n rows, a multiple of 8, each with the place of its first element.
+  template <class F> void pieces(int n, F f) const {
     const int each = kind == TF32 ? 4 : 8, depth = 2 * each;
-    for (int outer = 0; outer < n; outer += transposed ? each : 1) {
-      for (int k = 0; k < depth; k += transposed ? 1 : each) {
-        uint32_t words[4];
-        memcpy(words, piece(outer, k), 16);
-        for (int e = 0; e < each; e++) {
-          const float x = kind == TF32 ? element(kind, words[e]) : part(kind, words[e / 2], e % 2);
-          f(outer + (transposed ? e : 0), k + (transposed ? 0 : e), x);
-        }
+    for (int outer = 0; outer < n; outer += transposed ? each : 1)
+      for (int k = 0; k < depth; k += transposed ? 1 : each) f(piece(outer, k), outer, k);
+  }
+  // read gives f each element with its place.
+  template <class F> void read(int n, F f) const {
+    const int each = kind == TF32 ? 4 : 8;
+    pieces(n, [&](const void *p, int outer, int k) {
+      uint32_t words[4];
+      memcpy(words, p, 16);
+      for (int e = 0; e < each; e++) {
+        const float x = kind == TF32 ? element(kind, words[e]) : part(kind, words[e / 2], e % 2);
+        f(outer + (transposed ? e : 0), k + (transposed ? 0 : e), x);
       }
-    }
+    });
   }
 };
 

@@ -400,6 +400,8 @@ static void fault() {
 // provide makes a block ready to run. Its shared memory ends at a page that cannot be touched.
 static bool provide(Block *b) {
   static uint8_t *room[mostBlocks], *known[mostBlocks];
+  static uint64_t *writes[mostBlocks];
+  static uint8_t *reading[mostBlocks];
   constexpr size_t most = 256 << 10, guard = 64 << 10;
   if (!threads) {
     threads = static_cast<Thread *>(calloc(mostThreads * mostBlocks, sizeof(Thread)));
@@ -409,7 +411,9 @@ static bool provide(Block *b) {
   if (!memory) {
     void *p = mmap(nullptr, most + 2 * guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     known[b->rank] = static_cast<uint8_t *>(malloc(most));
-    if (p == MAP_FAILED || !known[b->rank] || !threads || !order) return false;
+    writes[b->rank] = static_cast<uint64_t *>(malloc(most / 4 * sizeof(uint64_t)));
+    reading[b->rank] = static_cast<uint8_t *>(malloc(most / 16));
+    if (p == MAP_FAILED || !known[b->rank] || !writes[b->rank] || !reading[b->rank] || !threads || !order) return false;
     memory = static_cast<uint8_t *>(p);
     mprotect(memory, guard, PROT_NONE);
     mprotect(memory + guard + most, guard, PROT_NONE);
@@ -426,6 +430,10 @@ static bool provide(Block *b) {
   b->shared = {reinterpret_cast<uint64_t>(memory + guard + most - rounded), bytes, known[b->rank]};
   memset(reinterpret_cast<void *>(b->shared.base), 0xff, bytes);
   memset(b->shared.known, 0, bytes);
+  b->writes = writes[b->rank];
+  memset(b->writes, 0, (bytes + 3) / 4 * sizeof(uint64_t));
+  b->reading = reading[b->rank];
+  memset(b->reading, 0, (bytes + 15) / 16);
   memset(b->barriers, 0, sizeof b->barriers);
   b->ended = 0;
   return true;

@@ -33,6 +33,8 @@ struct Block {
   unsigned rank;
   uint3 index;
   Range shared;
+  uint64_t *writes;  // who wrote each four bytes of it last; see memory.h
+  uint8_t *reading;  // how many products into tensor memory that are not done read each 16 bytes of it
   Barrier barriers[16];
   unsigned ended;  // threads
 };
@@ -57,6 +59,8 @@ struct Thread {
   unsigned group, bulkGroup;
   bool open, unread;  // copies from shared memory that are in no group yet, or that were not waited for
   unsigned products, committed, productGroups[8];
+  uint64_t fenced;  // when it last had the asynchronous engines see what it has written
+  uint64_t tensorBefore, tensorAfter;  // when it last ordered accesses of tensor memory before, and after, a barrier
 };
 
 #define INTERNAL __attribute__((visibility("hidden")))  // read without a look into a table of addresses

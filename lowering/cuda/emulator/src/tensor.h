@@ -32,6 +32,7 @@ struct Form {
 };
 
 struct Product {
+  Block *block;
   Form form;
   unsigned column;
   std::optional<products::Operand> a;  // or it is in tensor memory, from column stored on
@@ -40,6 +41,12 @@ struct Product {
   bool add;
 
   unsigned depth() const { return form.kind == products::TF32 ? 8 : 16; }
+  // hold counts the product among those that read its operands in shared memory, or with −1 no more.
+  void hold(int by) const {
+    auto count = [&](const void *p, int, int) { block->reading[(reinterpret_cast<uint64_t>(p) - block->shared.base) / 16] += by; };
+    if (a) a->pieces(lanes, count);
+    b.pieces(form.n, count);
+  }
 };
 // A Step is a product, or an arrival at a counter.
 struct Step {
@@ -50,6 +57,16 @@ struct Step {
 // What is in a column of 16 lanes.
 enum Content : uint8_t { NOTHING, SUMS, PAIRS };  // numbers of f32, or two of 16 bits for each
 
+// Time counts accesses of tensor memory and what orders them.
+inline uint64_t now;
+
+// A Touch is the last access of a column of 16 lanes: by a warp, of which it names the first thread, or null by a product.
+struct Touch {
+  const Thread *by;
+  uint64_t when;
+  bool write;
+};
+
 // Memory is that of a block: the columns that it has taken, with what is in them.
 struct Memory {
   std::deque<Step> queue;
@@ -57,6 +74,7 @@ struct Memory {
   Content content[columns][lanes / 16];
   // Products that are not done which write a column, and which read it.
   unsigned writing[columns], reading[columns];
+  Touch touched[columns][lanes / 16];
   uint32_t at[lanes][columns];
 };
 inline Memory memories[16];
@@ -82,14 +100,41 @@ inline void has(const Memory &m, unsigned column, unsigned sixteen, Content cont
   if (found != content) fail("reads column %u of tensor memory as %s, which it has not", column, content == SUMS ? "numbers of f32" : "pairs of 16 bits");
 }
 
+inline const Thread *warpOf(const Thread *t) { return t - t->index % 32; }
+
+// touch is an access by this thread's warp, or by a product that this thread starts. The last access may have been another warp's,
+// or that of a product that is done: then the threads of that warp have to have ordered it before a barrier since, and the ones of
+// this access after a barrier. Products are in order among themselves.
+inline void touch(Memory &m, unsigned column, unsigned sixteen, bool write, bool product) {
+  Touch &last = m.touched[column][sixteen];
+  const Thread *const by = warpOf(current);
+  if (last.by != by && (last.by || !product) && (last.write || write)) {
+    for (int l = 0; l < 32; l++) {
+      if (last.by && last.by[l].tensorBefore < last.when) fail("accesses column %u of tensor memory, as another warp has without tensor_before since", column);
+      if ((product ? current : by + l)->tensorAfter < last.when) fail("accesses column %u of tensor memory without tensor_after since others have", column);
+    }
+  }
+  if (!product) last = {by, ++now, write};
+}
+
+// A product has accessed a column.
+inline void touched(Memory &m, unsigned column, bool write) {
+  for (Touch &t : m.touched[column]) t = {nullptr, now, write};
+}
+
 inline void multiply(Memory &m, const Product &p) {
   static double a[lanes][16], b[16][products::MOST];
+  now++;
+  p.hold(-1);
   if (p.a) {
     p.a->read(lanes, [](int i, int k, float x) { a[i][k] = x; });
   } else {
     for (unsigned i = 0; i < lanes; i++)
       for (unsigned k = 0; k < p.depth(); k++) a[i][k] = products::part(p.form.kind, m.at[i][p.stored + k / 2], k % 2);
-    for (unsigned k = 0; k < p.depth(); k += 2) m.reading[p.stored + k / 2]--;
+    for (unsigned k = 0; k < p.depth(); k += 2) {
+      m.reading[p.stored + k / 2]--;
+      touched(m, p.stored + k / 2, false);
+    }
   }
   p.b.read(p.form.n, [](int j, int k, float x) { b[k][j] = x; });
   for (unsigned i = 0; i < lanes; i++) {
@@ -99,7 +144,10 @@ inline void multiply(Memory &m, const Product &p) {
     products::multiply(sums, p.form.n, p.depth(), a[i], b);
     for (unsigned j = 0; j < p.form.n; j++) d[j] = host::bits_of(float(sums[j]));
   }
-  for (unsigned j = 0; j < p.form.n; j++) m.writing[p.column + j]--;
+  for (unsigned j = 0; j < p.form.n; j++) {
+    m.writing[p.column + j]--;
+    touched(m, p.column + j, true);
+  }
 }
 
 // waiting is how many blocks have something to do, and step does the oldest of the i-th. Operands were looked at when the product
@@ -153,6 +201,9 @@ inline void take(void *const *lanes) {
   memset(m.writing, 0, sizeof m.writing);
   memset(m.reading, 0, sizeof m.reading);
   m.first = chance.below((columns - r.columns) / 32 + 1) * 32;
+  now++;
+  for (auto &column : m.touched)
+    for (Touch &t : column) t = {warpOf(current), now, true};
   memory::access(r.address, 4, true);
   *r.address = m.first;
 }
@@ -162,6 +213,8 @@ inline void giveBack(void *const *lanes) {
   Memory &m = mine();
   if (r.columns != m.taken || r.at != m.first) fail("gives back %u columns of tensor memory at %08x, of %u at %u", r.columns, r.at, m.taken, m.first);
   if (!m.queue.empty()) fail("gives tensor memory back while products are under way");
+  for (unsigned j = m.first; j < m.first + m.taken; j++)
+    for (unsigned i = 0; i < tensor::lanes / 16; i++) touch(m, j, i, true, false);
   m.taken = 0;
 }
 
@@ -174,11 +227,12 @@ inline unsigned accessed(const Request &r, unsigned *from) {
 
 inline void load(void *const *lanes) {
   unsigned from;
-  const Memory &m = mine();
+  Memory &m = mine();
   const unsigned c = accessed(first(lanes), &from);
   for (unsigned j = c; j < c + 64; j++) {
     if (m.writing[j]) fail("reads column %u of tensor memory while a product is under way", j);
     has(m, j, from / 16, SUMS);
+    touch(m, j, from / 16, false, false);
   }
   for (int l = 0; l < 32; l++) {
     float *d = static_cast<float *>(static_cast<Request *>(lanes[l])->d);
@@ -192,6 +246,7 @@ template <Content CONTENT> void store(void *const *lanes) {
   const unsigned c = accessed(first(lanes), &from);
   for (unsigned j = c; j < c + 64; j++) {
     if (m.writing[j] || m.reading[j]) fail("writes column %u of tensor memory while a product is under way", j);
+    touch(m, j, from / 16, true, false);
     m.content[j][from / 16] = CONTENT;
   }
   for (int l = 0; l < 32; l++) {
@@ -206,18 +261,21 @@ template <Content CONTENT> void store(void *const *lanes) {
 // start puts a product into the queue.
 inline void start(uint32_t d, const Product &p) {
   if (d >> 16) fail("a product into tensor memory from lane %u on", d >> 16);
-  if (p.a) p.a->read(lanes, [](int, int, float) {});
-  p.b.read(p.form.n, [](int, int, float) {});
+  p.hold(1);
   Memory &m = mine();
   if (!p.a) {
     for (unsigned j = p.stored; j < p.stored + p.depth() / 2; j++) {
-      for (unsigned i = 0; i < lanes / 16; i++) has(m, j, i, PAIRS);
+      for (unsigned i = 0; i < lanes / 16; i++) {
+        has(m, j, i, PAIRS);
+        touch(m, j, i, false, true);
+      }
       m.reading[j]++;
     }
   }
   for (unsigned j = p.column; j < p.column + p.form.n; j++) {
     for (unsigned i = 0; i < lanes / 16; i++) {
       if (p.add) has(m, j, i, SUMS);
+      touch(m, j, i, true, true);
       m.content[j][i] = SUMS;
     }
     m.writing[j]++;
@@ -241,6 +299,8 @@ void fusec_tensor_give_back(unsigned at, int columns) {
   tensor::Request r = {nullptr, nullptr, at, unsigned(columns)};
   fusec_together(tensor::giveBack, &r);
 }
+void fusec_tensor_before() { current->tensorBefore = ++tensor::now; }
+void fusec_tensor_after() { current->tensorAfter = ++tensor::now; }
 void fusec_tensor_load(float *d, unsigned at) {
   tensor::Request r = {nullptr, d, at, 0};
   fusec_together(tensor::load, &r);
@@ -254,7 +314,7 @@ void fusec_tensor_product(bool tf32, unsigned d, unsigned long long a, unsigned 
   tensor::descriptor(b);
   const tensor::Form f(form, tf32);
   const products::Operand left(a, f.kind, f.transA), right(b, f.kind, f.transB);
-  tensor::start(d, {f, tensor::columnOf(d, f.n), left, 0, right, add});
+  tensor::start(d, {current->block, f, tensor::columnOf(d, f.n), left, 0, right, add});
 }
 void fusec_tensor_product_stored(unsigned d, unsigned a, unsigned long long b, unsigned form, bool add) {
   tensor::descriptor(b);
@@ -262,7 +322,7 @@ void fusec_tensor_product_stored(unsigned d, unsigned a, unsigned long long b, u
   if (f.transA) fail("a transposed operand in tensor memory");
   if (a >> 16) fail("an operand in tensor memory from lane %u on", a >> 16);
   const products::Operand right(b, f.kind, f.transB);
-  tensor::start(d, {f, tensor::columnOf(d, f.n), std::nullopt, tensor::columnOf(a, 8), right, add});
+  tensor::start(d, {current->block, f, tensor::columnOf(d, f.n), std::nullopt, tensor::columnOf(a, 8), right, add});
 }
 void fusec_tensor_commit(unsigned long long *bar) { tensor::mine().queue.push_back({std::nullopt, counter(bar)}); }
 }
