@@ -9,14 +9,15 @@ import (
 )
 
 // Attention by the copy engine and the warpgroups of Hopper: src/attention_hopper.cuh, src/attention_grad_hopper.cuh,
-// src/attention_grad_joint.cuh. With tensor memory forward attention of 16 bits is planned here, too: src/attention_blackwell.cuh.
+// src/attention_grad_joint.cuh. With tensor memory attention of 16 bits is planned here, too: src/attention_blackwell.cuh,
+// src/attention_grad_blackwell.cuh.
 
 // attentionTiling are the sizes that attention's kernels for Hopper work in.
 type attentionTiling struct {
 	groups       int  // warpgroups of 64 queries
 	divided      bool // the warpgroups have the same queries, and divide their keys
 	keys, stages int  // of a tile of keys and values, and how many are under way
-	// Of the gradient's kernels: a tile of queries that passes by keys, and how many are under way; warpgroups of queries,
+	// Of the gradient's kernels: a tile of queries that passes by keys, and how many are under way; warpgroups of 64 queries,
 	// and the same two of the keys that pass by these.
 	gradQueries [2]int
 	gradGroups  int
@@ -26,10 +27,10 @@ type attentionTiling struct {
 // hopperKeyRows is 64·KEY_GROUPS of src/attention_grad_hopper.cuh, and jointQueries the tile of src/attention_grad_joint.cuh.
 const hopperKeyRows, jointQueries = 128, 64
 
-// joint reports whether one kernel makes the whole gradient: rows of queries that fill 128 columns, and a use for dq and for
-// what the keys get.
+// joint reports whether one kernel makes the whole gradient: on Hopper, rows of queries that fill 128 columns, and a use for dq and
+// for what the keys get.
 func (a *attentionProblem) joint() bool {
-	return a.grad && a.parts == 0 && roundUp(a.dims.Depth, 64) == 128 && a.dims.Width <= 128 &&
+	return a.grad && a.cfg.hopper() && a.parts == 0 && roundUp(a.dims.Depth, 64) == 128 && a.dims.Width <= 128 &&
 		a.dq.there() && (a.dk.there() || a.dv.there())
 }
 
@@ -56,12 +57,19 @@ func (a *attentionProblem) attentionTiling() attentionTiling {
 			t.keys /= 2 // what fits in registers
 		}
 		return t
-	case a.cfg.tensorMemory(): // two halves of 128 queries; stages that fit in shared memory
-		t := attentionTiling{groups: 4, keys: 128, stages: 4}
+	case a.cfg.tensorMemory():
+		// Forward, two halves of 128 queries; for gradients tiles of 128 rows, whose scores, their gradients and two sums of up to 128
+		// columns each have all 512 columns of tensor memory. Stages are those that fit in shared memory.
 		if wide {
-			t.stages /= 2
+			return attentionTiling{
+				groups: 4, keys: 128, stages: 2,
+				gradQueries: [2]int{128, 3}, gradGroups: 2, gradKeys: [2]int{128, 3},
+			}
 		}
-		return t
+		return attentionTiling{
+			groups: 4, keys: 128, stages: 4,
+			gradQueries: [2]int{128, 5}, gradGroups: 2, gradKeys: [2]int{128, 5},
+		}
 	case a.divides():
 		t := attentionTiling{groups: 2, divided: true, keys: 128, stages: 4}
 		if wide {
@@ -132,9 +140,9 @@ func (a *attentionProblem) hopperFits() bool {
 	return true
 }
 
-// asynchronous reports whether the chip has kernels of its own for the problem: in tensor memory, of 16 bits and forward alone.
+// asynchronous reports whether the chip has kernels of its own for the problem: in tensor memory, of 16 bits alone.
 func (a *attentionProblem) asynchronous() bool {
-	return a.cfg.hopper() || a.cfg.tensorMemory() && !a.grad && a.dtype.Size() == 2
+	return a.cfg.hopper() || a.cfg.tensorMemory() && a.dtype.Size() == 2
 }
 
 // hopperShape reports whether Hopper's kernels serve all but the elements of queries, keys and values: no pages, rows that the copy
@@ -159,7 +167,7 @@ func (a *attentionProblem) hopperShape() bool {
 		if added := a.operand(a.mask).DType != graph.Bool; !ok || added && (a.grad || l.Stride[3] != 1) {
 			return false
 		}
-		if a.grad && op.Dropout > 0 && max(d.Depth, d.Width) > 64 && !a.joint() {
+		if a.grad && a.cfg.hopper() && op.Dropout > 0 && max(d.Depth, d.Width) > 64 && !a.joint() {
 			return false // the bits of both take more registers than there are
 		}
 	}
@@ -452,11 +460,14 @@ func (a *attentionProblem) hopperKernel(u *unit, scratch int64, steps []Step) *K
 		}
 	}
 	templates := []string{"cluster", "hopper", "attention_hopper"}
-	if a.cfg.tensorMemory() {
-		templates = append(templates, "blackwell", "attention_blackwell")
-	}
 	if a.grad {
 		templates = append(templates, "attention_grad_hopper")
+	}
+	switch {
+	case a.cfg.tensorMemory() && a.grad:
+		templates = append(templates, "blackwell", "attention_grad_blackwell")
+	case a.cfg.tensorMemory():
+		templates = append(templates, "blackwell", "attention_blackwell")
 	}
 	if a.joint() {
 		templates = append(templates, "attention_grad_joint")
@@ -476,7 +487,7 @@ func (a *attentionProblem) hopperKernel(u *unit, scratch int64, steps []Step) *K
 	return &Kernel{Source: u.source(templates...), Steps: steps, Scratch: scratch}
 }
 
-// gradHopper is the gradient of attention on Hopper.
+// gradHopper is the gradient of attention on Hopper, or in tensor memory.
 func (a *attentionProblem) gradHopper() (*Kernel, bool) {
 	if !a.grad || !a.hopperFits() {
 		return nil, false
@@ -508,11 +519,11 @@ func (a *attentionProblem) gradNumbers() int64 {
 	return int64(8 * a.heads() * roundUp(a.dims.Queries, 128))
 }
 
-// hopperBackward writes the entries of attention_grad_hopper, or of attention_grad_joint, and returns their steps, after those
-// that make the bits of their masks. The rows' numbers begin at byte `at` of the scratch memory; the bits come from byte scratch
-// on, and it returns how far they reach. maps(name, i, rows) is the tensor map of that name of queries, keys, values or dout, of
-// boxes of so many rows; twin is where dout is copied. The products' entries begin with first, and last are arguments at the end;
-// neither is of attention_grad_joint, which has no parts. The entry for rows has last and more.
+// hopperBackward writes the entries of attention_grad_hopper, of attention_grad_joint, or of attention_grad_blackwell, and returns
+// their steps, after those that make the bits of their masks. The rows' numbers begin at byte `at` of the scratch memory. The bits
+// come from byte scratch on, and it returns how far they reach. maps(name, i, rows) is the tensor map of that name of queries,
+// keys, values or dout, of boxes of so many rows; twin is where dout is copied. The products' entries begin with first, and last
+// are arguments at the end; neither is of attention_grad_joint, which has no parts. The entry for rows has last and more.
 func (a *attentionProblem) hopperBackward(u *unit, at, scratch int64, maps func(name string, i, rows int) string, twin, first,
 	last, more string) ([]Step, int64) {
 	d, t := a.dims, a.attentionTiling()
@@ -541,14 +552,19 @@ func (a *attentionProblem) hopperBackward(u *unit, at, scratch int64, maps func(
 	shared := func(stay int, pass [2]int) int { // GradShared
 		return stay*row + pass[1]*pass[0]*(row+8) + 8*(1+2*pass[1])
 	}
+	rings := func(parts, stay int, pass [2]int) int { // GradRings
+		more := pass[1] - 1
+		return parts*stay*row + pass[0]*(pass[1]*(parts*deep+4)+more*(parts*wide+4)) + 8*(1+2*(pass[1]+more))
+	}
 	if a.gradPairs() {
 		template += "pair_"
-		shared = func(stay int, pass [2]int) int { // PairShared
-			more := pass[1] - 1
-			return 2*stay*row + pass[0]*(pass[1]*(2*deep+4)+more*(2*wide+4)) + 8*(1+2*(pass[1]+more))
-		}
+		shared = func(stay int, pass [2]int) int { return rings(2, stay, pass) }
 	}
 	add("rows", template+"rows", 256, ceilDiv(a.heads()*padded, 256/lanes), 0, "", rows)
+	if a.cfg.tensorMemory() {
+		template += "tensor_"
+		shared = func(stay int, pass [2]int) int { return rings(1, stay, pass) + 4*8 + 8 } // TensorGrad
+	}
 	operands := func(suffix string, queries, keys int) string {
 		return fmt.Sprintf("%s, %s, %s, %s, %s, %s", maps("q"+suffix, 0, queries), maps("k"+suffix, 1, keys),
 			maps("v"+suffix, 2, keys), maps("dout"+suffix, 3, queries), base, delta)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -258,15 +259,17 @@ func inTensorMemory(multiprocessors int) cuda.Config {
 	return cfg
 }
 
-// TestAttentionBlackwell computes attentions in tensor memory, on the emulator, of ordinary numbers and of special ones: where each
-// block has one tile, and where blocks have several.
+// TestAttentionBlackwell computes attentions and their gradients in tensor memory, on the emulator, of ordinary numbers and of
+// special ones: where each block has one tile, and where blocks of forward attention have several.
 func TestAttentionBlackwell(t *testing.T) {
 	r := rand.New(rand.NewPCG(100, 1))
-	var checks []cudatest.Check
+	var checks, gradients []cudatest.Check
 	for _, c := range append(tensorCases, hopperCases...) {
 		forward, backward := c.fusions(t)
-		if !byHopper(forward.compile(t, inTensorMemory(2))) || byHopper(backward.compile(t, inTensorMemory(2))) {
-			t.Errorf("%s: forward is not in tensor memory, or its gradient is", c.name)
+		for _, f := range []hopperFusion{forward, backward} {
+			if by := byHopper(f.compile(t, inTensorMemory(2))); by == (c.added && f.Body == backward.Body) {
+				t.Errorf("%s: in tensor memory: %t", c.name, by)
+			}
 		}
 		for _, name := range []string{c.name, c.name + ", special"} {
 			args := drawAll(r, forward.types)
@@ -284,10 +287,26 @@ func TestAttentionBlackwell(t *testing.T) {
 				spoilPadding(c, args)
 			}
 			checks = append(checks, cudatest.Check{Name: name, Op: forward.Fusion, Args: args, Compare: compare})
+			back := cudatest.Check{Name: name + ", gradient", Op: backward.Fusion, Compare: nearHalf(c.d)}
+			if name != c.name {
+				back.Args = backwardArgs(t, r, forward, backward, args)
+			} else {
+				args = mapped(args, raised)
+				back.Args = backwardArgs(t, r, forward, backward, args)
+				lse := len(args) + 1
+				copy(back.Args[lse+1:], mapped(back.Args[lse+1:], raised))
+				last := back.Args[lse+2:] // the gradient of the log-sum-exp
+				copy(last, mapped(last, func(x float64) float64 { return -20 * x }))
+				back.Compare = nearMost
+			}
+			gradients = append(gradients, back)
 		}
 	}
 	for _, multiprocessors := range []int{148, 2} {
 		cfg := inTensorMemory(multiprocessors)
+		if multiprocessors == 2 {
+			checks = append(checks, gradients...)
+		}
 		for i := range checks {
 			checks[i].Config = cfg
 		}
@@ -321,14 +340,51 @@ func nearWeighted(t *testing.T, c hopperCase, forward hopperFusion, args []*grap
 	}
 }
 
-// spoilPadding makes the values NaN that do not count: they are not multiplied, not even by 0.
+// spoilPadding makes the keys and values NaN that do not count: they are not multiplied, not even by 0.
 func spoilPadding(c hopperCase, args []*graph.Tensor) {
-	lengths, v := args[c.op.LengthsArg()], args[2]
-	for i, n := 0, v.Type.Shape.Elems(); i < n; i++ {
-		if i/c.width%c.keys >= int(lengths.Int(i/(n/c.b))) {
-			v.SetFloat(i, math.NaN())
+	lengths := args[c.op.LengthsArg()]
+	for _, x := range args[1:3] {
+		shape := x.Type.Shape
+		for i, n := 0, shape.Elems(); i < n; i++ {
+			if i/shape.At(shape.Rank()-1)%c.keys >= int(lengths.Int(i/(n/c.b))) {
+				x.SetFloat(i, math.NaN())
+			}
 		}
 	}
+}
+
+// raised makes numbers from −1.5 to 1.5 positive. Sums of a gradient of such numbers, with a gradient of the log-sum-exp that is
+// far below 0, have terms of about one size and sign: what is missing in them, or is too much, shows.
+func raised(x float64) float64 { return 1 + x/3 }
+
+// mapped are copies of tensors of f of their numbers, and the others.
+func mapped(list []*graph.Tensor, f func(float64) float64) []*graph.Tensor {
+	list = slices.Clone(list)
+	for i, x := range list {
+		if !x.Type.DType.IsReal() {
+			continue
+		}
+		list[i] = x.Clone()
+		for j := range x.Type.Shape.Elems() {
+			list[i].SetFloat(j, f(x.Float(j)))
+		}
+	}
+	return list
+}
+
+// nearMost compares sums of terms that were rounded to 16 bits with elements of their size, and of that of the others.
+func nearMost(got *graph.Tensor, want ref.Value) error {
+	square := 0.0
+	for _, w := range want.F {
+		square += w * w
+	}
+	size := math.Sqrt(square / float64(len(want.F)))
+	for i, w := range want.F {
+		if g := got.Float(i); !(math.Abs(g-w) <= 0.03*(math.Abs(w)+size)) || w == 0 && g != 0 {
+			return fmt.Errorf("element %d is %v, want %v", i, g, w)
+		}
+	}
+	return nil
 }
 
 // backwardArgs are the operands of a gradient for those of its attention: they have the log-sum-exp of these very ones.
@@ -412,16 +468,20 @@ func TestAttentionHopperCompiled(t *testing.T) {
 	}
 }
 
-// TestAttentionBlackwellCompiled does so for attention in tensor memory, whose weights are an operand there.
+// TestAttentionBlackwellCompiled does so for attention in tensor memory, whose weights are an operand there, as the gradients of
+// scores are.
 func TestAttentionBlackwellCompiled(t *testing.T) {
 	compiler := nvrtctest.Open(t)
 	for _, c := range append(tensorCases, compiledCases...) {
-		forward, _ := c.fusions(t)
-		k := forward.compile(t, inTensorMemory(148))
-		for _, arch := range []int{100, 103} {
-			chip := cuda.ChipOf(arch)
-			wellCompiled(t, compiler, c.name+" for "+chip.Target(), chip, k, "tcgen05.mma", "tcgen05.ld", "tcgen05.st",
-				"cp.async.bulk.tensor.4d", "setmaxnreg.inc")
+		forward, backward := c.fusions(t)
+		for i, f := range []hopperFusion{forward, backward} {
+			k := f.compile(t, inTensorMemory(148))
+			for _, arch := range []int{100, 103} {
+				chip := cuda.ChipOf(arch)
+				name := fmt.Sprintf("%s%s for %s", c.name, []string{"", ", gradient"}[i], chip.Target())
+				wellCompiled(t, compiler, name, chip, k, "tcgen05.mma", "tcgen05.ld", "tcgen05.st", "cp.async.bulk.tensor.4d",
+					"setmaxnreg.inc")
+			}
 		}
 	}
 }

@@ -35,24 +35,6 @@ template <class P> struct TensorAttention : AttentionShared<P, 0> {
   static constexpr DEVICE int sums(int half) { return 2 * P::KEY_TILE + half * Base::WIDTH; }
 };
 
-// d = a·bᵀ for a [128, DEPTH] and b [N, DEPTH] in shared memory, of chunks of so many rows. Descriptors are computed here, or the
-// thread would keep those of all products in registers.
-template <class T, int DEPTH, int N, int A_ROWS> DEVICE void tensor_rows(u32 d, const u8 *a, const u8 *b) {
-  const u64 da = here(tensor_operand(a, 16, 1024)), db = here(tensor_operand(b, 16, 1024));
-#pragma unroll
-  for (int k = 0; k < DEPTH; k += 16) {
-    const int chunk = k / 64, in = k % 64 * 2;
-    tensor_multiply<T, N, false, false>(d, da + (chunk * A_ROWS * 128 + in >> 4), db + (chunk * N * 128 + in >> 4), k > 0);
-  }
-}
-
-// d += a·b, or without add d = a·b, for a [128, K] in tensor memory and b [K, N] in shared memory.
-template <class T, int K, int N> DEVICE void tensor_columns(u32 d, u32 a, const u8 *b, bool add) {
-  const u64 db = here(tensor_operand(b, K * 128, 1024));
-#pragma unroll
-  for (int k = 0; k < K; k += 16) tensor_multiply_stored<T, N, true>(d, a + k / 2, db + (k * 128 >> 4), add || k > 0);
-}
-
 // attention_multiply is what the thread that starts products does.
 template <class P> DEVICE void attention_multiply(u32 columns, const AttentionMasks<typename P::Mask> &masks) {
   typedef TensorAttention<P> Shared;
@@ -225,14 +207,7 @@ DEVICE void attention_blackwell(const TensorMap *q, const TensorMap *k, const Te
     }
     barrier_init_done();
   }
-  if (warp == 1) {
-    __syncwarp();
-    tensor_take<Shared::COLUMNS>(s.address());
-    tensor_before();
-  }
-  __syncthreads();
-  tensor_after();
-  const u32 columns = *s.address();
+  const u32 columns = tensor_open<Shared::COLUMNS>(s.address());
   if (warp < 4) {
     fewer_registers<72>();
     if (threadIdx.x == 0) attention_produce<P, Shared>(q, k, v, counter, masks);
@@ -241,8 +216,5 @@ DEVICE void attention_blackwell(const TensorMap *q, const TensorMap *k, const Te
     more_registers<216>();
     attention_weigh<P>(columns, out, lse, masks);
   }
-  tensor_before();
-  __syncthreads();
-  tensor_after();
-  if (warp == 1) tensor_give_back<Shared::COLUMNS>(columns);
+  tensor_close<Shared::COLUMNS>(columns);
 }

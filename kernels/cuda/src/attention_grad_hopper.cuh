@@ -158,6 +158,45 @@ template <int DEPTH, int WIDTH, int STAY, int PASS, int STAGES> struct GradShare
   }
 };
 
+// The shared memory of kernels that release the two streamed tiles of a step at different times: stages of each, with a number for
+// each of its rows. There is one stage more of the first, which is used longer. An element has PARTS numbers, and a tile has the
+// first number of all elements, and then the second.
+template <int DEPTH, int WIDTH, int STAY, int PASS, int STAGES, int PARTS> struct GradRings {
+  static constexpr int DEEP = (DEPTH + 63) / 64 * 64, WIDE = (WIDTH + 63) / 64 * 64, WIDE_STAGES = STAGES - 1;
+  static constexpr int ROW = 2 * PARTS, DEEP_TILE = ROW * PASS * DEEP, WIDE_TILE = ROW * PASS * WIDE;
+  static constexpr int STAYING = ROW * STAY * (DEEP + WIDE);
+  static constexpr int NUMBERS = STAYING + STAGES * DEEP_TILE + WIDE_STAGES * WIDE_TILE;
+  static constexpr int BARRIERS = NUMBERS + (STAGES + WIDE_STAGES) * PASS * 4;
+  u8 *shared;
+  DEVICE u8 *deep() const { return shared; }
+  DEVICE u8 *wide() const { return shared + ROW * STAY * DEEP; }
+  DEVICE u8 *deep(int stage) const { return shared + STAYING + stage * DEEP_TILE; }
+  DEVICE u8 *wide(int stage) const { return shared + STAYING + STAGES * DEEP_TILE + stage * WIDE_TILE; }
+  DEVICE float *base(int stage) const { return reinterpret_cast<float *>(shared + NUMBERS) + stage * PASS; }
+  DEVICE float *delta(int stage) const { return base(STAGES + stage); }
+  DEVICE u64 *stay() const { return reinterpret_cast<u64 *>(shared + BARRIERS); }
+  DEVICE u64 *deep_full(int stage) const { return stay() + 1 + stage; }
+  DEVICE u64 *deep_free(int stage) const { return stay() + 1 + STAGES + stage; }
+  DEVICE u64 *wide_full(int stage) const { return stay() + 1 + 2 * STAGES + stage; }
+  DEVICE u64 *wide_free(int stage) const { return stay() + 1 + 2 * STAGES + WIDE_STAGES + stage; }
+  // A stage is free when all its readers have released it.
+  DEVICE void init(int readers) const {
+    if (threadIdx.x == 0) {
+      barrier_init(stay(), 1);
+      for (int i = 0; i < STAGES; i++) {
+        barrier_init(deep_full(i), 1);
+        barrier_init(deep_free(i), readers);
+      }
+      for (int i = 0; i < WIDE_STAGES; i++) {
+        barrier_init(wide_full(i), 1);
+        barrier_init(wide_free(i), readers);
+      }
+      barrier_init_done();
+    }
+    __syncthreads();
+  }
+};
+
 // A thread's bits of its two rows of keys, of which `key` is the first, for the M queries of a tile from `query` on.
 template <class P, int M> DEVICE void load_column_bits(u32 (&bits)[2], const u32 *columns, i64 set, int key, int query) {
 #pragma unroll

@@ -86,43 +86,6 @@ template <int R> DEVICE float divide_half(float (&g)[R], int exponent) {
   return power_of_two(-exponent - -exponent / 2);
 }
 
-// The shared memory of both kernels: two tiles that stay, and stages of each of two tiles that are streamed, with a number for each
-// of their rows. There is one stage more of the first, which is used longer. A tile is its high numbers, and then its low ones.
-template <int DEPTH, int WIDTH, int STAY, int PASS, int STAGES> struct PairShared {
-  static constexpr int DEEP = (DEPTH + 63) / 64 * 64, WIDE = (WIDTH + 63) / 64 * 64, WIDE_STAGES = STAGES - 1;
-  static constexpr int DEEP_TILE = 4 * PASS * DEEP, WIDE_TILE = 4 * PASS * WIDE, STAYING = 4 * STAY * (DEEP + WIDE);
-  static constexpr int NUMBERS = STAYING + STAGES * DEEP_TILE + WIDE_STAGES * WIDE_TILE;
-  static constexpr int BARRIERS = NUMBERS + (STAGES + WIDE_STAGES) * PASS * 4;
-  u8 *shared;
-  DEVICE u8 *deep() const { return shared; }
-  DEVICE u8 *wide() const { return shared + 4 * STAY * DEEP; }
-  DEVICE u8 *deep(int stage) const { return shared + STAYING + stage * DEEP_TILE; }
-  DEVICE u8 *wide(int stage) const { return shared + STAYING + STAGES * DEEP_TILE + stage * WIDE_TILE; }
-  DEVICE float *base(int stage) const { return reinterpret_cast<float *>(shared + NUMBERS) + stage * PASS; }
-  DEVICE float *delta(int stage) const { return base(STAGES + stage); }
-  DEVICE u64 *stay() const { return reinterpret_cast<u64 *>(shared + BARRIERS); }
-  DEVICE u64 *deep_full(int stage) const { return stay() + 1 + stage; }
-  DEVICE u64 *deep_free(int stage) const { return stay() + 1 + STAGES + stage; }
-  DEVICE u64 *wide_full(int stage) const { return stay() + 1 + 2 * STAGES + stage; }
-  DEVICE u64 *wide_free(int stage) const { return stay() + 1 + 2 * STAGES + WIDE_STAGES + stage; }
-  // A stage is free when all its readers have released it.
-  DEVICE void init(int readers) const {
-    if (threadIdx.x == 0) {
-      barrier_init(stay(), 1);
-      for (int i = 0; i < STAGES; i++) {
-        barrier_init(deep_full(i), 1);
-        barrier_init(deep_free(i), readers);
-      }
-      for (int i = 0; i < WIDE_STAGES; i++) {
-        barrier_init(wide_full(i), 1);
-        barrier_init(wide_free(i), readers);
-      }
-      barrier_init_done();
-    }
-    __syncthreads();
-  }
-};
-
 // Copies both parts of rows of a head, which the tensor map counts through all batches.
 template <int ROWS, int COLUMNS> DEVICE void copy_pairs(u8 *to, const TensorMap *map, u64 *bar, int row, int head) {
 #pragma unroll
@@ -194,7 +157,7 @@ DEVICE void attention_grad_pair_keys(const TensorMap *q, const TensorMap *k, con
                                      const AttentionMasks<typename P::Mask> &masks, const u32 *most) {
   typedef typename P::T T;
   constexpr int M = P::QUERY_TILE, ROWS = 64 * KEY_GROUPS;
-  typedef PairShared<P::DEPTH, P::WIDTH, ROWS, M, P::QUERY_STAGES> Shared;
+  typedef GradRings<P::DEPTH, P::WIDTH, ROWS, M, P::QUERY_STAGES, 2> Shared;
   SHARED;
   const Shared sh{shared};
   sh.init(128 * KEY_GROUPS);
@@ -311,7 +274,7 @@ DEVICE void attention_grad_pair_queries(const TensorMap *q, const TensorMap *k, 
                                         const AttentionMasks<typename P::Mask> &masks, const u32 *most) {
   typedef typename P::T T;
   constexpr int N = P::KEY_TILE, ROWS = 64 * P::WARPGROUPS;
-  typedef PairShared<P::DEPTH, P::WIDTH, ROWS, N, P::STAGES> Shared;
+  typedef GradRings<P::DEPTH, P::WIDTH, ROWS, N, P::STAGES, 2> Shared;
   SHARED;
   const Shared sh{shared};
   sh.init(4 * P::WARPGROUPS);

@@ -257,14 +257,15 @@ DEVICE float row_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// Scores of one of the thread's two rows outside the columns [lo, hi) become −Inf; they count from the thread's first.
-template <int R> DEVICE void mask_row(float (&s)[R], int h, int lo, int hi) {
+// Scores of one of the thread's two rows outside the columns [lo, hi) become −Inf, or another number; they count from the thread's
+// first.
+template <int R> DEVICE void mask_row(float (&s)[R], int h, int lo, int hi, float other = -infinity()) {
 #pragma unroll
   for (int i = 0; i < R; i += 4) {
 #pragma unroll
     for (int e = 0; e < 2; e++) {
       const int c = 2 * i + e;
-      if (c >= hi || c < lo) s[i + 2 * h + e] = -infinity();
+      if (c >= hi || c < lo) s[i + 2 * h + e] = other;
     }
   }
 }

@@ -97,3 +97,40 @@ template <class T, int N, bool TRANS_A, bool TRANS_B> DEVICE void tensor_multipl
 template <class T, int N, bool TRANS_B> DEVICE void tensor_multiply_stored(u32 d, u32 a, u64 b, int add) {
   tensor_product_stored(d, a, b, TENSOR_FORM<T, N, false, TRANS_B>, add);
 }
+
+// d = a·bᵀ for a [128, DEPTH] and b [N, DEPTH] in shared memory, of chunks of so many rows. Descriptors are computed here, or the
+// thread would keep those of all products in registers.
+template <class T, int DEPTH, int N, int A_ROWS> DEVICE void tensor_rows(u32 d, const u8 *a, const u8 *b) {
+  const u64 da = here(tensor_operand(a, 16, 1024)), db = here(tensor_operand(b, 16, 1024));
+#pragma unroll
+  for (int k = 0; k < DEPTH; k += 16) {
+    const int chunk = k / 64, in = k % 64 * 2;
+    tensor_multiply<T, N, false, false>(d, da + (chunk * A_ROWS * 128 + in >> 4), db + (chunk * N * 128 + in >> 4), k > 0);
+  }
+}
+
+// d += a·b, or without add d = a·b, for a [128, K] in tensor memory and b [K, N] in shared memory.
+template <class T, int K, int N> DEVICE void tensor_columns(u32 d, u32 a, const u8 *b, bool add) {
+  const u64 db = here(tensor_operand(b, K * 128, 1024));
+#pragma unroll
+  for (int k = 0; k < K; k += 16) tensor_multiply_stored<T, N, true>(d, a + k / 2, db + (k * 128 >> 4), add || k > 0);
+}
+
+// tensor_open takes tensor memory for a block, all of whose threads call it, and returns the address of the first column; it
+// passes through shared memory. Warp 1 takes it, and gives it back in tensor_close.
+template <int COLUMNS> DEVICE u32 tensor_open(u32 *at) {
+  if (threadIdx.x / 32 == 1) {
+    __syncwarp();
+    tensor_take<COLUMNS>(at);
+    tensor_before();
+  }
+  __syncthreads();
+  tensor_after();
+  return *at;
+}
+template <int COLUMNS> DEVICE void tensor_close(u32 columns) {
+  tensor_before();
+  __syncthreads();
+  tensor_after();
+  if (threadIdx.x / 32 == 1) tensor_give_back<COLUMNS>(columns);
+}

@@ -33,14 +33,7 @@ DEVICE void gemm_blackwell(Body body, const TensorMap *map_a, const TensorMap *m
     }
     barrier_init_done();
   }
-  if (warp == 1) {
-    __syncwarp();
-    tensor_take<S::COLUMNS>(address);
-    tensor_before();
-  }
-  __syncthreads();
-  tensor_after();
-  const u32 sums = *address;
+  const u32 sums = tensor_open<S::COLUMNS>(address);
   if (threadIdx.x == 0) {
     load_tiles<P, Tile>(body, map_a, map_b, work, full, empty, 0, 0, 0);
   } else if (threadIdx.x == 32) {
@@ -103,8 +96,5 @@ DEVICE void gemm_blackwell(Body body, const TensorMap *map_a, const TensorMap *m
       number++;
     }
   }
-  tensor_before();
-  __syncthreads();
-  tensor_after();
-  if (warp == 1) tensor_give_back<S::COLUMNS>(sums);
+  tensor_close<S::COLUMNS>(sums);
 }

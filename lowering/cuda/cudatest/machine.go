@@ -126,7 +126,8 @@ var (
 	}{
 		{regexp.MustCompile(`gemm_hopper<|gemm_across<|attention_hopper<|attention_grad_(keys|queries)<`), "HGMMA"},
 		{regexp.MustCompile(`gemm_blackwell<`), "UTCHMMA"},
-		{regexp.MustCompile(`attention_blackwell<`), "UTCHMMA tmem["}, // of an operand in tensor memory
+		// Of an operand in tensor memory.
+		{regexp.MustCompile(`attention_blackwell<|attention_grad_tensor_(keys|queries)<`), "UTCHMMA tmem["},
 	}
 )
 
