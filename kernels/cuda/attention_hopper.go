@@ -260,15 +260,21 @@ func (a *attentionProblem) place(u *unit, name string, v attentionView, l graph.
 func (a *attentionProblem) placeRows(u *unit, name string, v attentionView) string {
 	l, ok := a.rows(v)
 	if !v.there() || !ok {
+		u.noStrides(name)
 		return "(" + ctype(a.dtype) + " *)nullptr"
 	}
 	return a.place(u, name, v, l)
 }
 
+// noStrides writes those of a view that is not there.
+func (u *unit) noStrides(name string) {
+	u.printf("  static constexpr i64 %s_BATCH = 0, %s_HEAD = 0, %s_ROW = 0;\n", name, name, name)
+}
+
 func (a *attentionProblem) placeNumbers(u *unit, name string, v attentionView) string {
 	l, ok := a.numbers(v)
 	if !ok {
-		u.printf("  static constexpr i64 %s_BATCH = 0, %s_HEAD = 0, %s_ROW = 0;\n", name, name, name)
+		u.noStrides(name)
 		return "nullptr"
 	}
 	return a.place(u, name, v, l)

@@ -701,3 +701,40 @@ func TestAttentionPagesShared(t *testing.T) {
 		}
 	}
 }
+
+// TestAttentionSomeGradients computes gradients for queries, and for keys or values or neither, as programs with frozen weights
+// need them.
+func TestAttentionSomeGradients(t *testing.T) {
+	r := rand.New(rand.NewPCG(101, 1))
+	op := graph.Attention{Scale: 0.1, Causal: true}
+	for _, cfg := range []cuda.Config{{Chip: cuda.H200}, inTensorMemory(2)} {
+		var checks []cudatest.Check
+		for _, depth := range []int{64, 128} {
+			for _, name := range []string{"q", "q and k", "q and v"} {
+				backward := fuseHopper(t, func(b *graph.Builder, in hopperInput) {
+					d := graph.BF16
+					args := []*graph.Node{in(d, 1, 2, 130, depth), in(d, 1, 1, 200, depth), in(d, 1, 1, 200, 64),
+						in(d, 1, 2, 130, 64), in(graph.F32, 1, 2, 130), in(d, 1, 2, 130, 64)}
+					dq := b.Add(graph.AttentionGrad{Attention: op}, args...)
+					b.Output("dq", dq)
+					switch name {
+					case "q and k":
+						b.Output("dk", b.Add(graph.Result{Index: 1}, dq))
+					case "q and v":
+						b.Output("dv", b.Add(graph.Result{Index: 2}, dq))
+					}
+				})
+				if !byHopper(backward.compile(t, cfg)) {
+					t.Errorf("%s of %d is computed by other kernels", name, depth)
+				}
+				args := drawAll(r, backward.types)
+				for i := range args[4].Type.Shape.Elems() {
+					args[4].SetFloat(i, 4) // a log-sum-exp
+				}
+				checks = append(checks, cudatest.Check{Name: fmt.Sprintf("%s of %d for %s", name, depth, cfg.Chip.Name),
+					Op: backward.Fusion, Args: args, Compare: nearHalf(graph.BF16), Config: cfg})
+			}
+		}
+		cudatest.Run(t, cudatest.OpenFor(t, cfg.Chip), checks...)
+	}
+}
