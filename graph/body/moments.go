@@ -2,30 +2,38 @@ package body
 
 import "fusec/graph"
 
-// Moments finds the variances, means of (x − mean x)², of a body over rows that with the means can be computed in one pass, by
-// the value that is the mean. It is nil where other values need elements of a row twice, or there is no variance.
+// Variances finds the variances, means of (x − mean x)², of a body over rows with two levels of reductions, by the value that is
+// the mean. It is nil where there is another reduction at the second level.
 //
 //	x ─┬─► mean ─► sub ─► square ─► mean ─► variance
 //	   └────────────┘
-func (p *Program) Moments() map[int]int {
+func (p *Program) Variances() map[int]int {
 	if p.Kind != graph.AnchorRow || p.Levels != 2 {
 		return nil
 	}
 	found := map[int]int{}
-	inside := map[int]bool{} // differences and their squares
 	for i := range p.Values {
 		v := &p.Values[i]
 		if v.Kind != Row || v.Level != 2 {
 			continue
 		}
-		m, square := p.momentsOf(v)
-		if m < 0 {
+		m, _ := p.momentsOf(v)
+		if _, twice := found[m]; m < 0 || twice {
 			return nil
 		}
-		if _, twice := found[m]; twice {
-			return nil
-		}
-		found[m], inside[square], inside[p.Values[square].Args[0]] = i, true, true
+		found[m] = i
+	}
+	return found
+}
+
+// Moments is Variances where nothing but them needs elements of a row twice, so that with the means they can be computed in one
+// pass.
+func (p *Program) Moments() map[int]int {
+	found := p.Variances()
+	inside := map[int]bool{} // differences and their squares
+	for _, i := range found {
+		_, square := p.momentsOf(&p.Values[i])
+		inside[square], inside[p.Values[square].Args[0]] = true, true
 	}
 	for i := range p.Values {
 		if v := &p.Values[i]; v.Level > 0 && !v.PerRow && !inside[i] {

@@ -38,11 +38,13 @@ type printer struct {
 	// draws, if not 0, says that the threads of a warp draw together, for units of so many elements, as the text of
 	// [elementwise.function] has them.
 	draws int
-	// overtake lets reads of arguments move before stores: where a thread runs the body more than once.
+	// overtake lets reads of arguments move before stores: where a thread stores units before it reads others.
 	overtake bool
 	// again, if set, says of what is read through a layout that a thread reads it more than once: it may not overtake,
 	// so that the compiler does not read it once and keep it in registers that it has not.
 	again func(graph.Layout) bool
+	// divisors, if set, has the names of Divisors of src/ops.cuh, by the numbers that divide.
+	divisors map[string]string
 	// instead, if set, may say how the load with the given index is read, or, if that is -1, a result is written, where
 	// not straight from memory.
 	instead func(load, result int) (place string, ok bool)
@@ -340,11 +342,23 @@ func (b *printer) compute(v *body.Value) (value, error) {
 	if c, ok := n.Op.(graph.Cast); ok && !c.To.Is16() && in[0].lane == lane(c.To) {
 		return in[0], nil // of 16 bits: as it was loaded
 	}
+	if op, ok := n.Op.(graph.Binary); ok && op.Fn == graph.Div && b.divisors != nil && n.Type.DType == graph.F32 &&
+		in[0].kind == vector && in[1].kind == scalar && in[1].fixed {
+		in[1].expr = b.divisor(in[1])
+	}
 	expr, err := b.expression(n, in)
 	if err != nil {
 		return value{}, err
 	}
 	return b.bind(kind, lane(n.Type.DType), expr, n, in...), nil
+}
+
+// divisor is the name of what divides all units of a thread by a number.
+func (b *printer) divisor(by value) string {
+	if b.divisors[by.expr] == "" {
+		b.divisors[by.expr] = b.bind(scalar, "", fmt.Sprintf("op::Divisor(%s)", by.expr), nil, by).expr
+	}
+	return b.divisors[by.expr]
 }
 
 // expression is the C++ of an elementwise operation.

@@ -58,8 +58,10 @@ type Step struct {
 	Beside bool
 	// Together says that all blocks run at the same time, and wait for one another.
 	Together bool
-	Bytes    int64 // of a fill: how many
-	Value    byte  // of a fill: with what
+	// Rounds says that a block goes over what other blocks leave: a launch needs no more of them than run at the same time.
+	Rounds bool
+	Bytes  int64 // of a fill: how many
+	Value  byte  // of a fill: with what
 	// Exchange is what is exchanged; nil of other steps.
 	Exchange *Exchange
 }

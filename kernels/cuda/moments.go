@@ -15,6 +15,38 @@ func (r *rows) findMoments() {
 	}
 }
 
+// reduceWarps writes how the threads of a cluster combine a reduction, i, called name, of numbers that they have joined in acc. It
+// reports whether that is all. Of a mean, for which there is a variance, a warp finds that of its own elements, and then the sum of
+// the squares of their differences from it, so that one exchange is enough for both.
+func (r *rows) reduceWarps(i int, name, f, acc, typ string) bool {
+	units := fmt.Sprintf("%d, W", elemsOf(r.inner)/r.w)
+	for mean, variance := range r.warps {
+		switch i {
+		case mean:
+			r.after("const auto %s = cluster.mean<%s>(joined<Sum>(%s));", name, units, acc)
+		case variance:
+			r.after("const auto %s = cluster.moments<%s>(%s, joined<Sum>(%s));", name, units, r.b.values[mean].expr, acc)
+		default:
+			continue
+		}
+		r.b.define(i, value{kind: scalar, expr: name, lane: typ, fixed: true})
+		return true
+	}
+	r.after("const auto %s_ = cluster.reduce<%s>(joined<%s>(%s));", name, f, f, acc)
+	return false
+}
+
+// defineWarps gives means and variances what reads them of the moments. Of other values only those from before are left: what was
+// computed of means of warps is computed again of those of rows.
+func (r *rows) defineWarps(before []value) {
+	for mean, variance := range r.warps {
+		m := r.b.values[variance]
+		before[mean] = value{kind: scalar, expr: m.expr + ".mean", lane: m.lane, fixed: true}
+		before[variance] = value{kind: scalar, expr: m.expr + ".variance()", lane: m.lane, fixed: true}
+	}
+	r.b.values = before
+}
+
 // levels is how many stages end with reductions.
 func (r *rows) levels() int {
 	if r.moments != nil {
@@ -28,7 +60,10 @@ func (r *rows) storeLevel(s *body.Store) int {
 	if r.moments != nil {
 		return 1
 	}
-	return r.p.StoreLevel(s)
+	if level := r.p.StoreLevel(s); level != 1 || r.warps == nil {
+		return level
+	}
+	return 2 // means are those of warps before
 }
 
 // reduceMoments writes the sums of mean i and its variance.

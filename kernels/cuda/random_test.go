@@ -257,6 +257,115 @@ func TestRowsOfBlocks(t *testing.T) {
 	l.run(t)
 }
 
+// TestRowsInRounds has more rows than clusters run at once: each goes over several. Of norms a cluster exchanges moments: also
+// where numbers are large beside their differences, and where results are of the second level.
+func TestRowsInRounds(t *testing.T) {
+	chip := kernels.H200
+	chip.SMs = 4
+	l := newList(42)
+	norm := func(b *graph.Builder, in cases.Inputs, x *graph.Node) *graph.Node {
+		n := x.Type.Shape.At(1)
+		return b.Add(graph.LayerNorm{Eps: 1e-3}, x, in(x.Type.DType, n), in(x.Type.DType, n))
+	}
+	for _, c := range []struct {
+		name    string
+		d       graph.DType
+		rows, n int
+		shift   float64
+		of      func(b *graph.Builder, in cases.Inputs, x *graph.Node) []*graph.Node
+	}{
+		{"softmax", graph.F32, 5, 36868, 0, func(b *graph.Builder, _ cases.Inputs, x *graph.Node) []*graph.Node {
+			return []*graph.Node{b.Add(graph.Softmax{Axis: 1}, x)}
+		}},
+		{"one reduction", graph.F32, 7, 40001, 0, func(b *graph.Builder, in cases.Inputs, x *graph.Node) []*graph.Node {
+			return []*graph.Node{b.Add(graph.RMSNorm{Eps: 1e-3}, x, in(graph.F32, 40001))}
+		}},
+		{"integers", graph.I64, 3, 40000, 0, func(b *graph.Builder, _ cases.Inputs, x *graph.Node) []*graph.Node {
+			return []*graph.Node{b.Binary(graph.Sub, x, b.Broadcast(b.Reduce(graph.MaxOf, x, true, 1), x.Type.Shape))}
+		}},
+		{"bytes", graph.I8, 3, 40000, 0, func(b *graph.Builder, _ cases.Inputs, x *graph.Node) []*graph.Node {
+			return []*graph.Node{b.Binary(graph.Sub, x, b.Broadcast(b.Reduce(graph.MinOf, x, true, 1), x.Type.Shape))}
+		}},
+		{"norm", graph.F32, 5, 131072, 0, func(b *graph.Builder, in cases.Inputs, x *graph.Node) []*graph.Node {
+			return []*graph.Node{norm(b, in, x)}
+		}},
+		{"norm of far numbers", graph.F32, 3, 36900, 3000, func(b *graph.Builder, in cases.Inputs, x *graph.Node) []*graph.Node {
+			return []*graph.Node{norm(b, in, x)}
+		}},
+		{"norm of f64", graph.F64, 3, 20001, 1e6, func(b *graph.Builder, in cases.Inputs, x *graph.Node) []*graph.Node {
+			return []*graph.Node{norm(b, in, x)}
+		}},
+		{"norm of bf16", graph.BF16, 3, 150001, 0, func(b *graph.Builder, in cases.Inputs, x *graph.Node) []*graph.Node {
+			return []*graph.Node{b.CastTo(graph.BF16, norm(b, in, b.CastTo(graph.F32, x)))}
+		}},
+		{"moments", graph.F32, 3, 50257, 0, func(b *graph.Builder, in cases.Inputs, x *graph.Node) []*graph.Node {
+			mean := b.Reduce(graph.Mean, x, true, 1)
+			d := b.Binary(graph.Sub, x, b.Broadcast(mean, x.Type.Shape))
+			variance := b.Reduce(graph.Mean, b.Unary(graph.Square, d), true, 1)
+			return []*graph.Node{d, b.Binary(graph.Div, d, b.Broadcast(variance, x.Type.Shape)), mean, variance,
+				b.Reduce(graph.MaxOf, x, true, 1)}
+		}},
+		{"two norms", graph.F32, 3, 36865, 0, func(b *graph.Builder, in cases.Inputs, x *graph.Node) []*graph.Node {
+			return []*graph.Node{norm(b, in, norm(b, in, x))}
+		}},
+		{"two means", graph.F32, 3, 36865, 0, func(b *graph.Builder, in cases.Inputs, x *graph.Node) []*graph.Node {
+			return []*graph.Node{b.Binary(graph.Add, norm(b, in, x), norm(b, in, b.Unary(graph.Exp, x)))}
+		}},
+	} {
+		op, types, err := cases.Bodied(graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
+			for _, n := range c.of(b, in, in(c.d, c.rows, c.n)) {
+				b.Output("", n)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := l.add(op)
+		check.Name = c.name
+		for i, u := range types {
+			x := draw(l.r, u)
+			if i == 0 && c.shift != 0 {
+				for j := range u.Shape.Elems() {
+					x.SetFloat(j, x.Float(j)+c.shift)
+				}
+			}
+			check.Args = append(check.Args, x)
+		}
+		k := kernelOf(t, op, types, kernels.Config{Chip: chip})
+		if s := k.Steps[0]; !s.Rounds || s.Grid[0] > 8 {
+			t.Errorf("%s: %d blocks\n%s", c.name, s.Grid[0], k.Generated())
+		}
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, chip), l.checks...)
+}
+
+// TestRowsDivided divides rows by their greatest numbers: of ordinary size, and so great, small or special that a reciprocal would
+// not do.
+func TestRowsDivided(t *testing.T) {
+	l := newList(43)
+	inf := math.Inf(1)
+	for _, n := range []int{8, 13, 3000} {
+		for i, row := range [][]float64{{1, 2, 3, -0.5}, {1e-38, 3e-38, -2e-38}, {1e-42, 7e-42}, {1e-45}, {1e38, 1e38, 1.2e38},
+			{1e-3, -3e38}, {0, -1}, {inf, 1}, {-inf, 2, 0}, {math.NaN(), 1}, {1e-30, -1e5}, {2e-31, -7e-31}, {1e30, 1e29}, {3e38, -1e38}} {
+			op, types, err := cases.Bodied(graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
+				x := in(graph.F32, 2, n)
+				b.Output("", b.Binary(graph.Div, x, b.Broadcast(b.Reduce(graph.MaxOf, x, true, 1), x.Type.Shape)))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			check := l.add(op)
+			check.Name = fmt.Sprint(n, " ", i)
+			x := draw(l.r, types[0])
+			for j := range n {
+				x.SetFloat(j, row[min(j, len(row)-1)])
+			}
+			check.Args = append(check.Args, x)
+		}
+	}
+	l.run(t)
+}
+
 // TestRowsFrozen: few rows read frozen values before the launch waits: gains and biases, or all operands.
 func TestRowsFrozen(t *testing.T) {
 	l := newList(40)

@@ -13,7 +13,8 @@ import (
 //
 // Where the innermost axis is reduced, some threads share a row, W elements side by side each. Up to what their
 // registers hold they read a row once, and keep what later stages need. A longer row is shared by the blocks of a cluster,
-// where the chip has clusters. What those cannot hold either is read again by each stage.
+// where the chip has clusters; there are as many of them as run at once, and each goes over rows far apart. What those
+// cannot hold either is read again by each stage.
 // Where the innermost axis is kept, a thread has W rows side by side, and those that share them walk down the columns.
 //
 // If nothing leads back from the results into the rows, a row may be cut into parts, each reduced by its own block into
@@ -54,6 +55,7 @@ type rows struct {
 	post    [][]string  // by stage, after its loop
 	partial []partial   // of a row that is cut into parts
 	moments map[int]int // of columns, by the value that is the mean: the variance
+	warps   map[int]int // the same, of rows of clusters, whose warps first find their own means
 	scratch int64       // bytes
 	sums    []sumAcross
 }
@@ -114,8 +116,11 @@ func (r *rows) reductions(level int) (l []int) {
 func (r *rows) newPrinter(wide, w int) *printer {
 	b := newPrinter(r.u, r.p, coordinates(r.space.Rank(), r.kept, r.inner), wide, w)
 	b.loops, b.guard = r.axes, "if (live) "
-	b.overtake, b.most = len(r.sums) > 0, r.cfg.Chip.L2
-	b.again = r.again
+	b.most = r.cfg.Chip.L2
+	if len(r.sums) > 0 && !r.hold {
+		b.again = r.again
+	}
+	b.divisors = map[string]string{}
 	return b
 }
 
@@ -275,6 +280,10 @@ func (r *rows) planInner(trial *printer) {
 			break
 		}
 	}
+	if r.cluster > 1 {
+		r.warps = r.p.Variances()
+	}
+	r.b = r.newPrinter(r.b.wide, r.b.multiple)
 	r.block = blockThreads
 	if r.hold && len(r.sums) > 0 {
 		r.block /= 2
@@ -360,9 +369,11 @@ func (r *rows) write() error {
 	r.pre, r.post = nil, nil
 	r.partial, r.scratch, r.shared = nil, 0, 0
 	first := 0
-	r.frozen = nil
+	r.frozen, b.overtake = nil, r.hold || len(r.sums) > 0
 	if r.hold && r.early { // the first stages are loads
-		if r.frozen = r.frozenLoads(); r.frozen != nil {
+		r.frozen = r.frozenLoads()
+		b.overtake = r.frozen == nil // other loads may not overtake the wait
+		if r.frozen != nil {
 			if err := b.prefetch(r.frozen); err != nil {
 				return err
 			}
@@ -446,6 +457,7 @@ func (r *rows) writeLevel(level int) error {
 	if level == r.levels() {
 		return nil
 	}
+	before := slices.Clone(b.values)
 	for _, i := range r.reductions(level + 1) {
 		write := r.reduce
 		if _, ok := r.moments[i]; ok {
@@ -454,6 +466,9 @@ func (r *rows) writeLevel(level int) error {
 		if err := write(i); err != nil {
 			return err
 		}
+	}
+	if level == 1 && r.warps != nil {
+		r.defineWarps(before)
 	}
 	return nil
 }
@@ -479,6 +494,10 @@ func (r *rows) reduce(i int) error {
 		uses: names([]value{v}), stage: b.stage})
 	name, kind := fmt.Sprintf("r%d", k), scalar
 	switch {
+	case r.cluster > 1:
+		if r.reduceWarps(i, name, f, acc, typ) {
+			return nil
+		}
 	case r.across:
 		kind = vector
 		r.shared = max(r.shared, r.block*r.w*8)
@@ -490,13 +509,7 @@ func (r *rows) reduce(i int) error {
 			room = fmt.Sprintf("reinterpret_cast<%s *>(shared + %d)", typ, r.shared)
 			r.shared += 32 * 8
 		}
-		joined := fmt.Sprintf("row_reduce<%s, %d>(joined<%s>(%s), %s)", f, r.threads/r.cluster, f, acc, room)
-		if r.cluster > 1 {
-			joined = fmt.Sprintf("cluster_reduce<%s, %d>(%s, reinterpret_cast<%s *>(shared + %d))", f, r.cluster, joined, typ,
-				r.shared)
-			r.shared += 8
-		}
-		r.after("const auto %s = %s;", name+"_", joined)
+		r.after("const auto %s = row_reduce<%s, %d>(joined<%s>(%s), %s);", name+"_", f, r.threads, f, acc, room)
 	}
 	if r.parts > 1 {
 		r.keepPart(i, name+"_", typ)

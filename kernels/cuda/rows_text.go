@@ -78,6 +78,9 @@ func (r *rows) kernel() (*Kernel, error) {
 		u.printf("LATE_")
 	}
 	u.printf("%s {\n%s", entryText("rows", r.block, max(r.atOnce, 1), r.cluster), u.guard())
+	if r.cluster > 1 {
+		r.shared = 16 + 2*16*r.threads/32 // ClusterReduce::BYTES
+	}
 	if r.shared > 0 {
 		u.printf("  SHARED;\n")
 	}
@@ -111,10 +114,15 @@ func (r *rows) kernel() (*Kernel, error) {
 		u.printf("  const int part = int(blockIdx.x / %d);\n", blocks)
 		blocks *= r.parts
 	case r.cluster > 1:
-		u.printf("  const %s base = blockIdx.x / %d;\n", r.typ, r.cluster)
-		blocks *= r.cluster
+		u.printf("  ClusterReduce<%d, %d> cluster(shared);\n", r.cluster, r.block/32)
+		u.printf("  for (%s base = blockIdx.x / %d; base < %d; base += gridDim.x / %d) {\n", r.typ, r.cluster, units, r.cluster)
+		indent = "    "
+		blocks = min(units, max(r.atOnce*r.cfg.Chip.SMs/r.cluster, 1)) * r.cluster
 	default:
 		u.printf("  const %s base = %s(blockIdx.x) * %d;\n", r.typ, r.typ, rowsPerBlock)
+	}
+	if r.inTurns() {
+		u.printf("%sconst int turn = this_turn(lane);\n", indent)
 	}
 	head[0] = u.text.Len()
 	if units%rowsPerBlock != 0 || r.persist > 0 {
@@ -148,16 +156,13 @@ func (r *rows) kernel() (*Kernel, error) {
 	if once := b.once(b.stage, indent+"  "); once != "" {
 		u.printf("%sif (writes) {\n%s%s}\n", indent, once, indent)
 	}
-	if r.persist > 0 {
+	if r.persist > 0 || r.cluster > 1 {
 		u.printf("  }\n")
 	}
 	r.endColumns()
-	if r.cluster > 1 {
-		u.printf("  cluster_arrive();  // others read here\n  cluster_wait();\n")
-	}
 	u.printf("}\n")
 	u.prune(head[0], head[1])
-	steps := []Step{{Entry: "rows", Grid: [3]int{blocks, 1, 1}, Block: r.block, Shared: r.shared}}
+	steps := []Step{{Entry: "rows", Grid: [3]int{blocks, 1, 1}, Block: r.block, Shared: r.shared, Rounds: r.cluster > 1}}
 	if len(r.sums) > 0 {
 		step, err := r.sumStep()
 		if err != nil {
@@ -177,7 +182,7 @@ func (r *rows) kernel() (*Kernel, error) {
 	}
 	templates := []string{"rows"}
 	if r.cluster > 1 || fetches {
-		templates = append(templates, "cluster", "hopper", "rows_hopper")
+		templates = append(templates, "cluster", "hopper", "moments", "rows_hopper")
 	}
 	if r.moments != nil {
 		templates = append(templates, "moments")
@@ -223,6 +228,10 @@ func (u *unit) lines(lists [][]string, i int, indent string) {
 	}
 }
 
+// inTurns reports whether threads hold one row after another. Places in a row depend on the turn then, so that the compiler does
+// not read what rows have in common once, into registers that it has not.
+func (r *rows) inTurns() bool { return r.hold && (r.cluster > 1 || r.persist > 0) }
+
 // loop is the text of a stage's loop over the units of a row.
 func (r *rows) loop(text, indent string) string {
 	if text == "" {
@@ -238,7 +247,11 @@ func (r *rows) loop(text, indent string) string {
 		if full := units / r.threads; r.perRow > full {
 			guard = fmt.Sprintf("if (u < %d || e < %d) ", full, units)
 		}
-		index := fmt.Sprintf("%s  const %s e = lane + u * %d;\n", indent, r.typ, r.threads)
+		lane := "lane"
+		if r.inTurns() {
+			lane = "turn"
+		}
+		index := fmt.Sprintf("%s  const %s e = %s + u * %d;\n", indent, r.typ, lane, r.threads)
 		return fmt.Sprintf("#pragma unroll\n%sfor (int u = 0; u < U; u++) {\n%s%s  %s{\n%s%s%s  }\n%s}\n", indent, index, indent,
 			guard, inner, text, indent, indent)
 	}

@@ -516,6 +516,9 @@ func (l *launch) resolve(k *kernels.Kernel, m driver.Module) error {
 			if f, ok := s.function.(driver.TogetherFunction); ok && s.Together {
 				f.StartTogether()
 			}
+			if f, ok := s.function.(driver.RoundsFunction); ok && s.Rounds {
+				f.StartRounds()
+			}
 		}
 		l.steps = append(l.steps, s)
 	}

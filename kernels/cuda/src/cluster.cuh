@@ -17,18 +17,20 @@ DEVICE void cluster_sync() {
 // The same, without making what was written before it visible, in two parts.
 DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
-// Writes x to where p is in the shared memory of another block, whose barrier counts the bytes.
-DEVICE void cluster_send(float *p, float x, int rank, u64 *bar) {
-  asm volatile("{\n.reg .b32 p, b;\nmapa.shared::cluster.u32 p, %0, %3;\nmapa.shared::cluster.u32 b, %2, %3;\n"
-               "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [p], %1, [b];\n}"
-               ::"r"(u32(__cvta_generic_to_shared(p))), "r"(float_to_bits(x)), "r"(u32(__cvta_generic_to_shared(bar))), "r"(rank)
-               : "memory");
-}
-DEVICE void cluster_send(float4 *p, float4 x, int rank, u64 *bar) {
-  asm volatile("{\n.reg .b32 p, b;\nmapa.shared::cluster.u32 p, %0, %6;\nmapa.shared::cluster.u32 b, %5, %6;\n"
-               "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [p], {%1, %2, %3, %4}, [b];\n}"
-               ::"r"(u32(__cvta_generic_to_shared(p))), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w),
-               "r"(u32(__cvta_generic_to_shared(bar))), "r"(rank) : "memory");
+// Writes x, of 4, 8 or 16 bytes, to where p is in the shared memory of a block of the cluster, whose barrier counts the bytes.
+template <class T> DEVICE void cluster_send(T *p, T x, int rank, u64 *bar) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "");
+  union { T x; u32 w[sizeof(T) / 4]; } u;
+  u.x = x;
+  const u32 to = u32(__cvta_generic_to_shared(p)), at = u32(__cvta_generic_to_shared(bar));
+#define SEND(TYPE, WORDS, ...)                                                                                              \
+  asm volatile("{\n.reg .b32 p, b;\nmapa.shared::cluster.u32 p, %0, %2;\nmapa.shared::cluster.u32 b, %1, %2;\n"              \
+               "st.async.shared::cluster.mbarrier::complete_tx::bytes" TYPE " [p], " WORDS ", [b];\n}" ::"r"(to), "r"(at),  \
+               "r"(rank), __VA_ARGS__ : "memory")
+  if constexpr (sizeof(T) == 4) SEND(".b32", "%3", "r"(u.w[0]));
+  else if constexpr (sizeof(T) == 8) SEND(".v2.b32", "{%3, %4}", "r"(u.w[0]), "r"(u.w[1]));
+  else SEND(".v4.b32", "{%3, %4, %5, %6}", "r"(u.w[0]), "r"(u.w[1]), "r"(u.w[2]), "r"(u.w[3]));
+#undef SEND
 }
 // What is at p in the shared memory of another block, written before a barrier of all.
 template <class T> DEVICE T cluster_read(const T *p, int rank) {

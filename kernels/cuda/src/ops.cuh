@@ -180,8 +180,32 @@ template <class T> DEVICE T add(T x, T y) { return T(Wide<T>(x) + Wide<T>(y)); }
 template <class T> DEVICE T sub(T x, T y) { return T(Wide<T>(x) - Wide<T>(y)); }
 template <class T> DEVICE T mul(T x, T y) { return T(Wide<T>(x) * Wide<T>(y)); }
 template <class T> DEVICE T div(T x, T y) { return x / y; }
+// A Divisor divides many numbers by one. Its reciprocal and the remainder give what a division gives: P. Markstein, "Computation of
+// elementary functions on the IBM RISC System/6000 processor", 1990. Where numbers are so great or small that the remainder may not be
+// exact, it multiplies in f64.
+struct Divisor {
+  float y, r;
+  bool plain;
+  double wide;
+  DEVICE explicit Divisor(float y) : y(y), r(1.0f / y) {
+    const float size = fabsf(y);
+    plain = size > 1e-30f && size < 1e30f;
+    wide = plain ? 0 : 1 / double(y);
+  }
+};
+template <int W> DEVICE Vec<float, W> div(Vec<float, W> x, const Divisor &d) {
+  if (!d.plain) return map([&](float x) { return float(double(x) * d.wide); }, x);
+  return map([&](float x) {
+    const float q = x * d.r, rest = fmaf(-q, d.y, x);
+    return fabsf(rest) > 0 ? fmaf(rest, d.r, q) : q;  // also where q is −0, infinite or NaN
+  }, x);
+}
 template <class T> DEVICE T max(T x, T y) { return x != x ? x : y != y ? y : x > y ? x : y; }
 template <class T> DEVICE T min(T x, T y) { return x != x ? x : y != y ? y : x < y ? x : y; }
+#if !defined(FUSEC_HOST) && __CUDA_ARCH__ >= 800
+DEVICE float max(float x, float y) { float r; asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y)); return r; }
+DEVICE float min(float x, float y) { float r; asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y)); return r; }
+#endif
 DEVICE float rem(float x, float y) { return fmodf(x, y); }
 DEVICE double rem(double x, double y) { return ::fmod(x, y); }
 template <class T> DEVICE T mod(T x, T y) {

@@ -245,10 +245,18 @@ template <> struct Word<8> { typedef uint2 type; };
 template <> struct Word<16> { typedef uint4 type; };
 
 constexpr DEVICE int least(int a, int b) { return a < b ? a : b; }
+constexpr DEVICE int greatest(int a, int b) { return a > b ? a : b; }
 
 // A Fixed is a pointer to memory that nothing writes during the launch: reads may be moved before earlier stores.
 template <class T> struct Fixed { const T *p; };
 template <class T> DEVICE Fixed<T> fixed(const T *p) { return {p}; }
+// Keeps the compiler from computing what depends on x before this place, and so from keeping it for later turns of a loop.
+DEVICE int this_turn(int x) {
+#ifndef FUSEC_HOST
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
 template <class V, class T> DEVICE V read(const T *p, i64 i) { return reinterpret_cast<const V *>(p)[i]; }
 template <class V, class T> DEVICE V read(Fixed<T> p, i64 i) {
   typedef typename Word<sizeof(V)>::type word;

@@ -24,8 +24,8 @@ KERNEL(rows, 512, 1) {
     const int e = lane + u * 512;
     {
       const int i0 = e * W;
-      const auto v0 = load<float, W, 1, 16>(p.a0 + (c0 * 4096 + i0));
-      const auto v1 = load<float, W, 1, 16>(p.a1 + (c0 * 4096 + i0));
+      const auto v0 = load<float, W, 1, 16>(fixed(p.a0 + (c0 * 4096 + i0)));
+      const auto v1 = load<float, W, 1, 16>(fixed(p.a1 + (c0 * 4096 + i0)));
       k0[u] = v0;
       k1[u] = v1;
     }
@@ -70,9 +70,9 @@ KERNEL(rows, 512, 1) {
       const int i0 = e * W;
       const auto v5 = k5[u];
       const auto v10 = op::mul(v5, v9);
-      const auto v11 = load<float, W, 1, 16>(p.a2 + (i0));
+      const auto v11 = load<float, W, 1, 16>(fixed(p.a2 + (i0)));
       const auto v12 = op::mul(v10, v11);
-      const auto v13 = load<float, W, 1, 16>(p.a3 + (i0));
+      const auto v13 = load<float, W, 1, 16>(fixed(p.a3 + (i0)));
       const auto v14 = op::add(v12, v13);
       if (live) store<1, 16, true>(p.r0 + (c0 * 4096 + i0), widen<W>(v14));
     }

@@ -15,6 +15,7 @@ KERNEL(rows, 128, 4) {
 #pragma unroll
   for (int u = 0; u < U; u++) y0[u] = splat<W>(float(0));
   for (int base = blockIdx.x * 4; base < 4096; base += 2112) {
+    const int turn = this_turn(lane);
     const bool live = base + place < 4096;
     const int index = live ? base + place : 4095;
     const int c0 = index;
@@ -22,7 +23,7 @@ KERNEL(rows, 128, 4) {
     Vec<float, W> k1[U];
 #pragma unroll
     for (int u = 0; u < U; u++) {
-      const int e = lane + u * 32;
+      const int e = turn + u * 32;
       {
         const int i0 = e * W;
         const auto v0 = load<float, W, 1, 16>(fixed(p.a0 + (c0 * 768 + i0)));
@@ -34,7 +35,7 @@ KERNEL(rows, 128, 4) {
     Vec<float, W> x4 = splat<W>(Sum::identity<float>());
 #pragma unroll
     for (int u = 0; u < U; u++) {
-      const int e = lane + u * 32;
+      const int e = turn + u * 32;
       {
         const auto v0 = k0[u];
         const auto v1 = k1[u];
@@ -48,7 +49,7 @@ KERNEL(rows, 128, 4) {
     const auto r4 = op::div(r4_, 768.0f);
 #pragma unroll
     for (int u = 0; u < U; u++) {
-      const int e = lane + u * 32;
+      const int e = turn + u * 32;
       {
         const int i0 = e * W;
         const auto v0 = k0[u];

@@ -119,6 +119,13 @@ type TogetherFunction interface {
 	StartTogether()
 }
 
+// A RoundsFunction may be told that a block goes over what other blocks leave. Its launches have at most as many blocks, along the
+// first axis of the grid, as run at the same time.
+type RoundsFunction interface {
+	Function
+	StartRounds()
+}
+
 // Resources of a function: registers per thread, and bytes.
 type Resources struct{ Registers, Local, Shared, MaxThreads int }
 

@@ -280,6 +280,31 @@ extern "C" __global__ void sum(const __grid_constant__ Params p) {
 	ok(t, s.Sync())
 }
 
+// TestBlocksInRounds: of a function that goes on in rounds there are as many blocks as run at the same time, in whole clusters.
+func TestBlocksInRounds(t *testing.T) {
+	g, s := open(t)
+	if g.Chip().Arch < 90 {
+		t.Skipf("%s has no clusters", g.Chip().Name)
+	}
+	f := must(loaded(t, g, `struct Params { int *to; };
+extern "C" __global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(512, 2) rounds(const __grid_constant__ Params p) {
+  for (int i = blockIdx.x; i < 4000; i += gridDim.x) if (threadIdx.x == 0) atomicAdd(p.to + 1, 1);
+  if (blockIdx.x == 0 && threadIdx.x == 0) p.to[0] = gridDim.x;
+}`).Function("rounds"))(t)
+	f.(driver.RoundsFunction).StartRounds()
+	to := must(g.Alloc(8))(t)
+	for _, blocks := range []int{4, 4000} {
+		ok(t, s.Fill(to, 0, 8))
+		params := make([]byte, 8)
+		binary.LittleEndian.PutUint64(params, uint64(to))
+		ok(t, s.Launch(f, [3]int{blocks, 1, 1}, 512, 60<<10, params))
+		got := read[int32](t, s, to, 2)
+		if n := int(got[0]); got[1] != 4000 || n%4 != 0 || n > blocks || n > 4*g.Chip().SMs || blocks > 4 && n < g.Chip().SMs {
+			t.Errorf("of %d blocks %d did %d of 4000", blocks, n, got[1])
+		}
+	}
+}
+
 // boxes copies each box of a matrix through shared memory with the copy engine of Hopper, and writes it out as it lies
 // there.
 const boxes = `struct alignas(64) Map { char bytes[128]; };

@@ -47,10 +47,12 @@ type function struct {
 	resources driver.Resources
 	early     bool
 	together  bool
+	rounds    bool
 	params    int // bytes of its only parameter; -1 if not known
 
 	mu      sync.Mutex
-	dynamic int // bytes of dynamic shared memory that launches may use
+	dynamic int            // bytes of dynamic shared memory that launches may use
+	atOnce  map[[2]int]int // blocks of clusters that run at the same time, by threads of a block and its dynamic shared memory
 }
 
 // StartEarly implements [driver.EarlyFunction].
@@ -58,6 +60,9 @@ func (f *function) StartEarly() { f.early = true }
 
 // StartTogether implements [driver.TogetherFunction].
 func (f *function) StartTogether() { f.together = true }
+
+// StartRounds implements [driver.RoundsFunction].
+func (f *function) StartRounds() { f.rounds = true }
 
 // Static and dynamic shared memory together may have this size by default; more has to be enabled.
 const usualShared = 48 << 10
@@ -124,6 +129,30 @@ func (f *function) Occupancy(block, shared int) (blocks int, err error) {
 		return err
 	})
 	return blocks, err
+}
+
+// inRounds is how many of the blocks that a launch asks for it needs, where they go over what others leave.
+func (f *function) inRounds(blocks, block, shared int) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := [2]int{block, shared}
+	if _, ok := f.atOnce[key]; !ok {
+		var n C.int
+		err := f.g.native("cuOccupancyMaxActiveClusters", func(c C.CUcontext) C.CUresult {
+			return C.fusec_blocks_of_clusters(c, f.native(), C.uint(block), C.uint(shared), &n)
+		})
+		if err != nil {
+			return 0, fmt.Errorf("%s, blocks of %d threads, %d bytes of shared memory: %w", f.entry, block, shared, err)
+		}
+		if f.atOnce == nil {
+			f.atOnce = map[[2]int]int{}
+		}
+		f.atOnce[key] = int(n)
+	}
+	if n := f.atOnce[key]; n > 0 {
+		blocks = min(blocks, n)
+	}
+	return blocks, nil
 }
 
 func (f *function) native() C.CUfunction { return *(*C.CUfunction)(unsafe.Pointer(&f.f)) }

@@ -17,6 +17,8 @@ CUresult fusec_launch_early(CUcontext context, CUfunction f, unsigned gx, unsign
 // fusec_launch_together has all blocks run at the same time, or none.
 CUresult fusec_launch_together(CUcontext context, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned block,
                                unsigned shared, CUstream stream, void *params);
+// fusec_blocks_of_clusters gives how many blocks of a function with clusters along x run at the same time.
+CUresult fusec_blocks_of_clusters(CUcontext context, CUfunction f, unsigned block, unsigned shared, int *blocks);
 CUresult fusec_shared(CUcontext context, CUfunction f, int bytes);
 CUresult fusec_alloc_host(CUcontext context, size_t bytes, void **to);
 CUresult fusec_begin_capture(CUcontext context, CUstream stream);

@@ -128,6 +128,12 @@ func (s *stream) Launch(fn driver.Function, grid [3]int, block, shared int, para
 	if err := f.allow(shared); err != nil {
 		return err
 	}
+	if f.rounds {
+		var err error
+		if grid[0], err = f.inRounds(grid[0], block, shared); err != nil {
+			return err
+		}
+	}
 	var at unsafe.Pointer
 	if len(params) > 0 {
 		at = unsafe.Pointer(&params[0])

@@ -242,17 +242,17 @@ const void *fusec_elsewhere(const void *p, int rank, int bytes) {
   return async::elsewhere(p, b);
 }
 // Writes to the place of p in the shared memory of a block of the cluster.
-void fusec_cluster_send(float *p, float x, int rank, unsigned long long *bar) {
+void fusec_cluster_send(void *p, const void *x, int bytes, int rank, unsigned long long *bar) {
   Block *b = blockOf(rank);
   if (!b) fail("sends to block %d of its cluster, which there is not", rank);
   if (b->ended == launch->block) fail("sends to block %d of its cluster, which has ended", rank);
   counter(bar);
   Counter *c = static_cast<Counter *>(async::elsewhere(bar, b));
-  float *const to = static_cast<float *>(async::elsewhere(p, b));
-  memory::access(to, sizeof x, true);
-  *to = x;
-  memset(b->shared.known + (reinterpret_cast<uint64_t>(to) - b->shared.base), 1, sizeof x);
-  c->bytes -= sizeof x;
+  void *const to = async::elsewhere(p, b);
+  memory::access(to, bytes, true);
+  memcpy(to, x, bytes);
+  memset(b->shared.known + (reinterpret_cast<uint64_t>(to) - b->shared.base), 1, bytes);
+  c->bytes -= bytes;
   async::settle(c);
 }
 void fusec_counter_wait(unsigned long long *p, unsigned phase) {

@@ -27,7 +27,7 @@ void fusec_tma_store(const void *map, const void *from, const int *at, int rank)
 int fusec_rank();
 const void *fusec_elsewhere(const void *p, int rank, int bytes);
 void fusec_cluster_barrier();
-void fusec_cluster_send(float *p, float x, int rank, unsigned long long *bar);
+void fusec_cluster_send(void *p, const void *x, int bytes, int rank, unsigned long long *bar);
 // A product of a warpgroup; words are the left operand's if it is in registers.
 void fusec_product(int kind, int n, float *d, const unsigned *words, unsigned long long a, unsigned long long b,
                    bool transA, bool transB, bool add);
@@ -97,10 +97,8 @@ template <class T> inline T cluster_read(const T *p, int rank) {
 inline void cluster_sync() { fusec_cluster_barrier(); }
 inline void cluster_arrive() { fusec_cluster_barrier(); }
 inline void cluster_wait() {}
-inline void cluster_send(float *p, float x, int rank, unsigned long long *bar) { fusec_cluster_send(p, x, rank, bar); }
-inline void cluster_send(float4 *p, float4 x, int rank, unsigned long long *bar) {
-  const float f[4] = {x.x, x.y, x.z, x.w};
-  for (int i = 0; i < 4; i++) fusec_cluster_send(reinterpret_cast<float *>(p) + i, f[i], rank, bar);
+template <class T> inline void cluster_send(T *p, T x, int rank, unsigned long long *bar) {
+  fusec_cluster_send(p, &x, sizeof x, rank, bar);
 }
 inline void early_begin() {}
 inline void early_read() {}
