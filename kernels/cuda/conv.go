@@ -172,7 +172,7 @@ const (
 // launches of their own: unless each is one step, a product on Hopper's own instructions.
 func (c *convolution) blocks(u *unit, p *body.Program, cfg Config) (list []int) {
 	n := len(c.classes)
-	if n == 1 || n > min(mostClasses, cfg.Chip.SMs) || c.depthwise() || !cfg.hopper() ||
+	if n <= 1 || n > min(mostClasses, cfg.Chip.SMs) || c.depthwise() || !cfg.hopper() ||
 		slices.ContainsFunc(u.results, func(o Operand) bool { return o.Update }) {
 		return nil
 	}
