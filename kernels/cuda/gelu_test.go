@@ -101,6 +101,34 @@ func TestGeluWithSlope(t *testing.T) {
 	cudatest.Run(t, cudatest.Open(t), c)
 }
 
+// TestGeluWithSlopeOfF64 holds both to the error of f64, where they are in one kernel.
+func TestGeluWithSlopeOfF64(t *testing.T) {
+	const n = 999
+	x := graph.NewTensor(graph.TypeOf(graph.F64, n))
+	for i := range n {
+		x.SetFloat(i, float64(i)/50-10)
+	}
+	for _, fns := range [][2]graph.UnaryFn{{graph.GeluErf, graph.GeluErfSlope}, {graph.GeluTanh, graph.GeluTanhSlope}} {
+		op, types := fused(t, graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			v := in(graph.F64, n)
+			b.Output("y", b.Binary(graph.Sub, b.Unary(fns[0], v), b.Unary(fns[1], v)))
+		})
+		near := func(got *graph.Tensor, want ref.Value) error {
+			for i, y := range want.F {
+				if v := got.Float(i); !(math.Abs(v-y) <= 1e-13*max(1, math.Abs(y))) {
+					return fmt.Errorf("of %v it is %v, want %v", x.Float(i), v, y)
+				}
+			}
+			return nil
+		}
+		c := cudatest.Check{Name: fmt.Sprint(fns), Op: op, Compare: near, Args: []*graph.Tensor{x}}
+		if text := kernelOf(t, op, types, c.Config).Generated(); !strings.Contains(text, "_with_slope(") {
+			t.Errorf("the two have nothing in common:\n%s", text)
+		}
+		cudatest.Run(t, cudatest.Open(t), c)
+	}
+}
+
 // TestGeluErfOfProduct holds GELU and its slope behind a product of 16 bits to the errors that their comments state: each alone,
 // and both in one kernel, where they have a tangent in common.
 func TestGeluErfOfProduct(t *testing.T) {

@@ -165,11 +165,12 @@ template <class T> DEVICE T gelu_erf_slope(T x) {
   const T density = exp(T(-0.5) * x * x) * T(0.39894228040143268);
   return T(0.5) * erfc(T(-0.70710678118654752) * x) + (density == T(0) ? T(0) : x * density);
 }
-template <class T> DEVICE T gelu_erf_with_slope(T x) { return gelu_erf(x); }
 template <class T> DEVICE T gelu_erf(T x) {
   const T g = T(0.5) * x * erfc(T(-0.70710678118654752) * x);
   return g != g && x < T(0) ? T(0) : g;
 }
+// It stands behind gelu_erf, whose form for f64 it would not find otherwise.
+template <class T> DEVICE T gelu_erf_with_slope(T x) { return gelu_erf(x); }
 template <class T> DEVICE T silu(T x) {
   const T g = x * sigmoid(x);
   return g != g && x < T(0) ? T(0) : g;
