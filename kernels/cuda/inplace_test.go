@@ -114,6 +114,21 @@ func TestUpdateInPlace(t *testing.T) {
 	inPlace(t, l, graph.UpdateSlice{Axis: 1}, args, []int{0})
 }
 
+// TestLongRowsInPlace: blocks that may end because a program failed form no cluster.
+func TestLongRowsInPlace(t *testing.T) {
+	op, types, err := cases.Bodied(graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
+		b.Output("", b.Add(graph.Softmax{Axis: 1}, in(graph.F32, 2, 36868)))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newList(44)
+	k := inPlace(t, l, op, []*graph.Tensor{draw(l.r, types[0])}, []int{0})
+	if strings.Contains(k.Generated(), "CLUSTER_KERNEL") {
+		t.Errorf("%s", k.Generated())
+	}
+}
+
 // TestOverAnother refuses a result over what another segment reads.
 func TestOverAnother(t *testing.T) {
 	op, types, err := cases.Bodied(graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {

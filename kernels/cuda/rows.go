@@ -307,11 +307,11 @@ func (r *rows) planInner(trial *printer) {
 const clusterBlock, mostBlocks = 512, 8
 
 // planCluster shares rows that are read more than once among the blocks of a cluster, if a block cannot hold one. An element takes
-// so many bytes.
+// so many bytes. No block may end before the others of its cluster, as one does that finds the status of a failed program.
 func (r *rows) planCluster(units, bytes int) {
 	r.cluster = 1
 	fits := func(threads int) bool { return ceilDiv(units, threads)*bytes <= held }
-	if !r.cfg.hopper() || !r.p.LeadsBack() || len(r.sums) > 0 || fits(r.threads) || !fits(1024*mostBlocks) {
+	if !r.cfg.hopper() || !r.p.LeadsBack() || len(r.sums) > 0 || fits(r.threads) || !fits(1024*mostBlocks) || r.u.guard() != "" {
 		return
 	}
 	block := clusterBlock
