@@ -17,7 +17,11 @@ import (
 // the operands that are own.
 func inPlace(t *testing.T, l *list, op graph.Op, args []*graph.Tensor, over []int, own ...int) *kernels.Kernel {
 	t.Helper()
-	d := cudatest.Open(t)
+	return inPlaceOn(t, cudatest.Open(t), op, args, over, own...)
+}
+
+func inPlaceOn(t *testing.T, d cudatest.Device, op graph.Op, args []*graph.Tensor, over []int, own ...int) *kernels.Kernel {
+	t.Helper()
 	in := make([]ref.Value, len(args))
 	types := make([]graph.Type, len(args))
 	var from, to []cudatest.Buffer
@@ -45,7 +49,11 @@ func inPlace(t *testing.T, l *list, op graph.Op, args []*graph.Tensor, over []in
 		}
 		return
 	}
-	k, err := kernels.Compile(op, operands(from), operands(to), kernels.Config{Chip: d.GPU.Chip()})
+	chip := d.GPU.Chip()
+	if d.Chip != (kernels.Chip{}) {
+		chip = d.Chip
+	}
+	k, err := kernels.Compile(op, operands(from), operands(to), kernels.Config{Chip: chip})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +66,14 @@ func inPlace(t *testing.T, l *list, op graph.Op, args []*graph.Tensor, over []in
 			t.Errorf("result %d: %v", i, err)
 		}
 	}
-	if !strings.Contains(k.Source, "status->code != 0) return;") {
-		t.Error("a kernel that writes to State or Param does not look at the status first")
+	d.Failed = true
+	if status, err = d.Run(k, from, to); err != nil || status.Code == kernels.StatusOK {
+		t.Fatalf("status %+v, error %v", status, err)
+	}
+	for i, b := range to {
+		if !b.Value.Equal(args[over[i]]) {
+			t.Errorf("result %d of a program that has failed before was written", i)
+		}
 	}
 	return k
 }
@@ -114,18 +128,36 @@ func TestUpdateInPlace(t *testing.T) {
 	inPlace(t, l, graph.UpdateSlice{Axis: 1}, args, []int{0})
 }
 
-// TestLongRowsInPlace: blocks that may end because a program failed form no cluster.
-func TestLongRowsInPlace(t *testing.T) {
-	op, types, err := cases.Bodied(graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
-		b.Output("", b.Add(graph.Softmax{Axis: 1}, in(graph.F32, 2, 36868)))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := newList(44)
-	k := inPlace(t, l, op, []*graph.Tensor{draw(l.r, types[0])}, []int{0})
-	if strings.Contains(k.Generated(), "CLUSTER_KERNEL") {
-		t.Errorf("%s", k.Generated())
+// TestClustersInPlace: where a program has failed, all blocks of a cluster end.
+func TestClustersInPlace(t *testing.T) {
+	chip := kernels.H200
+	chip.SMs = 4
+	for _, c := range []struct {
+		name   string
+		anchor graph.Anchor
+		over   int
+		build  func(b *graph.Builder, in cases.Inputs)
+	}{
+		{"rows", graph.AnchorRow, 0, func(b *graph.Builder, in cases.Inputs) {
+			b.Output("", b.Add(graph.Softmax{Axis: 1}, in(graph.F32, 2, 36868)))
+		}},
+		{"product", graph.AnchorMatMul, 2, func(b *graph.Builder, in cases.Inputs) {
+			slope := b.MatMul(in(graph.BF16, 1024, 64), in(graph.BF16, 64, 1024), false, false)
+			b.Output("", b.Binary(graph.Sub, in(graph.F32, 1024, 1024), b.BinaryScalar(graph.Mul, slope, 0.125)))
+		}},
+	} {
+		op, types, err := cases.Bodied(c.anchor, c.build)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newList(44)
+		var args []*graph.Tensor
+		for _, u := range types {
+			args = append(args, draw(l.r, u))
+		}
+		if k := inPlaceOn(t, cudatest.OpenFor(t, chip), op, args, []int{c.over}); !strings.Contains(k.Generated(), "cluster_agrees") {
+			t.Errorf("%s: no cluster\n%s", c.name, k.Generated())
+		}
 	}
 }
 

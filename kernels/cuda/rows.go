@@ -307,11 +307,11 @@ func (r *rows) planInner(trial *printer) {
 const clusterBlock, mostBlocks = 512, 8
 
 // planCluster shares rows that are read more than once among the blocks of a cluster, if a block cannot hold one. An element takes
-// so many bytes. No block may end before the others of its cluster, as one does that finds the status of a failed program.
+// so many bytes.
 func (r *rows) planCluster(units, bytes int) {
 	r.cluster = 1
 	fits := func(threads int) bool { return ceilDiv(units, threads)*bytes <= held }
-	if !r.cfg.hopper() || !r.p.LeadsBack() || len(r.sums) > 0 || fits(r.threads) || !fits(1024*mostBlocks) || r.u.guard() != "" {
+	if !r.cfg.hopper() || !r.p.LeadsBack() || len(r.sums) > 0 || fits(r.threads) || !fits(1024*mostBlocks) {
 		return
 	}
 	block := clusterBlock
@@ -419,7 +419,7 @@ const frozenElems = 8 << 10
 // frozenLoads is what few rows read of frozen values, such as gains and biases.
 func (r *rows) frozenLoads() (list []int) {
 	if !r.cfg.hopper() || elemsOf(r.kept) > r.cfg.Chip.SMs || elemsOf(r.inner) > frozenElems || len(r.sums) > 0 ||
-		r.u.guard() != "" {
+		r.u.guard(1) != "" {
 		return nil
 	}
 	for i := range r.p.Values {

@@ -40,3 +40,14 @@ template <class T> DEVICE T cluster_read(const T *p, int rank) {
 }
 
 #endif
+
+// cluster_agrees returns what x is in the first block of the cluster, for all its threads. Nothing is in shared memory yet.
+DEVICE bool cluster_agrees(bool x) {
+  SHARED;
+  int *const said = reinterpret_cast<int *>(shared);
+  if (threadIdx.x == 0) *said = x;
+  cluster_sync();
+  x = cluster_read(said, 0);
+  cluster_sync();
+  return x;
+}

@@ -29,6 +29,8 @@ type Device struct {
 	// Chip is the chip for which kernels are made, if it is not the GPU's: an older one, whose kernels also run on the
 	// GPU.
 	Chip kernels.Chip
+	// Failed says that the program has failed before the kernel that [Device.Run] runs.
+	Failed bool
 }
 
 // chip is the chip for which kernels are made.
@@ -234,7 +236,11 @@ func (d Device) run(k *kernels.Kernel, image []byte, args, results []Buffer) (st
 	if r.at.Status, err = r.alloc(int64(unsafe.Sizeof(status))); err != nil {
 		return status, err
 	}
-	if err := r.stream.Fill(r.at.Status, 0, int64(unsafe.Sizeof(status))); err != nil {
+	var before byte // of each byte of the status
+	if d.Failed {
+		before = 1
+	}
+	if err := r.stream.Fill(r.at.Status, before, int64(unsafe.Sizeof(status))); err != nil {
 		return status, err
 	}
 	if image != nil {
