@@ -75,7 +75,7 @@ machine-code-long: ## checks the machine code of every template in every precisi
 	FUSEC_LONG=1 FUSEC_MACHINE_CODE='$(MACHINE_CHIPS)' $(GO) test -timeout 8h -run '^TestMachineCode$$' ./kernels/cuda
 
 machine-code: ## checks the machine code of a sample of the kernels that tests run, FUSEC_LONG=1 of all but those of TestMachineCode
-	FUSEC_MACHINE_CODE='$(or $(CHIPS),sm_80)' $(GO) test -timeout 60m -skip 'MoE|AttentionPlain|AttentionMMA|Hopper|Blackwell|Across|MachineCode' ./kernels/cuda ./cmd/internal/ladders
+	FUSEC_MACHINE_CODE='$(or $(CHIPS),sm_80)' $(GO) test -timeout 60m -skip 'MoE|AttentionPlain|AttentionMMA|Hopper|Across|MachineCode$(if $(FUSEC_LONG),,|Blackwell|Compiled)' ./kernels/cuda ./cmd/internal/ladders
 	FUSEC_MACHINE_CODE='sm_75' $(GO) test -run '^Test(Fusions|MatMulPlain|AttentionTable|MoEWaves)$$' ./kernels/cuda
 
 cuda-tools: ## NVIDIA's run-time compiler, headers and disassemblers in the user's cache folder; they need no GPU
