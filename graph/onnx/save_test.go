@@ -50,6 +50,25 @@ func sameValues(t *testing.T, g, h *graph.Graph, in map[string]*graph.Tensor) {
 	}
 }
 
+func loaded(t *testing.T, path string) *Model {
+	t.Helper()
+	m, err := Load(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// exported writes the model of a machine and reads it.
+func exported(t *testing.T, vm *fusec.Machine, inputs ...*gorgonia.Node) *Model {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "m.onnx")
+	if err := Export(path, vm, inputs...); err != nil {
+		t.Fatal(err)
+	}
+	return loaded(t, path)
+}
+
 // again saves a graph and reads it.
 func again(t *testing.T, g *graph.Graph, weights map[string]*graph.Tensor) *Model {
 	t.Helper()
@@ -57,10 +76,7 @@ func again(t *testing.T, g *graph.Graph, weights map[string]*graph.Tensor) *Mode
 	if err := Save(path, g, weights); err != nil {
 		t.Fatal(err)
 	}
-	m, err := Load(path, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := loaded(t, path)
 	data, err := os.ReadFile(path)
 	var p pb.ModelProto
 	if err := errors.Join(err, proto.Unmarshal(data, &p)); err != nil {
@@ -179,10 +195,7 @@ func TestExternal(t *testing.T) {
 	if info, err := os.Stat(strings.TrimSuffix(path, ".onnx") + ".data"); err != nil || info.Size() < 1000 {
 		t.Fatal(info, err)
 	}
-	m, err := Load(path, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := loaded(t, path)
 	for name, v := range w.Tensors {
 		if !m.Weights[name].Equal(v) {
 			t.Errorf("weight %q is %v, want %v", name, m.Weights[name], v)
@@ -209,14 +222,7 @@ func TestExportTrained(t *testing.T) {
 	gorgonia.WithName("step")(gorgonia.Must(gorgonia.Sub(w, d[0])))
 	vm := fusec.NewMachine(g, gorgonia.BindDualValues(w))
 	defer vm.Close()
-	path := filepath.Join(t.TempDir(), "m.onnx")
-	if err := Export(path, vm, x); err != nil {
-		t.Fatal(err)
-	}
-	m, err := Load(path, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := exported(t, vm, x)
 	if o := m.Graph.Outputs; len(o) != 1 || o[0].Name != "cost" {
 		t.Errorf("outputs %v", o)
 	}
@@ -247,15 +253,9 @@ func TestExport(t *testing.T) {
 	if err := vm.RunAll(); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "m.onnx")
-	if err := Export(path, vm, x); err != nil {
-		t.Fatal(err)
-	}
-	m, err := Load(path, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := exported(t, vm, x)
 	in := maps.Clone(m.Weights)
+	var err error
 	for _, n := range m.Graph.Sources() {
 		if n.Name == "x" {
 			in["x"], err = graph.TensorOf(x.Value().Data().([]float32), 2, 3)

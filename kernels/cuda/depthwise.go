@@ -134,7 +134,7 @@ func depthwiseFilterGrad(u *unit, s [2]slide, cfg Config) *Kernel {
 		if rows > 3 {
 			blocks = 1 // a thread keeps more rows than it has registers for else
 		}
-		u.printf("KERNEL(chunks, %d, %d) {\n%s  SHARED;\n", blockThreads, blocks, u.guard(1))
+		u.printf("KERNEL(chunks, %d, %d) {\n%s  SHARED;\n", blockThreads, blocks, u.guard())
 		u.printf("  depthwise_filters_down<Problem::Image, %d, %d, %d, %d, %d, %d, %d, %d>(%s, reinterpret_cast<%s *>(shared));\n}\n\n",
 			width, lanes, strip, channels, segment, chunk, stages, pixel, operands, ctype(x.DType))
 		chunkStep.Shared = stages * stage

@@ -181,7 +181,7 @@ func (e *elementwise) kernel(templates ...string) (*Kernel, error) {
 	block := blockThreads * e.units
 	e.whole = e.b.p.Draws() && e.n%(block*e.w) == 0
 	u := e.u
-	u.printf("%s\nKERNEL(elementwise, %d, 1) {\n%s", e.function("units", "const Params &p"), blockThreads, u.guard(1))
+	u.printf("%s\nKERNEL(elementwise, %d, 1) {\n%s", e.function("units", "const Params &p"), blockThreads, u.guard())
 	u.printf("  units<%d, %d>(p, %s(blockIdx.x) * %d + int(threadIdx.x), %d);\n", e.w, e.units, e.typ, block, e.n/e.w)
 	if rest := e.n % e.w; rest > 0 {
 		u.printf("  if (blockIdx.x == 0) units<1, 1>(p, %d + int(threadIdx.x), %d);\n", e.n-rest, e.n)
@@ -192,8 +192,11 @@ func (e *elementwise) kernel(templates ...string) (*Kernel, error) {
 	return &Kernel{Source: u.source(templates...), Steps: []Step{step}}, nil
 }
 
-// guard is what an entry that writes to State or Param begins with. Of a cluster, of so many blocks, all end or none does.
-func (u *unit) guard(cluster int) string {
+// guard is what an entry that writes to State or Param begins with.
+func (u *unit) guard() string { return u.clusterGuard(1) }
+
+// clusterGuard is guard for clusters of so many blocks, of which all end or none does.
+func (u *unit) clusterGuard(cluster int) string {
 	for _, r := range u.results {
 		if !r.Update {
 			continue

@@ -15,7 +15,7 @@ import (
 
 // inPlace runs an operation whose result i stands over operand over[i] and compares it with the reference. No other launch writes
 // the operands that are own.
-func inPlace(t *testing.T, l *list, op graph.Op, args []*graph.Tensor, over []int, own ...int) *kernels.Kernel {
+func inPlace(t *testing.T, op graph.Op, args []*graph.Tensor, over []int, own ...int) *kernels.Kernel {
 	t.Helper()
 	return inPlaceOn(t, cudatest.Open(t), op, args, over, own...)
 }
@@ -49,11 +49,7 @@ func inPlaceOn(t *testing.T, d cudatest.Device, op graph.Op, args []*graph.Tenso
 		}
 		return
 	}
-	chip := d.GPU.Chip()
-	if d.Chip != (kernels.Chip{}) {
-		chip = d.Chip
-	}
-	k, err := kernels.Compile(op, operands(from), operands(to), kernels.Config{Chip: chip})
+	k, err := kernels.Compile(op, operands(from), operands(to), kernels.Config{Chip: d.MadeFor()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +103,7 @@ func TestOptimiser(t *testing.T) {
 		for _, u := range types {
 			args = append(args, draw(l.r, u))
 		}
-		k := inPlace(t, l, op, args, over)
+		k := inPlace(t, op, args, over)
 		if n == 5 {
 			size = len(k.Source)
 		} else if len(k.Source) > size+100 {
@@ -125,7 +121,7 @@ func TestOptimiser(t *testing.T) {
 func TestUpdateInPlace(t *testing.T) {
 	l := newList(41)
 	args := []*graph.Tensor{l.tensor(graph.F32, 3, 20, 8), l.tensor(graph.F32, 3, 2, 8), number(5)}
-	inPlace(t, l, graph.UpdateSlice{Axis: 1}, args, []int{0})
+	inPlace(t, graph.UpdateSlice{Axis: 1}, args, []int{0})
 }
 
 // TestClustersInPlace: where a program has failed, all blocks of a cluster end.

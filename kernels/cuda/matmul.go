@@ -391,7 +391,7 @@ func (m *matmul) steps() (*Kernel, cut) {
 	if m.joined.count > 0 {
 		entry = joinedPart
 	}
-	m.printf("%s {\n%s  ", entry, m.guard(c.cluster))
+	m.printf("%s {\n%s  ", entry, m.clusterGuard(c.cluster))
 	grid, piece, split := c.grid, c.work, "0" // the template sets it
 	if grid == 0 {
 		grid, split = tiles*c.splits, "spot.split"
@@ -406,7 +406,7 @@ func (m *matmul) steps() (*Kernel, cut) {
 		body := fmt.Sprintf("Partial<Problem>{%s, %s}", parts, split)
 		m.printf(c.call+";\n}\n", "Partial<Problem>", body, piece, "(float *)nullptr")
 		m.printf("\nKERNEL(finish%s, 256, 1) {\n%s  finish_split<Problem, Body, %d, %d>(Body{p}, %s, %s);\n}\n", m.tag,
-			m.guard(1), c.splits, finishRows, parts, partial)
+			m.guard(), c.splits, finishRows, parts, partial)
 	}
 	if tiles > 0 {
 		grid := [3]int{grid, 1, 1}
@@ -417,7 +417,7 @@ func (m *matmul) steps() (*Kernel, cut) {
 		}
 	}
 	if len(m.sums) > 0 && m.n > 0 {
-		m.printf("\nKERNEL(columns, 256, 1) {\n%s", m.guard(1))
+		m.printf("\nKERNEL(columns, 256, 1) {\n%s", m.guard())
 		for i, s := range m.sums {
 			m.printf("  if (blockIdx.y == %d) add_blocks<%s, %d, %d, %d>(%s + %d, %s + %d);\n", i, m.sum, blocks, m.n,
 				s.stride, m.result(s.result), s.offset, partial, i*blocks*m.n)

@@ -226,7 +226,7 @@ func compilePad(op graph.Pad, args, results []Operand) (*Kernel, error) {
 
 // entry writes an entry of some lines.
 func (u *unit) entry(name string, threads int, lines ...string) {
-	u.printf("KERNEL(%s, %d, 1) {\n%s", name, threads, u.guard(1))
+	u.printf("KERNEL(%s, %d, 1) {\n%s", name, threads, u.guard())
 	for _, l := range lines {
 		u.printf("  %s\n", l)
 	}

@@ -117,7 +117,7 @@ func TestMovesInPlace(t *testing.T) {
 	}
 	args[1].SetFloat(0, 4)
 	for _, own := range [][]int{nil, {1}, {1, 2}, {1, 2, 3}} {
-		k := inPlace(t, l, op, args, []int{2, 3}, own...)
+		k := inPlace(t, op, args, []int{2, 3}, own...)
 		if k.Zeroed != 16 || k.Kept != 80+96 {
 			t.Errorf("%d bytes zeroed and %d kept", k.Zeroed, k.Kept)
 		}

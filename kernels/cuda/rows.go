@@ -419,7 +419,7 @@ const frozenElems = 8 << 10
 // frozenLoads is what few rows read of frozen values, such as gains and biases.
 func (r *rows) frozenLoads() (list []int) {
 	if !r.cfg.hopper() || elemsOf(r.kept) > r.cfg.Chip.SMs || elemsOf(r.inner) > frozenElems || len(r.sums) > 0 ||
-		r.u.guard(1) != "" {
+		r.u.guard() != "" {
 		return nil
 	}
 	for i := range r.p.Values {

@@ -77,9 +77,9 @@ func (r *rows) kernel() (*Kernel, error) {
 	if r.frozen != nil {
 		u.printf("LATE_")
 	}
-	u.printf("%s {\n%s", entryText("rows", r.block, max(r.atOnce, 1), r.cluster), u.guard(r.cluster))
+	u.printf("%s {\n%s", entryText("rows", r.block, max(r.atOnce, 1), r.cluster), u.clusterGuard(r.cluster))
 	if r.cluster > 1 {
-		r.shared = 16 + 2*16*r.threads/32 // ClusterReduce::BYTES
+		r.shared = 16 + 2*16*r.threads/32 // that of ClusterReduce
 	}
 	if r.shared > 0 {
 		u.printf("  SHARED;\n")
@@ -115,6 +115,7 @@ func (r *rows) kernel() (*Kernel, error) {
 		blocks *= r.parts
 	case r.cluster > 1:
 		u.printf("  ClusterReduce<%d, %d> cluster(shared);\n", r.cluster, r.block/32)
+		u.printf("  static_assert(cluster.BYTES == %d, \"shared memory\");\n", r.shared)
 		u.printf("  for (%s base = blockIdx.x / %d; base < %d; base += gridDim.x / %d) {\n", r.typ, r.cluster, units, r.cluster)
 		indent = "    "
 		blocks = min(units, max(r.atOnce*r.cfg.Chip.SMs/r.cluster, 1)) * r.cluster
@@ -323,7 +324,7 @@ func (r *rows) gatherGeometry(n, parts int) (columns, threads int) {
 func (r *rows) gather(entry, among string, n, parts int) (Step, string) {
 	columns, threads := r.gatherGeometry(n, parts)
 	block := columns * threads
-	r.u.printf("\nKERNEL(%s, %d, 1) {\n%s  SHARED;\n  constexpr int W = 1;\n", entry, block, r.u.guard(1))
+	r.u.printf("\nKERNEL(%s, %d, 1) {\n%s  SHARED;\n  constexpr int W = 1;\n", entry, block, r.u.guard())
 	r.u.printf("  const %s column = %s(%s) * %d + int(threadIdx.x) %% %d;\n", r.typ, r.typ, among, columns, columns)
 	r.u.printf("  const bool live = column < %d;\n  const %s index = live ? column : 0;\n", n, r.typ)
 	step := Step{Entry: entry, Grid: [3]int{max(ceilDiv(n, columns), 1), 1, 1}, Block: block, Shared: 8 * block}

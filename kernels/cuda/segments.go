@@ -35,7 +35,7 @@ func compileParts(parts []body.Part, cfg Config) (*Kernel, error) {
 		}
 		customs = append(customs, u.customs...)
 		e.units = max(min(2, inFlight/(e.w*max(len(s.Args), 1))), 1)
-		text := u.guard(1) + e.function("units", "const Row &s")
+		text := u.guard() + e.function("units", "const Row &s")
 		key := func(t *table) bool {
 			return t.text == text && t.work.w == e.w && t.work.typ == e.typ && slices.Equal(t.work.u.decls, u.decls)
 		}
@@ -94,7 +94,7 @@ func (t *table) steps(text *strings.Builder, number int) []Step {
   const Row &s = p.rows[i];
 %s  const %s first = %s(blockIdx.x - s.first) * %d + int(threadIdx.x);
   units<%d, %d>(s, first, %s(s.n / %d));
-`, name, blockThreads, perStep-1, e.u.guard(1), e.typ, e.typ, block, e.w, e.units, e.typ, e.w)
+`, name, blockThreads, perStep-1, e.u.guard(), e.typ, e.typ, block, e.w, e.units, e.typ, e.w)
 	if e.w > 1 && len(e.runs) == 1 {
 		fmt.Fprintf(text, "  if (first < %d) units<1, 1>(s, %s(s.n - s.n %% %d) + first, %s(s.n));\n", e.w, e.typ, e.w, e.typ)
 	}

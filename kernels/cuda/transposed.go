@@ -155,7 +155,7 @@ func (e *elementwise) tileKernel(templates []string) (*Kernel, error) {
 		}
 	}
 	u.printf("KERNEL(elementwise, %d, 1) {\n%s  SHARED;\n%s  constexpr int U = %d;\n  const int x = int(threadIdx.x) %% %d;\n",
-		blockThreads, u.guard(1), decl, e.units, tileSide)
+		blockThreads, u.guard(), decl, e.units, tileSide)
 	u.printf("  const %s tile = blockIdx.x;\n  const %s col0 = tile %% %d * %d, row0 = tile / %d %% %d * %d;\n", e.typ, e.typ,
 		cols, tileSide, cols, rows, tileSide)
 	if len(others) > 0 {

@@ -128,6 +128,14 @@ template <class P> struct KeyTile {
   }
 };
 
+// Prepares the barriers of a ring. A stage is free when all its readers have released it.
+DEVICE void init_ring(u64 *full, u64 *free, int stages, int readers) {
+  for (int i = 0; i < stages; i++) {
+    barrier_init(full + i, 1);
+    barrier_init(free + i, readers);
+  }
+}
+
 // The shared memory of both kernels: two tiles that stay, and stages of two tiles that are streamed, with two numbers
 // for each of their rows.
 template <int DEPTH, int WIDTH, int STAY, int PASS, int STAGES> struct GradShared {
@@ -144,14 +152,10 @@ template <int DEPTH, int WIDTH, int STAY, int PASS, int STAGES> struct GradShare
   DEVICE u64 *stay() const { return reinterpret_cast<u64 *>(shared + BARRIERS); }
   DEVICE u64 *full(int stage) const { return stay() + 1 + stage; }
   DEVICE u64 *free(int stage) const { return stay() + 1 + STAGES + stage; }
-  // A stage is free when all its readers have released it.
   DEVICE void init(int readers) const {
     if (threadIdx.x == 0) {
       barrier_init(stay(), 1);
-      for (int i = 0; i < STAGES; i++) {
-        barrier_init(full(i), 1);
-        barrier_init(free(i), readers);
-      }
+      init_ring(full(0), free(0), STAGES, readers);
       barrier_init_done();
     }
     __syncthreads();
@@ -179,18 +183,11 @@ template <int DEPTH, int WIDTH, int STAY, int PASS, int STAGES, int PARTS> struc
   DEVICE u64 *deep_free(int stage) const { return stay() + 1 + STAGES + stage; }
   DEVICE u64 *wide_full(int stage) const { return stay() + 1 + 2 * STAGES + stage; }
   DEVICE u64 *wide_free(int stage) const { return stay() + 1 + 2 * STAGES + WIDE_STAGES + stage; }
-  // A stage is free when all its readers have released it.
   DEVICE void init(int readers) const {
     if (threadIdx.x == 0) {
       barrier_init(stay(), 1);
-      for (int i = 0; i < STAGES; i++) {
-        barrier_init(deep_full(i), 1);
-        barrier_init(deep_free(i), readers);
-      }
-      for (int i = 0; i < WIDE_STAGES; i++) {
-        barrier_init(wide_full(i), 1);
-        barrier_init(wide_free(i), readers);
-      }
+      init_ring(deep_full(0), deep_free(0), STAGES, readers);
+      init_ring(wide_full(0), wide_free(0), WIDE_STAGES, readers);
       barrier_init_done();
     }
     __syncthreads();

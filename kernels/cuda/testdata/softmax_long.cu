@@ -9,6 +9,7 @@ CLUSTER_KERNEL(rows, 512, 2, 4) {
   const int lane = cluster_rank() * 512 + int(threadIdx.x), place = 0;
   constexpr int U = 25;
   ClusterReduce<4, 16> cluster(shared);
+  static_assert(cluster.BYTES == 2064, "shared memory");
   for (int base = blockIdx.x / 4; base < 512; base += gridDim.x / 4) {
     const int turn = this_turn(lane);
     const bool live = true;

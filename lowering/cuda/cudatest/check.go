@@ -127,13 +127,13 @@ func Run(t *testing.T, d Device, checks ...Check) {
 			}
 			chips = append(chips, c)
 		}
-		MachineCode(t, []kernels.Chip{d.chip()}, chips, sample(checks)...)
+		MachineCode(t, []kernels.Chip{d.MadeFor()}, chips, sample(checks)...)
 		return
 	}
 	list := make([]*prepared, len(checks))
 	sources := make([]string, len(checks))
 	for i, c := range checks {
-		p, err := c.prepare(d.chip())
+		p, err := c.prepare(d.MadeFor())
 		if err != nil {
 			t.Errorf("%s: %v", c.Name, err)
 			continue

@@ -128,7 +128,7 @@ func TestRun(t *testing.T) {
 		"result 0: no": func(c *Check) { c.Compare = func(*graph.Tensor, ref.Value) error { return errors.New("no") } },
 		"want code 1":  func(c *Check) { c.Status = kernels.StatusIndex },
 	} {
-		p, err := c.prepare(d.chip())
+		p, err := c.prepare(d.MadeFor())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 	c.Args = c.Args[:1]
-	if _, err := c.prepare(d.chip()); err == nil {
+	if _, err := c.prepare(d.MadeFor()); err == nil {
 		t.Error("an operand is missing, and nobody says so")
 	}
 }

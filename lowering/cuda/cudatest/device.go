@@ -33,8 +33,8 @@ type Device struct {
 	Failed bool
 }
 
-// chip is the chip for which kernels are made.
-func (d Device) chip() kernels.Chip {
+// MadeFor is the chip for which kernels are made.
+func (d Device) MadeFor() kernels.Chip {
 	if d.Chip == (kernels.Chip{}) {
 		return d.GPU.Chip()
 	}

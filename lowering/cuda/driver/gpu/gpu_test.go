@@ -71,6 +71,16 @@ func open(t testing.TB) (driver.GPU, driver.Stream) {
 	return g, must(g.NewStream())(t)
 }
 
+// openHopper is open for what chips before Hopper do not have: the test is skipped there.
+func openHopper(t testing.TB) (driver.GPU, driver.Stream) {
+	t.Helper()
+	g, s := open(t)
+	if g.Chip().Arch < 90 {
+		t.Skipf("%s has no clusters, and no copy engine for tensors", g.Chip().Name)
+	}
+	return g, s
+}
+
 // bothKinds tests the first GPU with memory that belongs to a context, and with mapped memory. Both give back what is left at the
 // end.
 func bothKinds(t *testing.T, f func(t *testing.T, g driver.GPU, s driver.Stream)) {
@@ -282,10 +292,7 @@ extern "C" __global__ void sum(const __grid_constant__ Params p) {
 
 // TestBlocksInRounds: of a function that goes on in rounds there are as many blocks as run at the same time, in whole clusters.
 func TestBlocksInRounds(t *testing.T) {
-	g, s := open(t)
-	if g.Chip().Arch < 90 {
-		t.Skipf("%s has no clusters", g.Chip().Name)
-	}
+	g, s := openHopper(t)
 	f := must(loaded(t, g, `struct Params { int *to; };
 extern "C" __global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(512, 2) rounds(const __grid_constant__ Params p) {
   for (int i = blockIdx.x; i < 4000; i += gridDim.x) if (threadIdx.x == 0) atomicAdd(p.to + 1, 1);
@@ -331,10 +338,7 @@ extern "C" __global__ void boxes(const __grid_constant__ Params p) {
 }`
 
 func TestTensorMap(t *testing.T) {
-	g, s := open(t)
-	if g.Chip().Arch < 90 {
-		t.Skipf("%s has no such copy engine", g.Chip().Name)
-	}
+	g, s := openHopper(t)
 	f := must(loaded(t, g, boxes).Function("boxes"))(t)
 	const rows, cols, pitch = 19, 70, 72
 	in := random(rows*pitch, 3)

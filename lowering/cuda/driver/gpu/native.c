@@ -36,20 +36,20 @@ CUresult fusec_launch_together(CUcontext context, CUfunction f, unsigned gx, uns
 	WITH(context, cuLaunchCooperativeKernel(f, gx, gy, gz, block, 1, 1, shared, stream, params ? &params : NULL));
 }
 
-CUresult fusec_blocks_of_clusters(CUcontext context, CUfunction f, unsigned block, unsigned shared, int *blocks) {
+static CUresult blocks_of_clusters(CUfunction f, unsigned block, unsigned shared, int *blocks) {
 	int width;
-	CUresult r = cuCtxPushCurrent(context);
-	if (r != CUDA_SUCCESS) return r;
-	r = cuFuncGetAttribute(&width, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, f);
-	if (r == CUDA_SUCCESS) {
-		CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value = {.clusterDim = {width, 1, 1}}};
-		CUlaunchConfig config = {.gridDimX = width, .gridDimY = 1, .gridDimZ = 1, .blockDimX = block, .blockDimY = 1, .blockDimZ = 1,
-		                         .sharedMemBytes = shared, .attrs = &cluster, .numAttrs = 1};
-		r = cuOccupancyMaxActiveClusters(blocks, f, &config);
-		*blocks *= width;
-	}
-	cuCtxPopCurrent(&context);
-	return r;
+	CUresult result = cuFuncGetAttribute(&width, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, f);
+	if (result != CUDA_SUCCESS) return result;
+	CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value = {.clusterDim = {width, 1, 1}}};
+	CUlaunchConfig config = {.gridDimX = width, .gridDimY = 1, .gridDimZ = 1, .blockDimX = block, .blockDimY = 1, .blockDimZ = 1,
+	                         .sharedMemBytes = shared, .attrs = &cluster, .numAttrs = 1};
+	result = cuOccupancyMaxActiveClusters(blocks, f, &config);
+	*blocks *= width;
+	return result;
+}
+
+CUresult fusec_blocks_of_clusters(CUcontext context, CUfunction f, unsigned block, unsigned shared, int *blocks) {
+	WITH(context, blocks_of_clusters(f, block, shared, blocks));
 }
 
 CUresult fusec_shared(CUcontext context, CUfunction f, int bytes) {

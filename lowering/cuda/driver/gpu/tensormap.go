@@ -43,6 +43,9 @@ func (g *device) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte)
 		if rank != 4 || len(m.Strides) != 3 || len(m.Box) != 2 || !w.Valid(m.Dims) {
 			return fmt.Errorf("%s: windows %+v on images of dims %d, strides %d, box %d", call, *w, m.Dims, m.Strides, m.Box)
 		}
+		if m.Lines {
+			return fmt.Errorf("%s: images with windows are fetched by pairs of lines alone", call)
+		}
 	} else if rank < 1 || rank > 5 || len(m.Strides) != rank-1 || len(m.Box) != rank {
 		return fmt.Errorf("%s: %d dims (want 1 to 5), %d strides (want one less), %d sides of the box (want as many)",
 			call, rank, len(m.Strides), len(m.Box))
