@@ -25,6 +25,8 @@ const (
 	// longShare is how many tiles of a multiprocessor take so long to read that two blocks do so. On an H200 16 are read faster by one
 	// block, beside one of the next launch, and 31 by two.
 	longShare = 24
+	// longBytes is the same for tiles of 8 bits. On an H200 8 are read faster by one block, and 16 by two.
+	longBytes = 12
 	// clusterTiles is up to how many tiles a block of a cluster has. On an H200, with 8 tiles for each of 64 blocks, clusters take as
 	// long as equal shares for all multiprocessors, and with 4 less.
 	clusterTiles = 4
@@ -35,40 +37,76 @@ const (
 func (a *attentionProblem) decodeShared(t decodeTile) int {
 	query, pair := a.mmaRows()
 	queries, barriers := t.rows()*query, 0
-	if a.boxed() {
+	if a.boxed(t) {
 		queries, barriers = roundUp(queries, 1024), 16*ceilDiv(t.stages, 2)
-		pair = (a.dims.Depth + a.dims.Width) * a.dtype.Size()
+		pair = (a.dims.Depth + a.dims.Width) * a.operand(a.k).DType.Size()
+		if a.op.HasScales {
+			barriers += t.stages * 2 * 16 * t.keyWarps * 4
+		}
 	}
 	ring := t.stages * 16 * t.keyWarps * pair
 	return queries + max(ring, t.rowWarps*t.keyWarps*16*4*(roundUp(a.dims.Width, 4)+4)) + barriers
 }
 
-// boxed reports whether Hopper's copy engine copies keys and values: rows of 16 bits that consist of whole lines of 128 bytes.
-func (a *attentionProblem) boxed() bool {
-	return a.cfg.hopper() && a.dtype.Size() == 2 && a.op.Page == 0 && !a.op.HasScales &&
-		a.dims.Depth%64 == 0 && a.dims.Width%64 == 0 && a.boxedRows(a.k) && a.boxedRows(a.v)
-}
-
-// boxedRows reports whether the copy engine can read the rows of a view, and all its heads are as far from one another.
-func (a *attentionProblem) boxedRows(v attentionView) bool {
-	if !a.copied(v) {
+// boxed reports whether Hopper's copy engine copies keys and values: rows of 16 or 8 bits that consist of whole lines of 128 bytes.
+// Where they are in pages, a tile is whole pages, or a page whole tiles.
+func (a *attentionProblem) boxed(t decodeTile) bool {
+	if !a.cfg.hopper() {
 		return false
 	}
-	_, ok := a.lines(v)
-	return ok
+	keys := 16 * t.keyWarps
+	box := keys
+	if page := a.op.Page; page > 0 {
+		if page%keys != 0 && keys%page != 0 {
+			return false
+		}
+		box = min(page, keys)
+	}
+	return a.boxedRows(a.k, box) && a.boxedRows(a.v, box)
 }
 
-// lines is a view's layout as [heads of all batches, rows, lines of 128 bytes, 64].
+// boxedRows reports whether the copy engine can read the rows of a view in boxes of so many.
+func (a *attentionProblem) boxedRows(v attentionView, box int) bool {
+	l, ok := a.lines(v)
+	d := a.operand(v).DType
+	if !ok || d.Size() > 2 || v.kind != viewArg || l.Stride[l.Shape.Rank()-1] != 1 || rowAlign(l, l.Shape.Rank()-1, d) < 16 {
+		return false
+	}
+	for i := range l.Shape.Rank() - 1 {
+		if l.Shape.At(i) > 1 && l.Stride[i] <= 0 {
+			return false
+		}
+	}
+	return box*l.Shape.At(l.Shape.Rank()-2)%8 == 0 // whole turns of the swizzle
+}
+
+// lines is a view's layout as [heads of all batches, rows, lines, elements], or as [pages, heads, rows, lines, elements]. A
+// line has 128 bytes.
 func (a *attentionProblem) lines(v attentionView) (graph.Layout, bool) {
-	l, _ := a.rows(v)
-	return l.Reshape(graph.ShapeOf(l.Shape.At(0)*l.Shape.At(1), l.Shape.At(2), l.Shape.At(3)/64, 64))
+	n := 128 / a.operand(v).DType.Size()
+	if a.op.Page > 0 {
+		s := v.layout.Shape
+		if s.At(0) == 0 || s.At(3)%n != 0 {
+			return graph.Layout{}, false
+		}
+		return v.layout.Reshape(graph.ShapeOf(s.At(0), s.At(1), s.At(2), s.At(3)/n, n))
+	}
+	l, ok := a.rows(v)
+	if !ok || l.Shape.At(3)%n != 0 {
+		return graph.Layout{}, false
+	}
+	return l.Reshape(graph.ShapeOf(l.Shape.At(0)*l.Shape.At(1), l.Shape.At(2), l.Shape.At(3)/n, n))
 }
 
-// boxes is the tensor map of keys or values, of which the copy engine copies tiles of so many whole rows.
+// boxes is the tensor map of keys or values, of which the copy engine copies boxes of so many whole rows at most.
 func (a *attentionProblem) boxes(u *unit, name string, v attentionView, rows int) string {
 	l, _ := a.lines(v)
-	return u.boxMap(name, Arg(v.index, 0), l,
-		TensorMap{DType: a.operand(v).DType, Box: []uint32{64, uint32(l.Shape.At(2)), uint32(rows), 1}, Lines: true})
+	last := l.Shape.Rank() - 1
+	box := []uint32{uint32(l.Shape.At(last)), uint32(l.Shape.At(last - 1)), uint32(min(rows, l.Shape.At(last-2)))}
+	for len(box) <= last {
+		box = append(box, 1)
+	}
+	return u.boxMap(name, Arg(v.index, 0), l, TensorMap{DType: a.operand(v).DType, Box: box, Lines: true})
 }
 
 // decodeTile chooses the tile for an attention of few queries; ok is false if there is none.
@@ -97,13 +135,21 @@ func (a *attentionProblem) decodeTile() (t decodeTile, ok bool) {
 	if t.rowWarps > 2 {
 		t.keyWarps = 2
 	}
+	// To make numbers of bytes takes more instructions than few warps have time for.
+	many := a.op.HasScales && a.byteParts() == 1 && rows <= 16 && d.Width <= wide && a.boxed(decodeTile{keyWarps: 8})
+	if many {
+		t.keyWarps = 8
+	}
 	// Three stages leave room for another block on a multiprocessor: one of this launch where it takes long to find where keys are, to
 	// make numbers of bytes or to read a share, and otherwise, on Hopper, one of the next launch, which loads weights meanwhile.
 	t.stages = 3
-	if t.rowWarps*t.keyWarps <= 4 && a.decodeShared(t) <= a.cfg.Chip.Shared/2-reservedShared {
-		slow, hopper := a.op.Page > 0 || a.op.HasScales, a.cfg.hopper()
-		tiles := a.groups() * ceilDiv(rows, t.rows()) * ceilDiv(d.Keys, 16*t.keyWarps)
-		if t.blocks = 1; slow || hopper && tiles > longShare*a.cfg.Chip.SMs {
+	if (many || t.rowWarps*t.keyWarps <= 4) && a.decodeShared(t) <= a.cfg.Chip.Shared/2-reservedShared {
+		slow, hopper := a.op.Page > 0 && !a.boxed(t) || a.op.HasScales && !many, a.cfg.hopper()
+		tiles, long := a.groups()*ceilDiv(rows, t.rows())*ceilDiv(d.Keys, 16*t.keyWarps), longShare
+		if a.op.HasScales {
+			long = longBytes
+		}
+		if t.blocks = 1; slow || hopper && tiles > long*a.cfg.Chip.SMs {
 			t.blocks = 2
 		}
 		if slow || hopper {
@@ -160,12 +206,12 @@ func (a *attentionProblem) forwardDecode() (*Kernel, bool) {
 	u := newUnit(a.args, a.results)
 	a.problem(u)
 	u.printf("typedef DecodeTile<Problem, %d, %d, %d, %d, %t, %t, %t> Tile;\n", t.rowWarps, t.keyWarps, t.height, t.stages,
-		a.cfg.strict(), a.ahead(), a.boxed())
+		a.cfg.strict(), a.ahead(), a.boxed(t))
 	ring, templates := "CopiedTiles<Problem, Tile, Params>{p}", []string{"attention_decode"}
 	if a.cfg.hopper() {
 		templates = []string{"cluster", "hopper", "attention_decode", "attention_decode_boxes", "attention_decode_cluster"}
 	}
-	if a.boxed() {
+	if a.boxed(t) {
 		ring = fmt.Sprintf("BoxTiles<Problem, Tile, Params>{p, %s, %s}", a.boxes(u, "map_k", a.k, 16*t.keyWarps),
 			a.boxes(u, "map_v", a.v, 16*t.keyWarps))
 	}

@@ -220,19 +220,20 @@ func (u *unit) tensorMap(name string, base Param, d graph.DType, l graph.Layout,
 	return u.boxMap(name, base, l, TensorMap{DType: d, Box: []uint32{64, uint32(rows), 1, 1}})
 }
 
-// boxMap is the same of a tensor of four axes in any boxes.
+// boxMap is the same of a tensor of any axes in any boxes.
 func (u *unit) boxMap(name string, base Param, l graph.Layout, m TensorMap) string {
 	size := m.DType.Size()
 	base.Byte += int64(l.Offset * size)
 	m.Base, m.Swizzle = base, 128
-	for i := 3; i >= 0; i-- {
+	last := l.Shape.Rank() - 1
+	for i := last; i >= 0; i-- {
 		m.Dims = append(m.Dims, uint64(l.Shape.At(i)))
-		if i == 3 {
+		if i == last {
 			continue
 		}
 		stride := l.Stride[i]
 		if l.Shape.At(i) == 1 {
-			stride = roundUp(l.Shape.At(3), 8) // never walked
+			stride = roundUp(l.Shape.At(last), 16) // never walked
 		}
 		m.Strides = append(m.Strides, uint64(stride*size))
 	}

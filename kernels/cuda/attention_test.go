@@ -246,8 +246,9 @@ func TestAttentionDecode(t *testing.T) {
 	}
 }
 
-// TestDecodeBoxes has keys and values that Hopper's copy engine copies: rows of one and of several lines, tiles of every size,
-// shares and clusters, numbers of keys that fill no tile, and NaN behind those that count.
+// TestDecodeBoxes has keys and values that Hopper's copy engine copies: rows of 16 and of 8 bits, of one and of several lines,
+// tiles of every size, pages smaller and larger than tiles, shares and clusters, numbers of keys that fill no tile, NaN behind
+// those that count, and pages that are not there.
 func TestDecodeBoxes(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 1))
 	tail := graph.Attention{Scale: 0.2, HasLengths: true, Tail: true, Causal: true}
@@ -255,44 +256,90 @@ func TestDecodeBoxes(t *testing.T) {
 		op                                  graph.Attention
 		batch, heads, group, sq, keys, d, w int
 		lengths                             []int
+		page                                int
+		bytes                               bool
 	}{
-		{tail, 1, 8, 4, 1, 1024, 128, 128, []int{1000}},
-		{tail, 1, 3, 8, 1, 333, 64, 256, []int{333}},
-		{tail, 1, 20, 1, 3, 200, 64, 64, []int{1}},
-		{tail, 3, 2, 4, 1, 515, 128, 64, []int{515, 0, 65}},
-		{tail, 2, 3, 5, 4, 400, 64, 128, []int{399, 130}},
-		{tail, 4, 12, 8, 1, 700, 128, 128, []int{700, 1, 640, 64}},
-		{graph.Attention{Scale: 0.2, Causal: true, Window: 150}, 2, 40, 1, 7, 257, 64, 64, nil},
-		{graph.Attention{Scale: 0.2, Dropout: 0.3}, 1, 2, 16, 2, 640, 192, 128, nil},
-		{graph.Attention{Scale: 0.2, HasMask: true}, 1, 4, 8, 8, 320, 64, 64, nil},
+		{tail, 1, 8, 4, 1, 1024, 128, 128, []int{1000}, 0, false},
+		{tail, 1, 3, 8, 1, 333, 64, 256, []int{333}, 0, false},
+		{tail, 1, 20, 1, 3, 200, 64, 64, []int{1}, 0, false},
+		{tail, 3, 2, 4, 1, 515, 128, 64, []int{515, 0, 65}, 0, false},
+		{tail, 2, 3, 5, 4, 400, 64, 128, []int{399, 130}, 0, false},
+		{tail, 4, 12, 8, 1, 700, 128, 128, []int{700, 1, 640, 64}, 0, false},
+		{graph.Attention{Scale: 0.2, Causal: true, Window: 150}, 2, 40, 1, 7, 257, 64, 64, nil, 0, false},
+		{graph.Attention{Scale: 0.2, Dropout: 0.3}, 1, 2, 16, 2, 640, 192, 128, nil, 0, false},
+		{graph.Attention{Scale: 0.2, HasMask: true}, 1, 4, 8, 8, 320, 64, 64, nil, 0, false},
+		{tail, 1, 2, 4, 1, 333, 128, 128, []int{333}, 16, false},
+		{tail, 3, 2, 4, 1, 515, 128, 64, []int{515, 0, 65}, 64, false},
+		{tail, 1, 3, 1, 3, 200, 64, 64, []int{1}, 192, false},
+		{tail, 2, 1, 5, 4, 400, 64, 128, []int{399, 130}, 8, false},
+		{tail, 3, 3, 8, 1, 300, 128, 128, []int{300, 256, 64}, 32, false},
+		{tail, 1, 2, 4, 1, 500, 128, 128, []int{480}, 0, true},
+		{tail, 3, 2, 4, 1, 300, 256, 128, []int{300, 0, 65}, 0, true},
+		{tail, 2, 1, 5, 4, 400, 128, 128, []int{399, 130}, 16, true},
+		{tail, 2, 3, 8, 1, 260, 128, 128, []int{260, 1}, 64, true},
+		{graph.Attention{Scale: 0.2, Causal: true, Window: 150}, 2, 10, 1, 7, 257, 128, 256, nil, 0, true},
 	}
 	chip := cuda.H200
 	for j, sms := range []int{132, 5} {
 		var checks []cudatest.Check
 		for i, c := range cs {
 			d := []graph.DType{graph.BF16, graph.F16}[(i+j)%2]
+			if c.bytes && max(c.d, c.w) == 128 && (i+j)%2 == 0 {
+				d = graph.F32
+			}
+			cache, pages := []int{c.batch, c.heads, c.keys}, 0
+			if c.page > 0 {
+				pages = (c.keys + c.page - 1) / c.page
+				cache, c.op.Page = []int{c.batch*pages + 3, c.heads, c.page}, c.page
+			}
 			args := []*graph.Tensor{drawReals(r, d, -2, 2, c.batch, c.heads*c.group, c.sq, c.d),
-				drawReals(r, d, -2, 2, c.batch, c.heads, c.keys, c.d), drawReals(r, d, -2, 2, c.batch, c.heads, c.keys, c.w)}
+				drawReals(r, d, -2, 2, append(cache, c.d)...), drawReals(r, d, -2, 2, append(cache, c.w)...)}
 			if c.op.HasMask {
 				args = append(args, drawReals(r, graph.F32, -2, 2, c.batch, 1, c.sq, c.keys))
+			}
+			var table *graph.Tensor
+			if c.page > 0 {
+				table = graph.NewTensor(graph.TypeOf(graph.I64, c.batch, pages))
+				for e, page := range r.Perm(c.batch*pages + 3)[:c.batch*pages] {
+					table.SetFloat(e, float64(page))
+				}
 			}
 			if c.op.HasLengths {
 				lengths := graph.NewTensor(graph.TypeOf(graph.I64, c.batch))
 				for b, n := range c.lengths {
 					lengths.SetFloat(b, float64(n))
-					for _, x := range args[1:3] {
-						per := x.Type.Shape.Elems() / c.batch / c.heads
-						for e := range x.Type.Shape.Elems() {
-							if e/per/c.heads == b && e%per/(per/c.keys) >= n {
-								x.SetFloat(e, math.NaN())
+					for row := n; row < c.keys; row++ {
+						head := b * c.heads
+						at := row
+						if c.page > 0 {
+							if row%c.page == 0 {
+								table.SetInt(b*pages+row/c.page, 1<<33)
+								continue
+							}
+							head, at = int(table.Int(b*pages+row/c.page))*c.heads, row%c.page
+						}
+						for _, x := range args[1:3] {
+							s := x.Type.Shape
+							for h := range c.heads {
+								for e := range s.At(3) {
+									if head < s.At(0)*c.heads {
+										x.SetFloat(((head+h)*s.At(2)+at)*s.At(3)+e, math.NaN())
+									}
+								}
 							}
 						}
 					}
 				}
 				args = append(args, lengths)
 			}
+			if table != nil {
+				args = append(args, table)
+			}
 			if c.op.Dropout > 0 {
 				args = append(args, drawReals(r, graph.I64, -9, 9))
+			}
+			if c.bytes {
+				c.op, args = inBytes(r, c.op, args)
 			}
 			check := cudatest.Check{Name: fmt.Sprint(d, " ", i), Op: attending(t, c.op, args), Args: args,
 				Compare: attentionNear(d, cuda.F32)}
@@ -309,7 +356,13 @@ func TestDecodeBoxes(t *testing.T) {
 					t.Errorf("%s: the L2 cache fetches pairs of lines", check.Name)
 				}
 			}
-			checks = append(checks, check)
+			pooled := c.page > 0 || c.bytes // of which only one layout is run, for time
+			if !pooled || i%2 == j {
+				checks = append(checks, check)
+			}
+			if pooled && i%2 == j {
+				continue
+			}
 			// In memory the heads of a key are side by side.
 			check.Name += ", heads inside"
 			for _, x := range args[:3] {
@@ -324,22 +377,42 @@ func TestDecodeBoxes(t *testing.T) {
 }
 
 // TestDecodeRoom: on Hopper a block of few keys leaves room for one of the next launch, and many keys have two blocks on a
-// multiprocessor. The few of one sequence have a cluster for each head.
+// multiprocessor. The few of one sequence have a cluster for each head. It is so for pages, and for keys of 8 bits, too.
 func TestDecodeRoom(t *testing.T) {
-	op := graph.Attention{Scale: 0.1, HasLengths: true, Tail: true, Causal: true}
-	for _, c := range []struct{ batch, keys, blocks int }{
-		{1, 1024, 64}, {1, 4096, 132}, {1, 16384, 132}, {32, 1024, 264}, {32, 16384, 264},
+	of := graph.TypeOf
+	for _, c := range []struct {
+		batch, keys, page int
+		bytes             bool
+		blocks            int
+	}{
+		{1, 1024, 0, false, 64}, {1, 4096, 0, false, 132}, {1, 16384, 0, false, 132}, {32, 1024, 0, false, 264},
+		{32, 16384, 0, false, 264}, {32, 16384, 16, false, 264}, {1, 16384, 256, false, 132}, {1, 16384, 0, true, 132},
+		{32, 1024, 0, true, 264}, {32, 1024, 32, true, 264},
 	} {
-		cache := graph.TypeOf(graph.BF16, c.batch, 8, c.keys, 128)
-		args := []*graph.Tensor{{Type: graph.TypeOf(graph.BF16, c.batch, 32, 1, 128)}, {Type: cache}, {Type: cache},
-			{Type: graph.TypeOf(graph.I64, c.batch)}}
+		op := graph.Attention{Scale: 0.1, HasLengths: true, Tail: true, Causal: true, Page: c.page, HasScales: c.bytes}
+		d, cache := graph.BF16, graph.ShapeOf(c.batch, 8, c.keys, 128)
+		if c.bytes {
+			d = graph.I8
+		}
+		if c.page > 0 {
+			cache = graph.ShapeOf(c.batch*c.keys/c.page, 8, c.page, 128)
+		}
+		args := []*graph.Tensor{{Type: of(graph.BF16, c.batch, 32, 1, 128)}, {Type: graph.Type{DType: d, Shape: cache}},
+			{Type: graph.Type{DType: d, Shape: cache}}, {Type: of(graph.I64, c.batch)}}
+		if c.page > 0 {
+			args = append(args, &graph.Tensor{Type: of(graph.I64, c.batch, c.keys/c.page)})
+		}
+		if c.bytes {
+			scales := graph.Type{DType: graph.F32, Shape: cache.With(3, 1)}
+			args = append(args, &graph.Tensor{Type: scales}, &graph.Tensor{Type: scales})
+		}
 		check := cudatest.Check{Op: attending(t, op, args), Args: args}
 		k, err := cuda.Compile(check.Op, operandsOf(args), rowMajor(resultsOf(t, check)), cuda.Config{Chip: cuda.H200})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if s := k.Steps[0]; s.Grid[0] != c.blocks || s.Shared > cuda.H200.Shared/2-1024 {
-			t.Errorf("%d sequences of %d keys: %d blocks, each with %d bytes", c.batch, c.keys, s.Grid[0], s.Shared)
+			t.Errorf("%+v: %d blocks, each with %d bytes", c, s.Grid[0], s.Shared)
 		}
 		wellCompiled(t, nvrtctest.Open(t), fmt.Sprint(c), cuda.H200, k)
 	}

@@ -25,12 +25,14 @@ struct DecodeTile : MmaTile<P, RW_, MT_, 16 * KW_, STRICT_> {
   // A partial result of a row: the values' sum, then the greatest score and the sum of exponentials.
   static constexpr int TOP = (P::WIDTH + 3) / 4 * 4, TOTAL = TOP + 1, PARTIAL = TOP + 4;
   static constexpr int SLOT = (ALL < Base::ROWS ? ALL : Base::ROWS) * PARTIAL;  // the rows of a unit
-  // The block's shared memory has queries, and then the ring, or the results of its warps, and behind them, if BOXES, barriers.
+  // The block's shared memory has queries, and then the ring, or the results of its warps, and behind them, if BOXES, barriers
+  // and, if BYTES, scales.
   static constexpr int QUERY_BYTES = Base::QUERIES * int(sizeof(typename Base::Query));
   static constexpr int RING_AT = BOXES ? (QUERY_BYTES + 1023) / 1024 * 1024 : QUERY_BYTES, RESULTS = RW * KW * 16 * PARTIAL * 4;
-  static constexpr int RING = STAGES * (BOXES ? Base::KEYS * (P::DEPTH + P::WIDTH) * 2 : STAGE * int(sizeof(typename Base::Row)));
+  static constexpr int RING = STAGES * (BOXES ? Base::KEYS * (P::DEPTH + P::WIDTH) : STAGE) * int(sizeof(typename Base::Row));
   static constexpr int BARRIERS_AT = RING_AT + (RING > RESULTS ? RING : RESULTS);
-  static constexpr int SHARED_BYTES = BARRIERS_AT + (BOXES ? (STAGES + 1) / 2 * 16 : 0);
+  static constexpr int SCALES_AT = BARRIERS_AT + (BOXES ? (STAGES + 1) / 2 * 16 : 0);
+  static constexpr int SHARED_BYTES = SCALES_AT + (BOXES && Base::BYTES ? STAGES * 2 * Base::KEYS * 4 : 0);
 };
 
 // The queries of a unit as a matrix.

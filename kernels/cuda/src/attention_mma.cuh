@@ -359,9 +359,10 @@ template <int MT, int N> DEVICE void scale_keys(float (&s)[MT][N][4], const floa
   }
 }
 
-// scores of a warp's queries, from x on, and KEYS keys of 8 bits from y on, before they are scaled.
-template <class Tile, int KEYS>
-DEVICE void byte_scores(float (&s)[Tile::MT][KEYS / 8][4], const bf16 *x, const i8 *y) {
+// scores of a warp's queries, from x on, and KEYS keys of 8 bits, before they are scaled. at(r, c) is where 16 elements of key r
+// are, from c on.
+template <class Tile, int KEYS, class At> DEVICE void byte_scores(float (&s)[Tile::MT][KEYS / 8][4], const bf16 *x, const At &at) {
+  const int lane = threadIdx.x % 32;
   constexpr int MT = Tile::MT, PARTS = Tile::PARTS, AHEAD = PARTS > 1 ? 1 : Tile::DEPTH;
   clear_sums(s);
 #pragma unroll AHEAD
@@ -375,7 +376,7 @@ DEVICE void byte_scores(float (&s)[Tile::MT][KEYS / 8][4], const bf16 *x, const 
         for (int p = 0; p < PARTS; p++) load_rows(a[m][h][p], x + (p * Tile::ROWS + 16 * m) * Tile::Q_LD + d + 16 * h, Tile::Q_LD);
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n += 2) {
-      load_columns(r, y + n * 8 * Tile::K_LD + d, Tile::K_LD);
+      load_matrices<false>(r, at(n * 8 + lane % 8 + lane / 16 * 8, d + lane / 8 % 2 * 16));
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         u32 b[2];
@@ -389,10 +390,10 @@ DEVICE void byte_scores(float (&s)[Tile::MT][KEYS / 8][4], const bf16 *x, const 
   }
 }
 
-// sum += weights · KEYS values of 8 bits from y on. A thread has four columns side by side: the first and third are in one
+// sum += weights · KEYS values of 8 bits, where at(r, c) says. A thread has four columns side by side: the first and third are in one
 // accumulator, and the others in the next; see byte_columns. Sums as accurate as f32 are rounded as those of mma_weighted.
-template <class Tile, int KEYS>
-DEVICE void byte_weighted(float (&sum)[Tile::MT][Tile::WIDTH / 8][4], const float (&w)[Tile::MT][KEYS / 8][4], const i8 *y) {
+template <class Tile, int KEYS, class At>
+DEVICE void byte_weighted(float (&sum)[Tile::MT][Tile::WIDTH / 8][4], const float (&w)[Tile::MT][KEYS / 8][4], const At &at) {
   constexpr int MT = Tile::MT, PARTS = Tile::PARTS, STEPS = KEYS / 16;
   constexpr bool ROUNDED = PARTS == 3;
   const int lane = threadIdx.x % 32;
@@ -417,7 +418,7 @@ DEVICE void byte_weighted(float (&sum)[Tile::MT][Tile::WIDTH / 8][4], const floa
 #pragma unroll
     for (int k = 0; k < STEPS; k++) {
       u32 r[4];
-      load_matrices<true>(r, y + (16 * k + lane % 16) * Tile::V_LD + 8 * c + lane / 16 * 16);
+      load_matrices<true>(r, at(16 * k + lane % 16, 8 * c + lane / 16 * 16));
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         u32 near[2], far[2];  // of the first eight keys, and of the others
@@ -458,7 +459,7 @@ template <class P, class Tile, int KEYS>
 DEVICE void tile_scores(float (&s)[Tile::MT][KEYS / 8][4], const typename Tile::Query *x, const typename Tile::Row *y,
                         const float *scale) {
   if constexpr (Tile::BYTES) {
-    byte_scores<Tile, KEYS>(s, x, y);
+    byte_scores<Tile, KEYS>(s, x, [&](int r, int c) { return y + r * Tile::K_LD + c; });
     scale_keys(s, scale);
   } else {
     mma_scores<typename P::T, Tile::STRICT, Tile::MT, KEYS, Tile::DEPTH, Tile::K_LD>(s, x, y);
@@ -469,7 +470,7 @@ DEVICE void tile_weighted(float (&sum)[Tile::MT][Tile::WIDTH / 8][4], float (&w)
                           const typename Tile::Row *y, const float *scale, const float (&fade)[2 * Tile::MT]) {
   if constexpr (Tile::BYTES) {
     scale_keys(w, scale);
-    byte_weighted<Tile, KEYS>(sum, w, y);
+    byte_weighted<Tile, KEYS>(sum, w, [&](int r, int c) { return y + r * Tile::V_LD + c; });
   } else {
     mma_weighted<typename P::T, Tile::STRICT, Tile::MT, KEYS, Tile::WIDTH, Tile::V_LD>(sum, w, y, fade);
   }

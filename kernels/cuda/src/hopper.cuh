@@ -78,6 +78,13 @@ DEVICE void tma_stream(void *to, const TensorMap *map, u64 *bar, int c0, int c1,
       ::"r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(READ_ONCE)
       : "memory");
 }
+DEVICE void tma_stream(void *to, const TensorMap *map, u64 *bar, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;"
+      ::"r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "l"(READ_ONCE)
+      : "memory");
+}
 // Copies channels from c on of patches of images, by a tensor map with windows, for the positions from (x, y) of image n on:
 // along a row of them, then the next rows, then the next images. The tap is (dx, dy) from each. What is outside is 0.
 DEVICE void tma_patches(void *to, const TensorMap *map, u64 *bar, int c, int x, int y, int n, int dx, int dy) {

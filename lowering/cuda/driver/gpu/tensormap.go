@@ -27,6 +27,7 @@ var mapTypes = map[string]C.int{
 	"i32":  C.CU_TENSOR_MAP_DATA_TYPE_INT32,
 	"i64":  C.CU_TENSOR_MAP_DATA_TYPE_INT64,
 	"bool": C.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+	"i8":   C.CU_TENSOR_MAP_DATA_TYPE_UINT8, // there is no other of a byte
 }
 
 var swizzles = map[int]C.int{
