@@ -27,16 +27,14 @@ func (f halfFormat) bits(v float64) uint16 {
 		quiet := uint16(1) << (f.fraction - 1)
 		return sign | inf | quiet | uint16(b>>(52-f.fraction))&(quiet-1)
 	}
-	v = math.Abs(v)
-	if math.IsInf(v, 0) {
-		return sign | inf
+	b &^= 1 << 63
+	if b < uint64(1023+f.least)<<52 { // beside a number whose last place is that of the format, as numbers below the least normal are
+		one := uint64(1023+52+f.least-f.fraction) << 52
+		return sign | uint16(math.Float64bits(math.Float64frombits(b)+math.Float64frombits(one))-one)
 	}
-	e := f.least
-	if v >= math.Ldexp(1, f.least) {
-		e = math.Ilogb(v)
-	}
-	units := math.RoundToEven(math.Ldexp(v, f.fraction-e)) // of the last place; the leading bit adds 1 to the exponent
-	return sign | uint16(min(uint64(e-f.least)<<f.fraction+uint64(units), uint64(inf)))
+	drop := 52 - f.fraction
+	b += 1<<(drop-1) - 1 + b>>drop&1
+	return sign | uint16(min(b>>drop-uint64(1022+f.least)<<f.fraction, uint64(inf)))
 }
 
 // BF16FromFloat32 is the bits of the BF16 nearest to x, ties to even.
