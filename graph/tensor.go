@@ -3,6 +3,7 @@ package graph
 import (
 	"bytes"
 	"fmt"
+	"sync"
 	"unsafe"
 )
 
@@ -89,8 +90,20 @@ func (t *Tensor) Clone() *Tensor {
 	return r
 }
 
-// CopyFrom copies u's elements; both have the same type.
-func (t *Tensor) CopyFrom(u *Tensor) { copy(t.Bytes(), u.Bytes()) }
+// CopyFrom copies u's elements; both have the same type. Of large ones several goroutines copy parts, since a core alone is slower
+// than memory.
+func (t *Tensor) CopyFrom(u *Tensor) {
+	const part = 64 << 20
+	to, from := t.Bytes(), u.Bytes()
+	var wait sync.WaitGroup
+	for len(from) > part {
+		a, b := to[:part], from[:part]
+		wait.Go(func() { copy(a, b) })
+		to, from = to[part:], from[part:]
+	}
+	copy(to, from)
+	wait.Wait()
+}
 
 // Equal reports whether both tensors have the same type and the same bits.
 func (t *Tensor) Equal(u *Tensor) bool { return t.Type == u.Type && bytes.Equal(t.Bytes(), u.Bytes()) }
