@@ -377,7 +377,7 @@ func (o *gpuOpts) prepare(ctx context.Context, script string) string {
 			ctx, cancel := context.WithTimeout(ctx, o.timeout)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-			cmd.Env = append(os.Environ(), "TORCHINDUCTOR_COMPILE_THREADS=2") // for each of the processes
+			cmd.Env = append(os.Environ(), "TORCHINDUCTOR_COMPILE_THREADS=4") // for each of the processes
 			inGroup(cmd)
 			start := time.Now()
 			_ = cmd.Run()

@@ -124,12 +124,22 @@ func unmeasured(failed, all int) error {
 func (b *bencher) gpuLines(e *cli.Env, list []*gpuWork, target string, each func(gpuLine) error) (failed int, err error) {
 	show := b.progress(e)
 	defer show.Done()
+	next := list[0].values
 	for i, w := range list {
 		if e.Ctx.Err() != nil {
 			return failed, e.Ctx.Err()
 		}
 		show.Show("%d of %d: %s", i+1, len(list), w.name)
-		line, err := w.measure(target, !b.noCopies)
+		line, err := w.measureOf(func() (*gpuValues, error) {
+			v, err := next()
+			if i+1 < len(list) {
+				if next = list[i+1].values; b.noCopies { // the processor's time does not count
+					next = sync.OnceValues(next)
+					go next()
+				}
+			}
+			return v, err
+		}, target, !b.noCopies)
 		if err != nil {
 			line.Error = strings.ReplaceAll(err.Error(), "\n", "; ")
 			failed++
@@ -178,10 +188,16 @@ func opens(target string) error {
 	return errors.Join(err, p.Close())
 }
 
-// measure compiles the work, checks what it computes, and times it, with copies from and to the host as well if they are wanted.
-func (w *gpuWork) measure(target string, copies bool) (line gpuLine, err error) {
+// measure is [gpuWork.measureOf] the work's values.
+func (w *gpuWork) measure(target string, copies bool) (gpuLine, error) {
+	return w.measureOf(w.values, target, copies)
+}
+
+// measureOf compiles the work, checks what it computes of values, and times it, with copies from and to the host as well if they
+// are wanted.
+func (w *gpuWork) measureOf(values func() (*gpuValues, error), target string, copies bool) (line gpuLine, err error) {
 	line = gpuLine{Workload: w.name, Peer: "fusec"}
-	v, err := w.values()
+	v, err := values()
 	if err != nil {
 		return line, err
 	}

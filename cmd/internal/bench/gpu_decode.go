@@ -18,6 +18,7 @@ type decodeCase struct {
 	width, hidden        int
 	layers               int         // 0 for attention alone
 	vocabulary           int         // of a whole model; 0 for attention or layers alone
+	distinct             int         // how many layers have weights of their own, if not all
 	page                 int         // tokens of a page, if the caches are in pages; for attention alone
 	stored               graph.DType // of the caches: BF16, or I8 with a scale for each token and head, for attention alone
 }
@@ -124,7 +125,7 @@ func (c decodeCase) buildLogits(b *graph.Builder) (logits, token, position *grap
 
 // checkPicks compares the first sequence's token with its logits on the CPU: it is one of the likeliest, up to their error.
 func (c decodeCase) checkPicks(v *gpuValues) error {
-	c.batch = 1
+	c.batch, c.distinct = 1, modelDistinct
 	b := graph.NewBuilder("first sequence")
 	logits, _, _ := c.buildLogits(b)
 	b.Output("logits", logits)
@@ -263,16 +264,28 @@ func (c decodeCase) buildLayers(b *graph.Builder) {
 // layersOf are the layers on x, one token of each sequence.
 func (c decodeCase) layersOf(b *graph.Builder, x, position *graph.Node) *graph.Node {
 	lengths := c.lengths(b)
+	weights := map[string]*graph.Node{}
 	for i := range c.layers {
-		weight := map[string]*graph.Node{}
+		weight := func(name string, d graph.DType, dims ...int) *graph.Node {
+			of := i
+			if c.distinct > 0 {
+				of %= c.distinct
+			}
+			name = layerName(of, name)
+			if weights[name] == nil {
+				weights[name] = b.Param(name, graph.TypeOf(d, dims...))
+			}
+			return weights[name]
+		}
+		matrix := map[string]*graph.Node{}
 		for _, m := range c.weights() {
-			weight[m.name] = b.Param(layerName(i, m.name), graph.TypeOf(graph.BF16, m.rows, m.cols))
+			matrix[m.name] = weight(m.name, graph.BF16, m.rows, m.cols)
 		}
 		product := func(x *graph.Node, name string) *graph.Node {
-			return b.MatMul(x, b.CastTo(graph.F32, weight[name]), false, true)
+			return b.MatMul(x, b.CastTo(graph.F32, matrix[name]), false, true)
 		}
 		norm := func(x *graph.Node, name string) *graph.Node {
-			return b.Add(graph.RMSNorm{Eps: rmsEps}, x, b.Param(layerName(i, name), graph.TypeOf(graph.F32, c.width)))
+			return b.Add(graph.RMSNorm{Eps: rmsEps}, x, weight(name, graph.F32, c.width))
 		}
 		rotated := func(x *graph.Node) *graph.Node { return b.Add(graph.RoPE{Base: ropeBase}, x, position) }
 		cached := func(name string, x *graph.Node) *graph.Node {
