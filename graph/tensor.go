@@ -90,18 +90,25 @@ func (t *Tensor) Clone() *Tensor {
 	return r
 }
 
-// CopyFrom copies u's elements; both have the same type. Of large ones several goroutines copy parts, since a core alone is slower
-// than memory.
+// CopyFrom copies u's elements; both have the same type.
 func (t *Tensor) CopyFrom(u *Tensor) {
-	const part = 64 << 20
 	to, from := t.Bytes(), u.Bytes()
-	var wait sync.WaitGroup
-	for len(from) > part {
-		a, b := to[:part], from[:part]
-		wait.Go(func() { copy(a, b) })
-		to, from = to[part:], from[part:]
+	if len(from) > 2*copyPart {
+		copyParts(to, from)
+		return
 	}
 	copy(to, from)
+}
+
+// copyPart is how many bytes of a large tensor a goroutine copies: a core alone is slower than memory.
+const copyPart = 64 << 20
+
+func copyParts(to, from []byte) {
+	var wait sync.WaitGroup
+	for at := 0; at < len(from); at += copyPart {
+		end := min(at+copyPart, len(from))
+		wait.Go(func() { copy(to[at:end], from[at:end]) })
+	}
 	wait.Wait()
 }
 

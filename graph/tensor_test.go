@@ -72,3 +72,19 @@ func TestTensorWithoutType(t *testing.T) {
 	}()
 	graph.NewTensor(graph.Type{})
 }
+
+// TestCloneLarge: what goroutines copy in parts is whole, also where the last part is not.
+func TestCloneLarge(t *testing.T) {
+	x := graph.NewTensor(graph.TypeOf(graph.U8, 3<<26-5))
+	b := x.Bytes()
+	for i := range b {
+		b[i] = byte(i>>26 ^ i>>8 ^ i)
+	}
+	y := x.Clone()
+	if !y.Equal(x) {
+		t.Error("a clone differs")
+	}
+	if b[0]++; y.Equal(x) {
+		t.Error("the memory is shared")
+	}
+}
