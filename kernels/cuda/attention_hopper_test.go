@@ -261,11 +261,18 @@ func inTensorMemory(multiprocessors int) cuda.Config {
 }
 
 // TestAttentionBlackwell computes attentions and their gradients in tensor memory, on the emulator, of ordinary numbers and of
-// special ones: where each block has one tile, and where blocks of forward attention have several.
+// special ones: where each block has one tile, and where blocks of forward attention have several. Every second case of Hopper's is
+// one of them, with $FUSEC_LONG each.
 func TestAttentionBlackwell(t *testing.T) {
 	r := rand.New(rand.NewPCG(100, 1))
 	var checks, gradients []cudatest.Check
-	for _, c := range append(tensorCases, hopperCases...) {
+	cases := slices.Clone(tensorCases)
+	for i, c := range hopperCases {
+		if os.Getenv("FUSEC_LONG") != "" || i%2 == 0 {
+			cases = append(cases, c)
+		}
+	}
+	for _, c := range cases {
 		forward, backward := c.fusions(t)
 		for _, f := range []hopperFusion{forward, backward} {
 			if by := byHopper(f.compile(t, inTensorMemory(2))); by == (c.added && f.Body == backward.Body) {
