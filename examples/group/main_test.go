@@ -162,24 +162,38 @@ func child(t *testing.T, parent int) int {
 	return list[len(list)-1]
 }
 
-// children are the processes that another one has started and that run, in their order.
+// children are the participants that another process has started and that run, in their order. The numbers of processes need not
+// have it: where many are started, these begin again from the lowest.
 func children(t *testing.T, parent int) (pids []int) {
 	t.Helper()
 	list, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		t.Fatal(err)
 	}
+	ranks := map[int]int{}
 	for _, file := range list {
 		stat, err := os.ReadFile(file)
 		if err != nil {
 			continue
 		}
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) && fields[0] != "Z" {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			pids = append(pids, pid)
+		if len(fields) < 2 || fields[1] != strconv.Itoa(parent) || fields[0] == "Z" {
+			continue
+		}
+		environ, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))
+		for v := range bytes.SplitSeq(environ, []byte{0}) {
+			name, value, _ := strings.Cut(string(v), "=")
+			if name != "RANK" && name != "OMPI_COMM_WORLD_RANK" {
+				continue
+			}
+			if rank, err := strconv.Atoi(value); err == nil {
+				pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+				ranks[pid] = rank
+				pids = append(pids, pid)
+				break
+			}
 		}
 	}
-	slices.Sort(pids)
+	slices.SortFunc(pids, func(a, b int) int { return ranks[a] - ranks[b] })
 	return pids
 }
