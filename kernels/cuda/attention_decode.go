@@ -122,6 +122,9 @@ func (a *attentionProblem) decodeTile() (t decodeTile, ok bool) {
 		return t, false // whole heads fill the chip
 	}
 	wide := 16 / a.dtype.Size() * 16 // columns for which two rows of products fit in registers
+	if a.op.HasScales && a.byteParts() > 1 {
+		wide = min(wide, 64)
+	}
 	if d.Width > 2*wide && rows > 16 {
 		return t, false
 	}

@@ -277,7 +277,7 @@ func TestDecodeBoxes(t *testing.T) {
 		{tail, 3, 2, 4, 1, 300, 256, 128, []int{300, 0, 65}, 0, true},
 		{tail, 2, 1, 5, 4, 400, 128, 128, []int{399, 130}, 16, true},
 		{tail, 2, 3, 8, 1, 260, 128, 128, []int{260, 1}, 64, true},
-		{graph.Attention{Scale: 0.2, Causal: true, Window: 150}, 2, 10, 1, 7, 257, 128, 256, nil, 0, true},
+		{graph.Attention{Scale: 0.2, Causal: true, Window: 150}, 2, 10, 1, 7, 257, 128, 128, nil, 0, true},
 	}
 	chip := cuda.H200
 	for j, sms := range []int{132, 5} {
