@@ -28,11 +28,12 @@ func (f halfFormat) bits(v float64) uint16 {
 		return sign | inf | quiet | uint16(b>>(52-f.fraction))&(quiet-1)
 	}
 	b &^= 1 << 63
-	if b < uint64(1023+f.least)<<52 { // beside a number whose last place is that of the format, as numbers below the least normal are
+	if b < uint64(1023+f.least)<<52 {
+		// A number below the least normal is rounded as it is added to one whose last place is a unit of the format.
 		one := uint64(1023+52+f.least-f.fraction) << 52
 		return sign | uint16(math.Float64bits(math.Float64frombits(b)+math.Float64frombits(one))-one)
 	}
-	drop := 52 - f.fraction
+	drop := 52 - f.fraction // what is rounded up carries into the exponent
 	b += 1<<(drop-1) - 1 + b>>drop&1
 	return sign | uint16(min(b>>drop-uint64(1022+f.least)<<f.fraction, uint64(inf)))
 }

@@ -103,6 +103,7 @@ func (t *Tensor) CopyFrom(u *Tensor) {
 // copyPart is how many bytes of a large tensor a goroutine copies: a core alone is slower than memory.
 const copyPart = 64 << 20
 
+// copyParts copies memory by several goroutines. It is a function of its own since their counter is allocated where it is declared.
 func copyParts(to, from []byte) {
 	var wait sync.WaitGroup
 	for at := 0; at < len(from); at += copyPart {

@@ -68,16 +68,8 @@ func (a *attentionProblem) boxed(t decodeTile) bool {
 // boxedRows reports whether the copy engine can read the rows of a view in boxes of so many.
 func (a *attentionProblem) boxedRows(v attentionView, box int) bool {
 	l, ok := a.lines(v)
-	d := a.operand(v).DType
-	if !ok || d.Size() > 2 || v.kind != viewArg || l.Stride[l.Shape.Rank()-1] != 1 || rowAlign(l, l.Shape.Rank()-1, d) < 16 {
-		return false
-	}
-	for i := range l.Shape.Rank() - 1 {
-		if l.Shape.At(i) > 1 && l.Stride[i] <= 0 {
-			return false
-		}
-	}
-	return box*l.Shape.At(l.Shape.Rank()-2)%8 == 0 // whole turns of the swizzle
+	return ok && a.operand(v).DType.Size() <= 2 && a.copiedAs(v, l) &&
+		box*l.Shape.At(l.Shape.Rank()-2)%8 == 0 // whole turns of the swizzle
 }
 
 // lines is a view's layout as [heads of all batches, rows, lines, elements], or as [pages, heads, rows, lines, elements]. A
@@ -123,7 +115,7 @@ func (a *attentionProblem) decodeTile() (t decodeTile, ok bool) {
 	}
 	wide := 16 / a.dtype.Size() * 16 // columns for which two rows of products fit in registers
 	if a.op.HasScales && a.byteParts() > 1 {
-		wide = min(wide, 64)
+		wide = min(wide, 64) // beside the parts of queries and weights
 	}
 	if d.Width > 2*wide && rows > 16 {
 		return t, false

@@ -182,10 +182,16 @@ func (a *attentionProblem) hopperShape() bool {
 // copied reports whether the copy engine can read the rows of a view: side by side, each at a multiple of 16 bytes.
 func (a *attentionProblem) copied(v attentionView) bool {
 	l, ok := a.rows(v)
-	if !ok || v.kind != viewArg || l.Stride[3] != 1 || rowAlign(l, 3, a.operand(v).DType) < 16 {
+	return ok && a.copiedAs(v, l)
+}
+
+// copiedAs is copied for a layout of the view whose last axis is a row, or a part of one.
+func (a *attentionProblem) copiedAs(v attentionView, l graph.Layout) bool {
+	last := l.Shape.Rank() - 1
+	if v.kind != viewArg || l.Stride[last] != 1 || rowAlign(l, last, a.operand(v).DType) < 16 {
 		return false
 	}
-	for i := range 3 {
+	for i := range last {
 		if l.Shape.At(i) > 1 && l.Stride[i] <= 0 {
 			return false
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -268,7 +267,7 @@ func TestAttentionBlackwell(t *testing.T) {
 	var checks, gradients []cudatest.Check
 	cases := slices.Clone(tensorCases)
 	for i, c := range hopperCases {
-		if os.Getenv("FUSEC_LONG") != "" || i%2 == 0 {
+		if long || i%2 == 0 {
 			cases = append(cases, c)
 		}
 	}
@@ -485,7 +484,7 @@ func TestAttentionBlackwellCompiled(t *testing.T) {
 		for i, f := range []hopperFusion{forward, backward} {
 			k := f.compile(t, inTensorMemory(148))
 			for j, arch := range []int{100, 103} {
-				if os.Getenv("FUSEC_LONG") == "" && (n+i)%2 != j {
+				if !long && (n+i)%2 != j {
 					continue // a kernel is compiled for one of them
 				}
 				chip := cuda.ChipOf(arch)

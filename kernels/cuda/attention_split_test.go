@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -200,7 +199,7 @@ func TestAttentionSplitCompiled(t *testing.T) {
 		if c.alone = true; !c.added && (c.depth == 64 || !c.op.HasMask) {
 			_, backward := c.fusions(t)
 			for i, p := range []cuda.Precision{cuda.F32, cuda.TF32} {
-				if os.Getenv("FUSEC_LONG") == "" && n%2 != i {
+				if !long && n%2 != i {
 					continue
 				}
 				k := backward.compile(t, cuda.Config{Chip: cuda.H200, Precision: p})

@@ -12,6 +12,9 @@ import (
 	"fusec/lowering/cuda/cudatest"
 )
 
+// long says that tests run all their cases, which takes hours: .ci/long sets it.
+var long = os.Getenv("FUSEC_LONG") != ""
+
 // TestEveryOperation runs all operations that may stand alone, contractions aside, on the common examples. Of integers, each
 // example has one of four types, with $FUSEC_LONG each of them.
 func TestEveryOperation(t *testing.T) {
@@ -20,7 +23,7 @@ func TestEveryOperation(t *testing.T) {
 	integers := []graph.DType{graph.I8, graph.U16, graph.I64, graph.U64} // of each size and kind one
 	for at, d := range integers {
 		for i, c := range cases.Integers(d) {
-			if os.Getenv("FUSEC_LONG") != "" || i%len(integers) == at {
+			if long || i%len(integers) == at {
 				lists[d] = append(lists[d], c)
 			}
 		}

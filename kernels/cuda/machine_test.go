@@ -310,7 +310,7 @@ func TestMachineCode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("under -short: compiling all forms takes minutes, and make test does it")
 	}
-	l := &machineList{t: t, whole: os.Getenv("FUSEC_LONG") != ""}
+	l := &machineList{t: t, whole: long}
 	l.forms()
 	if l.whole {
 		l.others()

@@ -188,7 +188,7 @@ func opens(target string) error {
 	return errors.Join(err, p.Close())
 }
 
-// measure is [gpuWork.measureOf] the work's values.
+// measure calls [gpuWork.measureOf] with the work's values.
 func (w *gpuWork) measure(target string, copies bool) (gpuLine, error) {
 	return w.measureOf(w.values, target, copies)
 }

@@ -71,7 +71,8 @@ func open(t testing.TB) (driver.GPU, driver.Stream) {
 	return g, must(g.NewStream())(t)
 }
 
-// openHopper is open for what chips before Hopper do not have: the test is skipped there.
+// openHopper is open for what chips before Hopper do not have. On those its tests, which are of the driver on the chip, are
+// skipped.
 func openHopper(t testing.TB) (driver.GPU, driver.Stream) {
 	t.Helper()
 	g, s := open(t)
